@@ -319,7 +319,7 @@ class SlotChecks:
 
 
 def _extraction(receipts: Sequence[WriteReceipt], slowest_s: float, write_s: float) -> Iterator[str]:
-    """What the writes cost the extracting model, and whether the deadline has room for longer events."""
+    """Calls, tokens and seconds of the writes, and whether the deadline has room for longer events."""
     traces = [receipt.trace for receipt in receipts if receipt.trace is not None]
     calls, tokens = (
         sum(getattr(trace, name) or 0 for trace in traces) for name in ("llm_calls", "llm_tokens")

@@ -366,7 +366,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         )
 
     async def aclose(self) -> None:
-        """Goes on when cancelled, whichever part fails."""
+        """Close all parts. Closing goes on if it is cancelled or if a part fails."""
         if self._closing is None:
             graphs, self._graphs = list(self._graphs.values()), {}
             steps = (*(graph.close for graph in graphs), self._ending.idle)
@@ -380,7 +380,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
 
 @dataclass
 class _InUse:
-    """Around the use of a graph: a class, as a generator of this kind costs a search more than its rows."""
+    """A context manager around the use of a graph. A generator would cost a search more than its rows do."""
 
     place: anyio.Semaphore
     opened: Callable[[], Awaitable[NativeGraph]]
@@ -413,20 +413,20 @@ class _InUse:
 
 
 def _store_of(options: GraphitiOptions) -> str:
-    """What tells one graph database from another: its driver and where it stands, and no key."""
+    """The name of a graph database: its driver and its place, without a key."""
     server = getattr(options, options.driver, None)
     named = [str(getattr(server, key)) for key in ("uri", "host", "port", "database") if hasattr(server, key)]
     return "|".join([options.driver, str(options.path or ""), *named])
 
 
 def _modes(driver: Driver) -> tuple[str, ...]:
-    """Every way to write that Graphiti has over a database; its Kuzu driver has no sagas."""
+    """Every ingest mode of Graphiti on a database; its Kuzu driver has no sagas."""
     further = ("bulk", "custom_entity_types", "custom_edge_types", *(() if driver == "kuzu" else ("saga",)))
     return (*get_args(Ingest), *further)
 
 
 def _chosen_modes(options: GraphitiOptions) -> list[str]:
-    """Those of them that are configured."""
+    """The configured ingest modes."""
     chosen = {
         "bulk": options.bulk == "native",
         "custom_entity_types": options.entity_types,

@@ -68,7 +68,7 @@ class NativeGraph:
         self.users = 0
 
     async def events_of(self, edges: Iterable[EntityEdge]) -> Mapping[str, str | None]:
-        """Event ids by episode uuid, at least of these facts; one query for episodes of earlier processes."""
+        """Event ids by episode uuid, at least for these facts. Unknown episodes take one query."""
         unknown = {episode for edge in edges for episode in edge.episodes if episode not in self._events}
         for episode in await self.episodes(sorted(unknown)) if unknown else ():
             self.remember(episode.uuid, event_id_of(episode.source_description))
@@ -117,8 +117,10 @@ class NativeGraph:
         return await self.episodes(await self.uuids_of_events([event_id]))
 
     async def parts_of(self, event_id: str) -> tuple[tuple[str, ...], bool]:
-        """Ids of an event's episodes and facts, and whether all are there that an episode names. Those of triplets
-        and batches are saved first, and name their facts once all are saved."""
+        """Ids of an event's episodes and facts, and whether the event is complete.
+
+        Episodes of triplets and batches are saved first. They name their facts once all facts are saved.
+        """
         episodes = await self.episodes_of_event(event_id)
         named = list(dict.fromkeys(fact for episode in episodes for fact in episode.entity_edges))
         facts = await self.edges(named)
@@ -140,7 +142,7 @@ class NativeGraph:
         return bool(rows[0]["found"])
 
     async def counts(self) -> dict[str, int]:
-        """By the labels they have in this database."""
+        """Nodes and facts by their labels in this database."""
         found = {}
         for label, pattern in self.driver.counted.items():
             query = f"MATCH {pattern} WHERE n.group_id = $group_id RETURN count(*) AS found"
@@ -183,7 +185,7 @@ class NativeGraph:
             raise WriteFailed from error
 
     async def idle(self) -> None:
-        """Wait until abandoned writes, and queries they had sent, have ended."""
+        """Wait until abandoned writes and their queries have ended."""
         await self._calls.idle()
         await self.driver.idle()
 
@@ -332,12 +334,16 @@ class NativeGraph:
         return await self.alone(delete)
 
     async def build_communities(self) -> int:
-        """``add_episode(update_communities=True)`` is of no use: in 0.31 it fails after it has saved."""
+        """Build communities here: ``add_episode(update_communities=True)`` fails in 0.31, after it has saved."""
         built, _ = await self.alone(lambda: self.graphiti.build_communities(group_ids=[self.group_id]))
         return len(built)
 
     async def clear(self) -> tuple[int | None, bool]:
-        """How many nodes and facts went, None where they could not be counted; and whether none is left."""
+        """Delete the graph.
+
+        Returns:
+            How many nodes and facts went, None if they could not be counted; and whether none is left.
+        """
 
         async def delete() -> tuple[int | None, bool]:
             before = None
@@ -351,7 +357,7 @@ class NativeGraph:
         return await self.alone(delete)
 
     async def search(self, query: str, limit: int) -> SearchResults:
-        """With a recipe of our own: ``search`` would change the global one, and thus ingestion."""
+        """Search with a copy of the recipe, because ``search`` changes the one that ingestion reads."""
         return await self.graphiti.search_(
             query,
             config=self._recipe(limit),

@@ -207,7 +207,7 @@ class EndpointEmbedder(EmbedderClient):
 
 
 def _one_text(given: Any) -> str:
-    """Graphiti embeds one text as it is, or as a list of one."""
+    """The text of a call: Graphiti gives a bare string, or a list with one string."""
     return given if isinstance(given, str) else " ".join(map(str, given))
 
 

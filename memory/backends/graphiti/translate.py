@@ -31,7 +31,7 @@ from memory.backends.graphiti.options import Ingest
 # Graphiti allows [a-zA-Z0-9_-]. Capitals would meet on file systems that fold case, and full-text indexes split
 # a name at "-".
 GROUP_IDS = IdAlphabet(safe="", escape="_", separator="_x", max_length=120, prefix="ms_")
-# What a search returns, in the order the context shows it: the kind, and one of it.
+# Kinds of search results in the order of the context section: plural and singular.
 KINDS = {"edges": "edge", "nodes": "node", "episodes": "episode", "communities": "community"}
 _ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
 _VECTORS = frozenset({"fact_embedding", "name_embedding"})
@@ -88,7 +88,7 @@ class Triplet:
 
 
 def episode_body(event: MemoryEvent, ingest: Ingest, *, cs_in_body: bool) -> tuple[str, list[str]]:
-    """The text of the episode, empty where Graphiti would learn nothing from it; and warnings."""
+    """The episode's text and warnings. The text is empty if Graphiti would learn nothing from it."""
     cs = event.cs_fields if cs_in_body else {}
     if ingest == "json":
         said = [message.model_dump(mode="json", exclude_none=True) for message in event.messages]
@@ -197,7 +197,7 @@ def _plain(value: Any) -> Any:
 def to_entries(
     raw: Mapping[str, list[dict[str, Any]]], events: Mapping[str, str | None], edge_types: Container[str] = ()
 ) -> Iterable[ContextEntry]:
-    """Facts first; other kinds stand under their name. ``events`` has the event of each episode."""
+    """Facts come first, other kinds under their name. ``events`` maps episodes to event ids."""
     for kind in KINDS:
         text = {"edges": "fact", "episodes": "content"}.get(kind)
         for row in raw[kind]:
@@ -218,7 +218,7 @@ def to_entries(
 
 
 def _labels(kind: str, row: Mapping[str, Any], edge_types: Container[str]) -> Iterable[tuple[str, str]]:
-    """When a fact held, types, and a custom type's own fields; what was not said is left out."""
+    """Times of validity, types, and the fields of custom types, as far as they are known."""
     if kind == "edges":
         yield from ((name, row[name]) for name in ("valid_at", "invalid_at") if row.get(name))
         types = [row["name"]] if row["name"] in edge_types else []

@@ -1,6 +1,8 @@
-"""Honcho as a memory backend: the user a peer, sessions of messages, what the server derives from them (spec
-5.1). Writes are queued: what Honcho concludes from the messages comes later (:mod:`workspace`). What it found
-is given in its own order: prose on the user, card, summary, messages."""
+"""Honcho as a memory backend: a peer for the user, sessions of messages, and conclusions (spec 5.1).
+
+Writes are queued, because Honcho derives conclusions later (:mod:`workspace`). A context keeps Honcho's own order:
+prose on the user, card, summary, messages.
+"""
 
 from __future__ import annotations
 
@@ -195,7 +197,7 @@ class HonchoAdapter(HonchoRecords):
         raw["context"] = translate.native_json(context)
         if context is None:
             return []
-        # In the SDK's own order for a prompt: who the user is, what was, what is said now.
+        # The SDK's own order for a prompt: the user, the past, the present messages.
         entries = translate.about_entries(context.peer_representation, context.peer_card, workspace.peer_id)
         if (summary := context.summary) is not None:
             labels = (("summary", summary.summary_type), ("until", summary.message_id))

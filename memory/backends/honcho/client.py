@@ -26,7 +26,7 @@ from memory.backends.honcho.translate import IDS
 
 _FIXED = frozenset({"", "v3", "workspaces", "list", "query", "status"})
 _LISTS = frozenset({"messages", "search", "conclusions", "query"})  # routes that answer with a bare list
-# Of the SDK's exceptions; its requests go over our own connection, whose errors are ours.
+# Exceptions of the SDK. Its requests use memslot's connection, which raises errors of memslot.
 ERRORS: ErrorTable = {
     "honcho.http.exceptions.AuthenticationError": NativeError(BackendAuthError),
     "honcho.http.exceptions.PermissionDeniedError": NativeError(BackendAuthError),
@@ -45,7 +45,7 @@ ERRORS: ErrorTable = {
 
 @dataclass(frozen=True, repr=False)  # headers hold the key
 class Transport:
-    """What ``honcho.http.AsyncHonchoHTTPClient`` offers to the SDK's objects, over one :class:`JsonHttp`."""
+    """The interface of ``honcho.http.AsyncHonchoHTTPClient`` over one :class:`JsonHttp`."""
 
     http: JsonHttp
     headers: dict[str, str]
@@ -113,11 +113,11 @@ class Connections:
         await self._http.aclose()
 
     def client(self, workspace_id: str, *, reads: bool) -> Honcho:
-        """One that reads takes the workspace for made, so that looking never makes it; the other makes it."""
+        """A client. Reads assume that the workspace exists; only writes create it."""
         client = Honcho(
             api_key="unused", base_url=self._base_url, workspace_id=workspace_id, http_client=self._unused
         )
-        # What the objects use of it.
+        # The SDK's objects use these two attributes.
         client._async_http = self.reads if reads else self.writes  # type: ignore[assignment]
         client._workspace_ensured = reads
         return client
@@ -188,17 +188,17 @@ class WorkspaceReader:
         return page.total or 0
 
     async def rows_of_observed(self) -> int:
-        """Queue rows of the observed peers' messages, done ones that are not purged yet among them."""
+        """Queue rows of the observed peers' messages, including finished rows that are not purged yet."""
         statuses = [await self.reader.aio.queue_status(sender=peer_id) for peer_id in self.observed]
         return sum(status.total_work_units for status in statuses)
 
     async def under_way(self) -> tuple[int, int]:
-        """Queue rows, whosever, summaries too, that wait or are in progress."""
+        """Queue rows of all peers, summaries included, that wait and that are in progress."""
         status = await self.reader.aio.queue_status()
         return status.pending_work_units, status.in_progress_work_units
 
     async def conclusions(self, filters: dict[str, Any] | None = None) -> tuple[int, datetime | None]:
-        """How many match, and when the newest of them was derived, by the server's clock."""
+        """How many conclusions match, and when the newest was derived, by the server's clock."""
         page = await self.reader.aio.conclusions.list(size=1, filters=filters)
         return page.total or 0, page.items[0].created_at if page.items else None
 

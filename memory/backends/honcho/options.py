@@ -15,7 +15,7 @@ from memory.adapter.http import server_address
 CLOUD = "https://api.honcho.dev"  # where the SDK goes by default
 MAX_TOKENS = 100_000  # of ``session.context(tokens=)``
 MAX_ROWS = 100  # results of a search, conclusions of a representation, messages of a call
-OTHERS_PEER = "system"  # who says what neither the user nor the assistant says
+OTHERS_PEER = "system"  # the speaker of all other messages
 
 
 class HonchoOptions(PluginOptions):

@@ -1,4 +1,4 @@
-"""Single records of a scope: where they come from, diagnostics, corrections."""
+"""Provenance, diagnostics and corrections of single records."""
 
 from __future__ import annotations
 

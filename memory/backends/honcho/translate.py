@@ -123,7 +123,7 @@ def split_text(text: str, where: str = "content") -> list[str]:
 
 
 def search_text(request: RetrieveRequest, *, with_cs: bool) -> tuple[str, bool]:
-    """What to look for, and whether it had to be shortened; ``with_cs`` adds the CS fields' words."""
+    """The search text, and whether it was shortened. ``with_cs`` adds the CS fields' values."""
     words = (request.query, *(request.cs_filters.values() if with_cs else ()))
     text = _SPECIAL.sub(" ", without_nul("\n".join(words)))
     return text[:MAX_QUERY], len(text) > MAX_QUERY
@@ -207,7 +207,7 @@ def about_entries(text: str | None, card: Sequence[str] | None, peer_id: str) ->
 
 
 def _prose(text: str, peer_id: str, group: str | None) -> ContextEntry:
-    """Prose is shown as it is, so a line in it must not look like the next entry."""
+    """An entry of prose. No line in it may look like the beginning of another entry."""
     text = clean_text(text).strip().replace("\n", "\n  ")
     return ContextEntry(
         text=f"· {text[2:]}" if text.startswith("- ") else text, native_id=peer_id, group=group, prose=True

@@ -1,4 +1,4 @@
-"""A scope's workspace on the server: its peers and sessions, what we know of it, how it is emptied."""
+"""A scope's workspace on the server: its peers and sessions, its readiness, its reset."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Watch:
         return BackendReadiness(state="ready", pending_count=0, last_derived_at=self._newest)
 
     def _idle_for(self, *rows: int) -> float:
-        """Seconds since which every look saw the same idle queue; 0 until there were some."""
+        """For how many seconds every look has seen the same idle queue; 0 before the third look."""
         now, (_, waiting, running) = anyio.current_time(), rows
         if waiting or running or not self._looks or rows != self._rows:
             self._idle_since, self._looks = now, 0
@@ -170,7 +170,7 @@ class HonchoScope(WorkspaceReader):
         return {"user": self.peer_id, "assistant": self.options.assistant_peer}.get(role, OTHERS_PEER)
 
     async def add(self, batch: Sequence[Part]) -> list[str]:
-        """At most a hundred parts of one session: their ids. Makes what is missing."""
+        """Send at most a hundred parts of one session, and return their ids. Creates what is missing."""
         await self.watch.begin()
         session_id, roles = batch[0].event.session_id, [part.role for part in batch]
         peers = {role: await self._peer(self.peer_of(role)) for role in set(roles)}
@@ -196,7 +196,7 @@ class HonchoScope(WorkspaceReader):
 
     async def _peer(self, peer_id: str) -> Any:
         if not self._peers:
-            # First, so that the workspace is the one that holds the user, whoever speaks first.
+            # The user's peer is made first, so that every workspace has one.
             fields = self.scope.model_dump(exclude_none=True)
             self._peers[self.peer_id] = await self._writer.aio.peer(self.peer_id, metadata=fields)
         if peer_id not in self._peers:
@@ -205,7 +205,7 @@ class HonchoScope(WorkspaceReader):
         return self._peers[peer_id]
 
     async def _open_session(self, session_id: str) -> Any:
-        """Made once. One that is being deleted is waited for; it cannot be used until it is gone."""
+        """The session, made once. A session that is being deleted cannot be used until it is gone."""
         if session_id not in self._sessions:
             native_id, metadata = IDS.encode(session_id), dict[str, object](session_id=session_id)
             until = anyio.current_time() + _DELETION_S
@@ -224,7 +224,7 @@ class HonchoScope(WorkspaceReader):
         return self._sessions[session_id]
 
     def forget(self) -> None:
-        """What was made may be gone: make it again when it is needed."""
+        """Make peers and sessions again when they are needed, because they may be gone."""
         self._peers.clear()
         self._sessions.clear()
         self._writer._workspace_ensured = False
@@ -233,7 +233,7 @@ class HonchoScope(WorkspaceReader):
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """While sessions are deleted nobody reads them: Honcho would keep them in its cache as deleted."""
+        """Wait while sessions are deleted: Honcho caches a session that is read then as deleted."""
         while self._cleared is not None:
             await self._cleared.wait()
         self._reading += 1
@@ -258,8 +258,10 @@ class HonchoScope(WorkspaceReader):
 
 
 async def wait_until_idle(workspace: HonchoScope, timeout_s: float) -> None:
-    """Before a deletion: of a session from which it still derives, Honcho fails, and cannot delete it afterwards.
-    What its worker holds back is not waited for."""
+    """Wait before a deletion: Honcho fails to delete a session that it derives from, and cannot delete it later.
+
+    Work that the worker holds back is not waited for.
+    """
     seen, since = -1, anyio.current_time()
     with anyio.move_on_after(timeout_s):
         while (await workspace.watch.look()).state == "pending":
@@ -272,8 +274,12 @@ async def wait_until_idle(workspace: HonchoScope, timeout_s: float) -> None:
 
 
 async def clear(workspace: HonchoScope, timeout_s: float) -> tuple[int, bool]:
-    """Delete what a workspace holds: how many messages, conclusions of no session and card lines there were; and
-    whether, within ``timeout_s`` seconds, two looks in a row found nothing left."""
+    """Delete the content of a workspace.
+
+    Returns:
+        How many messages, conclusions without a session and card lines went; and whether two looks in a row found
+        nothing left within ``timeout_s`` seconds.
+    """
     removed, empty = 0, 0
     with anyio.move_on_after(timeout_s):
         deleted: dict[str, int] = {}
@@ -299,7 +305,7 @@ async def clear(workspace: HonchoScope, timeout_s: float) -> tuple[int, bool]:
 
 
 async def _delete_sessions(workspace: HonchoScope) -> dict[str, int]:
-    """How many messages each session had."""
+    """Delete all sessions; how many messages each had."""
     deleted: dict[str, int] = {}
     while True:
         page: Any = await workspace.reader.aio.sessions(size=MAX_ROWS)
@@ -312,7 +318,7 @@ async def _delete_sessions(workspace: HonchoScope) -> dict[str, int]:
 
 
 async def _clear_cards(workspace: HonchoScope) -> int:
-    """Only those with lines, because setting one would make a workspace that is not there."""
+    """Empty the cards that have lines. Setting any other card would make a missing workspace."""
     lines = 0
     for peer_id in workspace.observed:
         peer = Peer(peer_id, workspace.reader)

@@ -73,7 +73,7 @@ MUTATIONS = {"update": Operation(_CHANGES, native_id=True), "delete": Operation(
 
 
 def set_environment(directory: Path) -> None:
-    """Before mem0 is imported: no telemetry, and nothing written to the user's home."""
+    """Keep mem0 from sending telemetry and from writing to the user's home. Call it before mem0 is imported."""
     if "mem0" not in sys.modules:
         os.environ["MEM0_TELEMETRY"] = "False"
         os.environ.setdefault("MEM0_DIR", str(directory))
@@ -144,7 +144,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             await self._run(self._native.probe)
 
     async def probe_scope(self, scope: MemoryScope) -> None:
-        """Open mem0, and the scope's partition of an embedded store; on a server a scope needs nothing."""
+        """Open mem0 and, on an embedded store, the scope's partition. A scope on a server needs nothing."""
         ids = self._ids.encode(scope)
         await self._run(lambda: self._native.probe(ids))
 
@@ -188,7 +188,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         return self.receipt(event, "Memory.add", written, warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """None also where some of the event's memories are missing, which writing it again completes."""
+        """The event's memories; None also if some are missing. Writing the event again adds those."""
         if not self._options.profile.operators:
             raise BackendRejected(f"{self.backend_name}: this vector store cannot look up an event")
         ids = self._ids.encode(event.scope)
@@ -281,7 +281,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
 
 
 def _store_of(options: Mem0Options) -> str:
-    """What tells one vector store from another, as far as the options say where it stands, and no credential."""
+    """The name of a vector store: its provider and its place by the options, without credentials."""
     config = options.vector_store.config
     places = ("url", "host", "port", "dbname", "path", "redis_url", "connection_string")
     named = [_CREDENTIALS.sub("", str(config[key])) for key in places if key in config]

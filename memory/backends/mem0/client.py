@@ -194,7 +194,7 @@ class NativeMem0:
     ) -> tuple[tuple[str, ...], int | None]:
         """Store all memories of an event, or none.
 
-        Of an event whose last write had no certain end, only what is missing is sent.
+        If the last write of the event had no certain end, only the missing memories are sent.
 
         Returns:
             Native ids, and how many memories the model extracted; None where it was not asked.
@@ -292,7 +292,7 @@ class NativeMem0:
         return rows
 
     def _row(self, memory: Any, native_id: str | None, ids: Ids) -> Row | None:
-        """A memory of this scope; None of a row that is gone, of another scope, or none at all."""
+        """A memory of this scope; None if there is no such row, or if it belongs to another scope."""
         row: Row | None = memory.get(native_id) if _is_uuid(native_id) else None
         return row if row is not None and row_ids(row) == ids else None
 
@@ -308,7 +308,7 @@ class NativeMem0:
         return answer
 
     def history(self, native_id: str | None, ids: Ids) -> tuple[Row | None, list[Any]]:
-        """A memory, None where it was deleted, and what became of it; each scope has a history of its own."""
+        """A memory, or None if it was deleted, and its history."""
         with self.memory(ids) as memory:
             row = self._row(memory, native_id, ids)
             changes = memory.history(native_id) if _is_uuid(native_id) else []

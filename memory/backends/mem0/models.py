@@ -86,7 +86,7 @@ def _accepted_fields(provider: str, where: str) -> frozenset[str]:
 
 
 class Models:
-    """What a ``Memory`` asks."""
+    """The models that a ``Memory`` asks."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Models:
 
 
 def given(config: Any) -> Any:
-    """A model that a configuration carries itself; mem0's factories call this in place of a class."""
+    """The model that a configuration carries; mem0's factories call this in place of a class."""
     return config.model
 
 

@@ -1,4 +1,4 @@
-"""What happens within one call of mem0, and whose turn it is with a store that is not thread-safe."""
+"""Notes about one call of mem0, and the lock of a store that is not thread-safe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Notes(threading.local):
-    """What happened during the current call of this thread; mem0 reports none of it.
+    """Notes about the current call of this thread. mem0 itself reports none of this.
 
     Attributes:
         extracted: how many memories the model's answer holds; None where it was not asked.
@@ -34,7 +34,7 @@ class Notes(threading.local):
 class StoreLock:
     """Lets one thread at a time use a store that is not thread-safe.
 
-    A call gives it up while it waits for a model, so that one extraction does not keep others from reading.
+    A call releases the store while it waits for a model, so that others can read during an extraction.
 
     Args:
         needed: False lets every thread pass.
@@ -56,7 +56,7 @@ class StoreLock:
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Give the turn up in the body; a thread that has none passes."""
+        """Release the turn in the body. A thread without a turn passes."""
         if self._lock is None or not getattr(self._mine, "held", False):
             yield
             return

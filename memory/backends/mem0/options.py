@@ -24,7 +24,7 @@ _OPENAI_ONLY = frozenset({"max_completion_tokens", "reasoning_effort", "extra_bo
 
 @dataclass(frozen=True)
 class StoreProfile:
-    """What a vector store does with ids and metadata filters, as measured."""
+    """How a vector store treats ids and metadata filters, as measured."""
 
     operators: frozenset[str] = frozenset()  # that it applies natively and before ranking
     package: str | None = None  # the distribution, where its name is not mem0's own for the store

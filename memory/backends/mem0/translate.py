@@ -60,7 +60,7 @@ ERRORS: ErrorTable = {
 
 
 def native_messages(event: MemoryEvent, *, infer: bool) -> tuple[list[dict[str, str]], list[str]]:
-    """The messages for ``Memory.add``, none where mem0 would remember nothing of the event; and warnings."""
+    """Messages for ``Memory.add``, and warnings. There is no message if mem0 would remember none of them."""
     warnings: list[str] = []
     spoken = [message for message in event.messages if message.content.strip()]
     if len(spoken) < len(event.messages):
@@ -100,7 +100,7 @@ def event_metadata(event: MemoryEvent) -> dict[str, Any]:
 
 
 def user_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Custom metadata under names that cannot collide with ours or mem0's; what is not a scalar as JSON text."""
+    """Custom metadata under names that collide with no other. Values that are no scalars become JSON text."""
     return {
         _metadata_key(key): value
         if isinstance(value, (str, int, float))
@@ -177,7 +177,7 @@ def _value(where: str, operator: str, value: Any, profile: StoreProfile) -> Any:
 
 
 def number_parts(payloads: Sequence[dict[str, Any]]) -> None:
-    """Say in each row of an event which of its rows it is, and how many there are; of a single one nothing."""
+    """Number the rows of an event, and note how many there are. A single row gets no number."""
     if len(payloads) > 1:
         for part, payload in enumerate(payloads):
             payload.setdefault(_PART, part)
@@ -226,7 +226,7 @@ class ScopeIds:
     """Ids of scopes. A row with an agent_id also matches a search without, so the agent is part of run_id too."""
 
     def __init__(self, options: Mem0Options, where: str) -> None:
-        # What mem0 accepts: no whitespace, no ``*``, and nothing a store tokenises.
+        # mem0 refuses whitespace and ``*`` in ids, and stores tokenise some characters.
         self._alphabet = IdAlphabet(safe="-._") if options.profile.folds_case else IdAlphabet()
         self._encoder: ScopeEncoder | None = None
         self._names_agent = True

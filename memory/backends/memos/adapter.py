@@ -67,7 +67,7 @@ _UNCHANGED = (
 _REPLACED = "these ids are of the raw memory; MemOS replaces it, under new ids, by what its model makes of it"
 _NOTHING = "MemOS kept nothing of this event; it says the same of a model's answer that it cannot read"
 
-# What became of an event: status, native ids, warnings.
+# The result of a write: status, native ids, warnings.
 Outcome = tuple[Status, tuple[str, ...], tuple[str, ...]]
 
 

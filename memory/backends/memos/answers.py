@@ -1,4 +1,4 @@
-"""What MemOS answers, understood: failures hidden in successful answers, memory groups, single memories. Pure."""
+"""Reading MemOS' answers: failures hidden in successful answers, memory groups, single memories. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memory.backends.memos.translate import EVENT_KEYS
 
 # The groups of a search's answer, in the order the context section shows them; ``pref_note`` comes last.
 GROUPS = ("text_mem", "pref_mem", "tool_mem", "skill_mem", "act_mem", "para_mem")
-# What MemOS labels its memories; not all of them come with every server.
+# MemOS' labels of memories; a server may not have all of them.
 MEMORY_TYPES = (
     "WorkingMemory",
     "LongTermMemory",
@@ -78,9 +78,11 @@ def by_id(data: Any, operation: str) -> dict[str, Item]:
 
 
 def to_entries(data: Any, shared: Sequence[str] = ()) -> tuple[ContextEntry, ...]:
-    """A search's memories as entries, each under its group and exact native type; last the preference note.
-    MemOS gives cubes as it is done with them; here the scope's own is first, then ``shared`` in their order.
-    What one of those holds names that cube in place of a scope."""
+    """Memories of a search as entries, each under its group and native type, and then the preference note.
+
+    MemOS gives the cubes in any order. Here the scope's own comes first, then ``shared`` in their order. Memories
+    of a shared cube name that cube, and no scope.
+    """
     order = {cube: number for number, cube in enumerate(shared, 1)}
     rows = sorted(items(data, "search"), key=lambda row: (GROUPS.index(row[0]), order.get(row[1], 0)))
     entries = [_entry(group, cube, item, order) for group, cube, item in rows]
@@ -96,7 +98,7 @@ def _entry(group: str, cube_id: str, item: Item, shared: Collection[str]) -> Con
     kind = metadata.get("memory_type")
     # When it was said, in UTC; MemOS' own times are its server's clock.
     times = (info.get("timestamp"), *(source.get("chat_time") for source in _sources(metadata)))
-    # The row's own user, who is its cube; a bucket only repeats which cube was asked for.
+    # The row's own user is its cube; a bucket only repeats the cube of the request.
     owner = str(metadata.get("user_id") or cube_id)
     return ContextEntry(
         text=_text(item, "memory", "search"),

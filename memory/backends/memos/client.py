@@ -104,7 +104,7 @@ class Native:
         return by_id(await self.groups(cube, native_id), "get_memory")
 
     async def rows_of(self, event_id: str, cube: str) -> tuple[Added, ...]:
-        """What a cube has of an event, as the answer to its add would have named it."""
+        """The memories of an event in a cube, as the answer to its add would have named them."""
         rows = [row for row in (await self.listing(cube)).values() if event_id in event_ids(row)]
         return tuple(Added(str(row.get("id")), str(row.get("memory"))) for row in rows)
 
@@ -224,7 +224,7 @@ class Canary:
         return not self.read_only
 
     async def check(self) -> bool:
-        """Find the canary, stored first where there is none, and test cubes, filters and tasks with it.
+        """Store the canary if it is missing, and test cubes, filters and tasks with it.
 
         Returns:
             Whether all was tested; read-only, some tests cannot run.

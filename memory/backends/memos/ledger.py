@@ -21,7 +21,7 @@ _BEGUN = "begun"  # key of the entry that says that everything sent to a cube wa
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One sending of an event, and what became of it, as far as that is known.
+    """One sending of an event, and its memories as far as they are known.
 
     Each sending has a mark of its own, so that settling one settles no other, whichever process does it.
     """

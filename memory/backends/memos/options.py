@@ -1,4 +1,4 @@
-"""What a ``memos`` block may say. Imports neither MemOS nor an HTTP client."""
+"""Options of a ``memos`` block. Imports neither MemOS nor an HTTP client."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class Readiness:
         return self.options.async_mode == "async" and untouched(item)
 
     async def _count_unfound(self, cube: str, stored: Mapping[str, Item]) -> tuple[int, int, int]:
-        """Count the events of which nothing is stored, and those that a search does not find.
+        """Count events without a memory, and events that a search does not find.
 
         Returns:
             Events without a memory; events not among the memories found; searches that found nothing at all.

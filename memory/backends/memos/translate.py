@@ -152,7 +152,7 @@ class Requests:
         }
 
     def listing(self, cube: str, *, native_id: str | None = None) -> Body:
-        """All of one cube, whoever wrote it; ``postgres`` ignores the filter by id."""
+        """All memories of one cube, of every user. ``postgres`` ignores the filter by id."""
         by_id = {"and": [{"id": native_id}]} if native_id is not None and self.options.filters else None
         return {
             "mem_cube_id": cube,
