@@ -1,4 +1,4 @@
-"""Files of a host that hold its user's settings beside entries of ours; without those they are as they were."""
+"""Files of a host that hold its user's settings. memslot adds entries, and takes them out without a trace."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ _BEGIN, _END = "\n# From here on by 'memslot hosts install', which 'uninstall' t
 
 
 class JsonEntries:
-    """Entries of ours in a JSON file, which need not exist: by the way to each value; a list is appended to what is
-    there. ``copy`` keeps what stood there before, so that it comes back byte for byte; ``mark`` is what a value of
-    ours holds, and nobody else's (not asked of a plain ``True``); ``base`` is what the host wants in a new file.
+    """memslot's entries in a JSON file, which need not exist.
+
+    Args:
+        file: the host's file.
+        copy: keeps the original, so that it comes back byte for byte.
+        entries: the keys on the way to each value -> the value; a list is appended to an existing one.
+        mark: a text that each value of memslot's holds, and no other value; not asked of a plain ``True``.
+        base: the host's content of a new file.
     """
 
     def __init__(
@@ -34,7 +39,7 @@ class JsonEntries:
         self._entries, self._mark, self._base = entries, mark, dict(base or {})
 
     def before(self) -> str:
-        """What the file would hold without our entries; empty where there would be no file."""
+        """The file's text without memslot's entries; empty where there would be no file."""
         text = _read(self.file)
         without, found = self._without(text)
         if not found:
@@ -45,7 +50,7 @@ class JsonEntries:
         return "" if without in ({}, self._base) else _printed(without, like=text)
 
     def after(self) -> str:
-        """What the file is to hold. ConfigError where what stands there is not what the host documents."""
+        """The file's text with the entries. ConfigError: its content is not as the host documents it."""
         before = self.before()
         content = {**self._base, **self._without(before)[0]}
         try:
@@ -66,7 +71,7 @@ class JsonEntries:
         return _printed(content, like=before)
 
     def _without(self, text: str) -> tuple[dict[str, Any], bool]:
-        """The content without our entries and what they leave empty; and whether there were any."""
+        """The content without memslot's entries and the keys they leave empty; and whether there were any."""
         try:
             content = json.loads(text or "{}")
         except ValueError as error:
@@ -81,7 +86,7 @@ class JsonEntries:
 
 
 class TomlTables:
-    """Tables of ours at the end of a TOML file, which need not exist, between two comments."""
+    """memslot's tables at the end of a TOML file, which need not exist, between two comments."""
 
     def __init__(self, file: Path, tables: str) -> None:
         self.file, self._tables = file, tables
@@ -109,7 +114,7 @@ def write_entries(file: JsonEntries | TomlTables) -> None:
 
 
 def take_entries(file: JsonEntries | TomlTables) -> bool:
-    """Take our entries out, and the file where nothing else is left; whether there were any."""
+    """Take the entries out, and remove a file that is empty then; whether there were any."""
     before = file.before()
     found = before != _read(file.file)
     if found and before:

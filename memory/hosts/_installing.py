@@ -1,4 +1,4 @@
-"""Hosts that take a folder: what is written for them, and taken away again."""
+"""Folders that memslot writes for a host, and removes again."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from memory.hosts.hooks import socket_path
 from memory.runtime import load_config, report_program, reports_file, waiting_reports
 
 _FILES = Path(__file__).with_name("_files")
-_START_S = 5.0  # how long the first turn of a session waits for the server its host is starting
-_TIMEOUT_S = 15  # of a hook; the longest wait of ours is the first recall of a session
-_HOOK = "/memslot/hook.py"  # in every command of ours, however it is quoted
+_START_S = 5.0  # the first turn of a session waits so long for the server that its host is starting
+_TIMEOUT_S = 15  # of a hook; the first recall of a session takes longest
+_HOOK = "/memslot/hook.py"  # in every command of memslot's, however it is quoted
 
 
 class HostFolder(ABC):
@@ -36,7 +36,7 @@ class HostFolder(ABC):
 
     @abstractmethod
     def install(self, config: Path) -> list[str]:
-        """Write the folder, in place of an older one; what was done and what is left to do."""
+        """Write the folder, in place of an older one. Returns lines: what was done and what is left to do."""
 
     @abstractmethod
     def uninstall(self) -> list[str]: ...
@@ -92,7 +92,7 @@ class HookFolder(HostFolder):
         return self.folder / "hook.py"
 
     def named(self, config: Path) -> Sequence[JsonEntries | TomlTables]:
-        """The host's own files, and what of ours is to stand in them."""
+        """The host's own files, with memslot's entries."""
         raise NotImplementedError
 
     def install(self, config: Path) -> list[str]:
@@ -126,7 +126,7 @@ class HookFolder(HostFolder):
         ]
 
     def write_more(self, config: Path) -> None:
-        """What this host alone wants in the folder."""
+        """Write further files that this host wants."""
 
     def uninstall(self) -> list[str]:
         found = [take_entries(file) for file in self.named(Path())]

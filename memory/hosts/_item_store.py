@@ -30,7 +30,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class ItemStore:
-    """What a store of items needs of a slot, whose ``host_file`` keeps values; used in the slot's event loop."""
+    """Items over a slot, whose store keeps the values. Call it in the slot's event loop."""
 
     def __init__(self, slot: MemorySlot, scope_of: Callable[[Namespace], MemoryScope] | None = None) -> None:
         run_id = slot.scope.run_id if slot.scope else _OWNER
@@ -59,10 +59,10 @@ class ItemStore:
     async def recall(
         self, namespace: Namespace, query: str, limit: int, wanted: Row | None
     ) -> list[tuple[Item, Row | None]]:
-        """What the memory has for a query, best first: each with the item it is, or None where it was derived.
+        """The memories for a query, best first, each with its item, or None for a derived memory.
 
-        What was replaced or deleted is left out, and, where fields are wanted, what lacks them. The backend filters
-        where it can; else it is asked for more until there are enough, or it has no more.
+        Replaced and deleted items are left out, and so are items without the wanted fields. If the backend cannot
+        filter, it is asked for more rows until there are enough, or no further rows.
         """
         memories, filters, goal = self._memories(namespace), None, limit
         if wanted:
@@ -84,7 +84,7 @@ class ItemStore:
     def _current(
         self, namespace: Namespace, items: Sequence[Item], wanted: Row | None
     ) -> list[tuple[Item, Row | None]]:
-        """Those of the recalled memories that are an item as it is now, or were derived."""
+        """The recalled memories that are a current item or a derived memory."""
         own = [
             next((name for name in item.event_ids if name.startswith(f"{_OWNER}:")), None) for item in items
         ]
@@ -105,7 +105,7 @@ class ItemStore:
         return list(found.values())
 
     async def put(self, namespace: Namespace, key: str, value: Mapping[str, Any], text: str) -> None:
-        """Keep a value, in place of an older one, which stays where the memory does not say it has ``text``."""
+        """Keep a value in place of an older one. The older one stays if the memory does not confirm ``text``."""
         scope, before = self._scope_of(namespace), self.get(namespace, key)
         old = before["native_ids"] if before and "forget" in self._memories(namespace).offered else []
         now, event_id = datetime.now(UTC).isoformat(), f"{_OWNER}:{uuid.uuid4().hex}:{_named(key)}"
@@ -191,7 +191,7 @@ def check_value(value: Mapping[str, Any]) -> None:
 
 
 def text_of(value: Mapping[str, Any]) -> str:
-    """What a memory is told of a value: its only text, or each of its leaves with the path to it."""
+    """The text of a value, for the memory: its only text, or each leaf with the path to it."""
     leaves = list(_leaves(value, ()))
     if len(leaves) == 1:
         return leaves[0][1]

@@ -1,4 +1,4 @@
-"""Turns of LangChain's messages: which message began one, what followed it, and where its section stands."""
+"""Turns of LangChain's messages: the message that begins a turn, its answers, and the place of its section."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A memory that several sessions of one process share (an embedded store has one owner), and what a binding
-asks for: that its SDK is there and of a tested release, and that an agent has one memory.
+"""Parts of every binding: the check of the SDK's release, the words of a message, and the person of a run.
+
+Several sessions of one process share a memory, because an embedded store has one owner.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def release(shared: SharedMemory) -> None:
 
 @contextmanager
 def tested(name: str) -> Iterator[None]:
-    """Around a binding's import of its SDK: PluginLoadError where it is missing, or of a release not tested."""
+    """Guard a binding's import of its SDK. PluginLoadError: it is missing, or its release was not tested."""
     host = host_named(name)
     if (wrong := host.untested) is not None:
         raise PluginLoadError(wrong)
@@ -114,7 +115,7 @@ def _parts(content: Any) -> Iterator[tuple[str, str]]:
 
 
 def spoken(found: Iterable[tuple[str, str]]) -> list[Message]:
-    """What user and assistant said, of messages given as role and words."""
+    """The messages of user and assistant, given as roles and words."""
     return [
         Message.model_validate({"role": role, "content": answer_text(text)})
         for role, text in found
@@ -130,7 +131,7 @@ def add_section(content: Any, section: str, *, kind: str = "text") -> Any:
 
 
 class Whose:
-    """Whose memory a run of an agent uses.
+    """The scope of each run of an agent.
 
     Args:
         memory: a memory whose slot may have a scope of its own.
@@ -178,7 +179,7 @@ _bound: dict[int, weakref.ref[object]] = {}
 
 
 def bind(agent: object, host: str) -> None:
-    """Note that an agent has a memory now; ConfigError where it had one already."""
+    """Note that an agent has a memory. ConfigError: it had one already."""
     known = _bound.get(id(agent))
     if known is not None and known() is agent:
         raise ConfigError(f"this {host} agent has a memory already; one agent takes one memory")

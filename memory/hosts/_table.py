@@ -1,4 +1,4 @@
-"""What is known of each host: which package, which releases were tested, and what its SDK makes impossible.
+"""The table of hosts: package, tested releases, and promises that an SDK makes impossible.
 
 ``cannot`` names promises of :class:`memory.testing.HostContract`; the suite leaves them out with that reason, and
 the table in docs/hosts.md is made of the same words.
@@ -162,7 +162,7 @@ _HOSTS = (
         name="strands",
         title="Strands Agents",
         distribution="strands-agents",
-        tested=("1.62", "2"),
+        tested=("1.47", "2"),
         shown="entries below the user's message, in Strands' own form, for one model call",
         recorded="in the background after each invocation, a structured output as JSON; `await manager.flush()` "
         "before the end",
@@ -184,7 +184,7 @@ _HOSTS = (
         name="pydantic-ai",
         title="pydantic-ai",
         distribution="pydantic-ai-slim",
-        tested=("2.68", "3"),
+        tested=("2.55", "3"),
         shown="a section beside the user's prompt, in every model call of the run",
         recorded="when a run has ended",
         cannot=_EDITS,
@@ -193,7 +193,7 @@ _HOSTS = (
         name="agent-framework",
         title="Microsoft Agent Framework",
         distribution="agent-framework-core",
-        tested=("1.23", "2"),
+        tested=("1.15", "2"),
         shown="a section as a message of its own before the input of a run",
         recorded="when a run has ended",
         cannot={

@@ -44,7 +44,7 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
         self.recalls_once = False  # set by the plugin, which tells when a run ends
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> Any:
-        """What the memory has, best first; what to do where it fails says the turn policy."""
+        """The memories for a query, best first. The turn policy says what a failure does."""
         turn = f"search {query}" if self.recalls_once else uuid.uuid4().hex
         scope = self._scope(app_name, user_id)
         recall = await self._turns.recall(turn, query, session_id="adk", scope=scope)
@@ -61,7 +61,7 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
         )
 
     async def add_session_to_memory(self, session: Any) -> None:
-        """Record a session's turns; those that were recorded before are not again."""
+        """Record a session's turns, each once."""
         await self._record(session.app_name, session.user_id, session.id, session.events)
 
     async def add_events_to_memory(
@@ -150,7 +150,7 @@ class RecordingPlugin(BasePlugin):  # type: ignore[misc]
         service.recalls_once = True
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
-        """Record what was said in this run, unless it is that of an agent that is another's tool."""
+        """Record this run, unless its agent is a tool of another agent."""
         if isinstance(invocation_context.memory_service, InMemoryMemoryService):
             return
         session, run = invocation_context.session, invocation_context.invocation_id
@@ -163,7 +163,7 @@ class RecordingPlugin(BasePlugin):  # type: ignore[misc]
 
 
 def _answered(run: Iterable[Any]) -> Iterator[list[tuple[Any, Message]]]:
-    """What was said up to each answer: a run that waits for an approval goes on under the same invocation."""
+    """Split a run at each answer. A run that waits for an approval goes on under the same invocation."""
     spoken: list[tuple[Any, Message]] = []
     for event in run:
         if event.author == "user" and _ends_with_answer(spoken):
@@ -187,7 +187,7 @@ def _left_out(event: Any) -> list[str]:
 
 
 def _said(event: Any) -> Message | None:
-    """What an event says in words; neither thoughts nor the traffic of tools, with what is said beside it."""
+    """The words of an event, or None: thoughts, the traffic of tools and words beside a call are left out."""
     parts = event.content.parts if event.content and event.content.parts and not event.partial else ()
     if any(part.function_call for part in parts):
         return None

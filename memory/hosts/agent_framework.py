@@ -54,7 +54,7 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
         self._answers = ModelTools(self._turns, "agent-framework") if tools else None
 
     async def before_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
-        """Add what the memory has for what was just said.
+        """Add the memories for the user's last message.
 
         Raises:
             ConfigError: the agent has a second memory.
@@ -112,13 +112,13 @@ def _role(message: Any) -> str:
 
 
 def _last_turn(messages: Sequence[Any]) -> list[Any]:
-    """The last message of the user with words, and what follows it; what stands before was sent in earlier runs."""
+    """The user's last message with words, and the messages after it. Earlier messages belong to earlier runs."""
     users = [at for at, message in enumerate(messages) if _role(message) == "user" and message.text.strip()]
     return list(messages[users[-1] :]) if users else []
 
 
 def _said(messages: Iterable[Any]) -> list[tuple[str, str]]:
-    """What was said in words; neither the traffic of tools nor what is said beside a call of one."""
+    """Roles and words, without the traffic of tools and words beside a call."""
     return [
         (_role(message), message.text or "")
         for message in messages

@@ -1,6 +1,6 @@
 """CrewAI: a memory as LLM hooks and task callback of a crew.
 
-CrewAI's own ``Memory`` extracts and embeds by itself and takes a store of vectors, which a memory is not.
+CrewAI's own ``Memory`` extracts and embeds by itself and needs a store of vectors, so it is no place for a memory.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class CrewMemory:
         with open_turn_memory_sync("memslot.yaml") as memory, CrewMemory(crew, memory, session_id="chat-1"):
             crew.kickoff(inputs={"question": "Which tea do I like?"})
 
-    The section is the last of an agent's messages for as long as its model is called, and gone before CrewAI keeps
-    them. What was asked is the task's description, what was answered its output.
+    The section is the last of an agent's messages while its model is called, and gone before CrewAI keeps them. A
+    turn is the task's description and its output.
 
     Args:
         crew: a ``Crew``, used by one kickoff at a time.
@@ -99,7 +99,7 @@ class CrewMemory:
         return tool(name)(made)
 
     def _before(self, context: Any) -> None:
-        """For the tasks of the crew, or of a copy that ``kickoff_for_each`` made; not for what a task hands on."""
+        """Show the section to tasks of the crew and of its ``kickoff_for_each`` copies; not to delegated work."""
         if not self._is_ours(context.crew) or context.task not in context.crew.tasks:
             return
         _take_out(context.messages)
@@ -128,7 +128,7 @@ class CrewMemory:
 
 
 def _take_out(messages: list[Any]) -> None:
-    """Remove what is nothing but a section. CrewAI shares the list with its executor, so it is changed in place."""
+    """Remove messages that are a section alone, in place: CrewAI shares the list with its executor."""
     messages[:] = [message for message in messages if not _is_section(message.get("content"))]
 
 

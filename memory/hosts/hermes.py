@@ -1,7 +1,7 @@
-"""Hermes Agent: a memory provider, as its plugin folder hands it over (``memslot hosts hermes install``).
+"""Hermes Agent: a memory provider, which ``memslot hosts hermes install`` puts into its plugin folder.
 
-Hermes replaces a provider that does not load by its built-in memory, and says so in no place a user looks. So this
-one always loads, and a memory that cannot be opened is told on the terminal and to the model, in every session.
+Hermes replaces a provider that does not load by its built-in memory, and tells no user. So this provider always
+loads. If the memory cannot be opened, the terminal and the model hear of it in every session.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         return "memslot"
 
     def is_available(self) -> bool:
-        """Always: one that is not available is replaced without a word."""
+        """Always, because Hermes replaces an unavailable provider without a word."""
         return True
 
     def initialize(self, session_id: str, **kwargs: Any) -> None:
@@ -106,7 +106,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
             session.turns.memory.note_trouble("write", why)
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:
-        """What the memory has for the coming turn; Hermes puts it below what the user said."""
+        """The memories for the coming turn, which Hermes puts below the user's message."""
         session = self._session
         if session.turns is None or session.refused:
             return ""
@@ -122,7 +122,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         session_id: str = "",
         messages: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Record the turn; ``messages`` with the traffic of tools are not."""
+        """Record the turn, without ``messages``, which hold the traffic of tools."""
         session = self._session
         if session.turns is not None and session.writes and not session.refused:
             conversation = session_id or session.id
@@ -151,7 +151,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
             release(session.shared)
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """Search and store; Hermes asks before the memory is open, so it is what every memory can."""
+        """Search and store, which every memory has: Hermes asks before the memory is open."""
         return [
             {"name": name, "description": description, "parameters": schema(name)}
             for name, description in DESCRIPTIONS.items()

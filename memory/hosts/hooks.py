@@ -1,8 +1,8 @@
 """Claude Code, Codex and Cursor: the process of the MCP server answers their hooks, without a daemon.
 
 A hook is a process of its own and must not wait for Python to import a memory. So it asks over a socket of this
-machine, and reports what happened into the outbox of ``memory.data_dir``. The first window of a memory has the
-socket. Other windows leave both to it, also those of another host, and one of them takes over when it ends.
+machine, and inserts its reports into the outbox of ``memory.data_dir``. The first window of a memory owns the
+socket, for the windows of all hosts. When it ends, another window takes over.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def socket_path(data_dir: Path) -> Path:
 async def answer_hooks(memory: TurnMemory, data_dir: Path) -> None:
     """Answer the hooks and record what they report until cancelled, for the slot's own scope.
 
-    Whatever fails is logged, and tried again after some seconds.
+    A failure is logged, and the work is tried again after some seconds.
     """
     failures = Failures("hooks", log)
     while True:
@@ -115,7 +115,7 @@ class _Hooks:
                     await _send(connection, {"left": await self._queue.left()})
 
     async def _recall(self, request: dict[str, Any], connection: SocketStream) -> None:
-        # What the window before left may be about to be recorded.
+        # The last window's reports may be about to be recorded.
         with anyio.move_on_after(_RECORDED_S):
             async with self._draining:
                 pass
@@ -139,7 +139,7 @@ class _Hooks:
             await anyio.sleep(_AGAIN_S)
 
     async def drain(self) -> None:
-        """Record every turn that is over, each session in its order; what cannot be recorded now waits."""
+        """Record every finished turn, each session in its order. A turn that cannot be recorded now waits."""
         async with self._draining:
             with self._failures.survived("reading the outbox"):
                 await self._queue.drain(self._record, self._failures.note)
@@ -168,7 +168,7 @@ class _Hooks:
 
 
 def _read(line: bytes) -> Any:
-    """JSON, with halves of surrogate pairs replaced, which hosts that shorten a text leave and no memory takes."""
+    """Parse JSON. Hosts that cut a text leave halves of surrogate pairs, which no memory takes: replace them."""
     return json.loads(json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace"))
 
 

@@ -19,7 +19,7 @@ with tested("langchain"):
 
 
 class TurnState(AgentState[Any]):  # type: ignore[misc]
-    """The name of the turn: others may follow the message that began it, and a summary may replace that."""
+    """State with the name of the turn: a summary may replace the message that began it."""
 
     memory_turn: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type]
 

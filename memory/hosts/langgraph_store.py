@@ -1,7 +1,7 @@
 """LangGraph: a memory as its ``BaseStore``, for langmem, deep agents and graphs that read and write items.
 
-An item's value is kept beside the memory, as it is; its text is what the memory remembers and finds. So ``get`` and
-filters are exact whatever the backend, and a search with a query is the backend's own.
+An item's value stays as it is, beside the memory, which holds and finds its text. So ``get`` and filters are exact
+with every backend, and a search with a query is the backend's own.
 """
 
 from __future__ import annotations
@@ -148,14 +148,14 @@ def _item(kind: Any, row: Mapping[str, Any], **more: Any) -> Any:
 
 
 def _derived(space: Namespace, memory: Memory) -> SearchItem:
-    """What a backend made of items, which are not its own words any more."""
+    """A memory that the backend derived from items, as an item."""
     at = memory.timestamp or datetime.fromtimestamp(0, UTC)
     key = memory.id or uuid.uuid5(uuid.NAMESPACE_OID, memory.content).hex
     return SearchItem(space, key, {"text": memory.content}, at, at, memory.score)
 
 
 def _text(value: Mapping[str, Any], index: Any) -> str:
-    """What the memory is told of a value."""
+    """The text of a value, for the memory."""
     if index:
         return "\n".join(text for path in index for text in get_text_at_path(value, tokenize_path(path)))
     return "" if index is False else text_of(value)

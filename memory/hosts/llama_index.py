@@ -75,7 +75,7 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
         session_id: str = "llama-index",
         **block_kwargs: Any,
     ) -> list[ChatMessage]:
-        """Recall for the last user message; record its turn once it is answered."""
+        """Recall for the last user message, and record its turn once it is answered."""
         session = self._session(session_id)
         turns = _turns_of([*session.flushed, *(messages or [])])
         if not turns:

@@ -64,7 +64,7 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         self._session_id = session_id
         self._records = records
         self._said = ""
-        # By the usage that an agent shares with those that are its tools: how many tools are at work.
+        # How many tools are at work, by the usage that an agent shares with the agents that are its tools.
         self._at_work: OrderedDict[int, tuple[Any, int]] = OrderedDict()
         self._agents: set[int] = set()  # that a run began with, or was handed over to
         self._config = self.run_config(base)
@@ -100,8 +100,8 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         return FunctionTool(name, DESCRIPTIONS[name], schema(name), invoke)
 
     async def section(self, agent: Any, items: Iterable[Any]) -> str:
-        """What the memory has for the last user message of a model's input; for one without any, as an agent may be
-        handed over to, and for an agent that is a tool, for the turn's."""
+        """The memories for the last user message of a model's input. A handed-over agent may have none,
+        and an agent that is a tool has a task in its place: both get the memories of the turn."""
         said = _last_user_text(items)
         if said.strip() and (id(agent) in self._agents or not self._agents):
             self._said = said
@@ -109,7 +109,7 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         return (await self._turns.recall(turn, self._said, session_id=self._session_id)).section
 
     async def on_agent_start(self, context: Any, agent: Any) -> None:
-        """Know the agent as one that answers the user, unless it works for a tool."""
+        """Note that the agent answers the user, unless it works for a tool."""
         if not self._is_tool(context):
             if len(self._agents) >= _MAX_RUNS:  # a program that makes an agent for each run
                 self._agents.clear()
@@ -127,7 +127,7 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
             await self._record(context.turn_input, output)
 
     async def record(self, result: Any) -> None:
-        """Record a run that has ended; one that waits for an approval has not."""
+        """Record a run that has ended. A run that waits for an approval has not."""
         if result.final_output is not None:
             await self._record(ItemHelpers.input_to_new_input_list(result.input), result.final_output)
 

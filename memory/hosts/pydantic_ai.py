@@ -93,7 +93,7 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
 
 
 def _prompt(ctx: Any) -> Any:
-    """What the user said: the prompt, or, in a run that goes on with a history, the last one in it."""
+    """The user's prompt. A run that goes on with a history has its last prompt there."""
     if ctx.prompt is not None:
         return ctx.prompt
     parts = [part for message in ctx.messages for part in message.parts if isinstance(part, UserPromptPart)]

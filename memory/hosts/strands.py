@@ -72,7 +72,7 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         self._fill: dict[str, Any] = {}  # inputs of tools that were called and have not answered
 
     async def search(self, query: str, options: Mapping[str, Any] | None = None) -> list[Any]:
-        """What the memory has, best first; what to do where it fails says the turn policy."""
+        """The memories for a query, best first. The turn policy says what a failure does."""
         max_items = (options or {}).get("max_search_results") or self.max_search_results
         budget = ContextBudget(
             max_tokens=self._turns.memory.slot.delivery.budget.max_tokens, max_items=max_items
@@ -131,8 +131,10 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         return _Asked()
 
     def _said(self, message: Mapping[str, Any]) -> Message | None:
-        """What a message says in words, without thoughts and pictures, and nothing beside the call of a tool; or
-        the structured output that a run ended with, which is the call of a tool to Strands."""
+        """The words of a message, without thoughts and pictures; None beside the call of a tool.
+
+        A run may end with a structured output, which Strands treats as the call of a tool: its JSON are the words.
+        """
         blocks = message["content"]
         for result in (block["toolResult"] for block in blocks if "toolResult" in block):
             output = self._fill.pop(result.get("toolUseId"), None)

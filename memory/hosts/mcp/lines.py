@@ -1,7 +1,7 @@
-"""The lines that a client and a server exchange over stdio, made such that the SDK can read them and lives on.
+"""The lines between a client and a server over stdio, mended where they would end or block a server of the SDK.
 
-Two faults of clients end or block a server of the SDK: a cancellation that arrives while its request is answered
-(modelcontextprotocol/python-sdk#2416), and text that no UTF-8 can hold.
+Two faults do: a cancellation that arrives while its request is answered (modelcontextprotocol/python-sdk#2416), and
+text that no UTF-8 can hold.
 """
 
 from __future__ import annotations

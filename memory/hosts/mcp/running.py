@@ -49,7 +49,7 @@ async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[Memor
 
 
 async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: bool = False) -> None:
-    """Serve one client until it closes our stdin. Whatever prints meanwhile prints on stderr.
+    """Serve one client until it closes our stdin. Other code that prints meanwhile prints to stderr.
 
     ``hooks`` answers those of Claude Code, Codex and Cursor as well, and empties their spool.
 
@@ -98,7 +98,7 @@ def _quieten() -> None:
 
 @contextmanager
 def _own_stdout() -> Iterator[io.TextIOWrapper]:
-    """What was stdout, for us alone; libraries that print to it, also from C, write to stderr."""
+    """The original stdout, for the protocol alone. Libraries that print, also from C, write to stderr."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -109,7 +109,7 @@ def _own_stdout() -> Iterator[io.TextIOWrapper]:
     finally:
         sys.stdout = printing
         os.dup2(ours.fileno(), 1)
-        with suppress(OSError):  # of what could not be written, which was told
+        with suppress(OSError):  # an error that the caller knows already
             ours.close()
 
 
@@ -156,9 +156,9 @@ async def endpoint(
 
     Args:
         callers: a caller's scope, and whether it may only read -> the memories it reaches.
-        security: what names and origins are answered; None leaves that to whoever mounts it.
+        security: the names and origins that are answered; None leaves that to the caller.
 
-    Whoever mounts them checks who asks, from where, and for how much.
+    The caller that mounts them checks who asks, from where, and for how much.
     """
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 

@@ -27,7 +27,7 @@ _MACHINE_SESSIONS = ("heartbeat", "dream:", "cron:")
 
 
 def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A message as Nanobot keeps it, without our block; None where it has none. Blocks of others stay."""
+    """A message as Nanobot keeps it, without our block; None where it has none. Other blocks stay."""
     marker = message.get(_MARKER)
     if not isinstance(marker, Mapping) or SOURCE not in (marker.get("sources") or ()):
         return None

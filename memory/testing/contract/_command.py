@@ -39,8 +39,8 @@ def conform(
 ) -> None:
     """Play the conformance kit against a memory: which promises it keeps, breaks, does not make.
 
-    Every spec runs on an empty store in a scope of its own; one that does not come back is cut off and named, and
-    the rest goes on. Exits with 1 where a promise is broken.
+    Every spec runs on an empty store in a scope of its own. A spec that does not come back is cut off and named,
+    and the others still run. Exits with 1 if a promise is broken.
     """
     if not __debug__:
         raise InputError("the kit checks by assert: run it without -O, and without PYTHONOPTIMIZE")

@@ -100,7 +100,7 @@ class LoopbackContract(ContractBase):
     async def test_a_read_that_met_a_fault_never_looks_empty(
         self, kit: Kit, process: LoopbackProcess, fault: FaultKind
     ) -> None:
-        """The error of its kind, with status and cause; nothing of what was sent; and it works again."""
+        """The error has its class, status and cause, and no text that was sent. Afterwards the slot works again."""
         await kit.remember("secret")
         with process.failing(fault):
             _, error = await attempt(kit.ask("secret"))

@@ -1,8 +1,7 @@
 """A spec: one promise of a memory, as an async function of a :class:`~memory.testing.contract._kit.Kit`.
 
-It returns where the promise is kept, raises ``AssertionError`` where it is broken, and :class:`NotRun` where it
-could not be looked at. What is broken is said in words: what was done, expected and seen, and every remedy there
-is.
+It returns if the promise is kept, raises ``AssertionError`` if it is broken, and :class:`NotRun` if it could not be
+checked. A failure names the calls, the expectation, the values seen, and every remedy.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class NotRun(Exception):
     """Raised by a spec that cannot check its promise.
 
     Not declared: the memory says that it has not got it. Not applicable: it declares the alternative, which has a
-    spec of its own. Not tested: whoever runs the kit has to give something.
+    spec of its own. Not tested: the kit needs something from its caller.
     """
 
     def __init__(self, outcome: WhyNot, why: str) -> None:

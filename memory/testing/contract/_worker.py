@@ -40,7 +40,7 @@ _RESULT = TypeAdapter(Result)
 def play(
     config: str, chosen: Sequence[tuple[str, str]], *, limit_s: float, profile: str | None = None
 ) -> Iterator[Result]:
-    """Yield the result of each spec with its loop, as soon as it is known. ``profile`` is ``module:class``.
+    """Yield the result of each spec and loop at once. ``profile`` is ``module:class``.
 
     Raises:
         InputError: no adapter can be made: an option is wrong, or an SDK is not installed.

@@ -285,7 +285,7 @@ async def feedback_is_stored(kit: Kit) -> None:
 
 @of_capability("keep it under the scope's own native id", _LESS)
 async def feedback_stays_in_its_scope(kit: Kit) -> None:
-    """What one person corrects is no other person's memory."""
+    """A correction of one person changes no other person's memory."""
     other = await kit.another_scope()
     await _give(kit, "green")
     shown = await _everything(kit, "green", other)

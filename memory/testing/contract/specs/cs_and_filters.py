@@ -106,7 +106,7 @@ async def ranges_compare_numbers(kit: Kit) -> None:
 
 @of_recall(_NARROW, "declare what the backend can: cs_filtering='soft', fewer filter_operators")
 async def several_filters_narrow_together(kit: Kit) -> None:
-    """What comes back satisfies each of them, not one of them."""
+    """Every entry satisfies all of the filters."""
     hard, by_metadata = filters_of(kit)
     await kit.remember("blue", scenario="inbox", context="work", metadata={"region": "north", "floor": "two"})
     cs, metadata = {"scenario": "inbox", "context": "work"}, {"region": "north", "floor": "two"}

@@ -210,7 +210,7 @@ async def a_reset_of_a_failing_backend_is_not_verified(kit: Kit) -> None:
 
 @promise("name the record, the operation and the native error, never a text")
 async def errors_do_not_repeat_what_is_stored(kit: Kit) -> None:
-    """Errors are logged and shown to others; what a user said is not for them, whoever made the message."""
+    """Errors are logged and shown to other people, so they hold no words of a user."""
     await kit.remember("secret")
     wrong_calls = calls_about(kit, kit.scope, [ContextEntry("", native_id="no-such-record")])
     messages = [await _message_of(wrong) for wrong in wrong_calls]

@@ -77,7 +77,7 @@ async def data_of_one_scope_never_appears_under_another(kit: Kit) -> None:
 
 @promise("send the scope's native id with every native call")
 async def what_is_not_derived_yet_leaks_nowhere(kit: Kit) -> None:
-    """Spec 9.3: other scopes see nothing of a write, neither before it is derived nor after."""
+    """Spec 9.3: other scopes see nothing of a write, before it is derived and after."""
     other = await kit.another_scope()
     await kit.remember("bob", scope=other)
     await kit.write("ada")
@@ -222,7 +222,7 @@ async def a_reset_spares_what_is_named_alike(kit: Kit) -> None:
     "answer verified=False where not everything could be deleted",
 )
 async def a_reset_reaches_every_row(kit: Kit) -> None:
-    """Spec 9.6: also those that a list of the backend shows on its second page, and those of other sessions."""
+    """Spec 9.6: rows on the second page of a list go too, and rows of other sessions."""
     first = kit.event(kit.fact("first"), session_id="session-0")
     many = kit.event("unused", messages=messages(*long_list(120), ("user", kit.fact("last"))))
     for event in (first, many, kit.event(kit.fact("other"), session_id="session-9")):

@@ -82,7 +82,7 @@ async def every_write_path_is_skipped_while_read_only(kit: Kit) -> None:
 
 @promise()
 async def reset_is_refused_while_read_only(kit: Kit) -> None:
-    """Spec 9.10: a test session never resets; memory stays as it is."""
+    """Spec 9.10: a test session never resets, and memory does not change."""
     async with _unchanged(kit, "a refused reset"):
         with raises(ReadOnlyError, "a reset while read-only"):
             await kit.slot.reset_scope(kit.scope)
