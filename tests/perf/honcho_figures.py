@@ -22,12 +22,11 @@ from figures import event, finish, percentile, request, show
 from honcho import Honcho
 from honcho_double import HonchoDouble
 
-from memory import MemoryEvent, MemoryScope, MemorySlot, SupportsBulkIngest, SupportsReadiness
+from memory import MemoryEvent, MemoryScope, MemorySlot, SupportsBulkIngest
 from memory.plugins.opening import build_slot
 from memory.testing._loopback import LoopbackProcess
 
 ADDED_MS = 0.5
-SCOPES = 64
 TURNS = 1_000
 AT_ONCE = 100
 
@@ -125,39 +124,6 @@ async def overhead(url: str, rounds: int) -> None:
     await client._async_http_client.close()
 
 
-async def many_scopes(url: str) -> None:
-    """Each scope finds its own fact and no other's."""
-    scopes = [MemoryScope(run_id="many", persona_id=f"p{number}") for number in range(SCOPES)]
-    found: dict[str, str] = {}
-    async with make(url) as slot:
-        readiness = slot.capability(SupportsReadiness)
-        assert readiness is not None
-
-        async def live(scope: MemoryScope) -> None:
-            await slot.setup_scope(scope)
-            for number in range(5):
-                await slot.record_event(
-                    event(number, scope, f"I am zq{scope.persona_id}zq, for the time {number}.")
-                )
-            answer = await readiness.wait_until_ready(scope, 300)
-            assert answer.state == "ready", answer
-            result = await slot.retrieve(request(scope, max_items=10))
-            found[scope.persona_id] = str(result.raw) + result.formatted_context
-
-        began = time.perf_counter()
-        await asyncio.gather(*(live(scope) for scope in scopes))
-        took = time.perf_counter() - began
-    own = sum(f"zq{name}zq" in text for name, text in found.items())
-    crossed = sum(f"zq{other}zq" in text for name, text in found.items() for other in found if other != name)
-    show(
-        f"{SCOPES} scopes at once, 5 turns each, in {took:.1f} s",
-        f"{own} find their own, {crossed} rows cross",
-        "all, and none",
-        own == SCOPES and not crossed,
-        failed=own != SCOPES or crossed > 0,
-    )
-
-
 async def bulk(url: str) -> None:
     """A preload against loops over the SDK: a call for each turn, and a call for each hundred messages."""
     ratios: dict[int, list[float]] = {2: [], AT_ONCE: []}
@@ -198,7 +164,6 @@ async def bulk(url: str) -> None:
 async def main(rounds: int) -> None:
     with server() as url:
         await overhead(url, rounds)
-        await many_scopes(url)
     with server() as url:
         await bulk(url)
     finish()

@@ -8,7 +8,7 @@ import string
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memos_support import ALICE, BOB, START, event, options, question, requests, verdict
+from memos_support import ALICE, START, event, question, requests, verdict
 
 from memory import ContextBudget, InputError, MemoryScope, Message
 from memory.backends.memos.translate import (
@@ -22,39 +22,6 @@ from memory.backends.memos.translate import (
 
 CUBE = cube_of(ALICE)
 TEXT = st.text(min_size=1, max_size=40).filter(lambda text: text.strip() and "*" not in text)
-
-
-def test_an_event_becomes_one_add_to_one_cube():
-    said = event(
-        "I like tea.", context="home", attribute="drink", metadata={"region": "north"}, event_id="e1"
-    )
-    body = requests().add(said, CUBE)
-    assert body == {
-        "user_id": "run1.alice",
-        "writable_cube_ids": ["run1.alice"],
-        "session_id": "s1",
-        "task_id": "e1",
-        "async_mode": "async",
-        "messages": [
-            {
-                "role": "user",
-                "content": "I like tea.",
-                "chat_time": "2024-03-01T09:30:00+00:00",
-                "message_id": "e1#0",
-            }
-        ],
-        "info": {
-            "meta_region": "north",
-            "context": "home",
-            "attribute": "drink",
-            "event_id": "e1",
-            "turn_id": said.turn_id,
-            "agent_id": "agent",
-            "timestamp": "2024-03-01T09:30:00+00:00",
-        },
-        "custom_tags": ["home", "drink"],
-        "is_feedback": False,
-    }
 
 
 @pytest.mark.parametrize("mode", ["fast", "fine"])
@@ -94,37 +61,6 @@ def test_messages_of_every_role_keep_what_memos_can_take():
     assert len({message["message_id"] for message in sent}) == len(sent)
 
 
-def test_every_search_parameter_is_explicit():
-    body = requests(relativity=0.2, search_mode="mixture", rerank=False, top_k=7).search(
-        question("Tea?"), CUBE
-    )
-    assert body == {
-        "query": "Tea?",
-        "user_id": "run1.alice",
-        "readable_cube_ids": ["run1.alice"],
-        "session_id": "s2",
-        "mode": "mixture",
-        "top_k": 7,
-        "relativity": 0.2,
-        "dedup": "no",
-        "rerank": False,
-        "include_preference": True,
-        "pref_top_k": 6,
-        "search_tool_memory": True,
-        "tool_mem_top_k": 6,
-        "include_skill_memory": True,
-        "skill_mem_top_k": 3,
-        "context_format": "memory",
-        "filter": None,
-        "internet_search": False,
-        "threshold": None,
-        "search_memory_type": "All",
-        "reference_time": None,
-        "chat_history": [],
-        "neighbor_discovery": False,
-    }
-
-
 def test_the_budget_bounds_every_group():
     ask = requests(pref_top_k=6, tool_mem_top_k=0).search
     body = ask(question(budget=ContextBudget(max_items=4)), CUBE)
@@ -135,12 +71,6 @@ def test_the_budget_bounds_every_group():
         3,
     ]
     assert ask(question(budget=ContextBudget(max_items=40)), CUBE)["top_k"] == 40
-
-
-def test_a_group_with_no_place_is_not_searched():
-    body = requests(pref_top_k=0, tool_mem_top_k=0, skill_mem_top_k=0).search(question(), CUBE)
-    switches = ("include_preference", "search_tool_memory", "include_skill_memory")
-    assert [body[name] for name in switches] == [False, False, False]
 
 
 def test_where_nothing_filters_cs_joins_the_question():
@@ -182,19 +112,6 @@ def test_filters_are_wrapped_and_in_the_databases_dialect(graph_db, context, reg
 def test_a_key_that_could_end_the_query_is_refused(key):
     with pytest.raises(InputError, match="filters"):
         native_filter({key: {"eq": "x"}}, "neo4j-community")
-
-
-def test_a_listing_is_of_the_whole_cube_and_filters_where_that_works():
-    assert requests().listing(CUBE, native_id="m1")["filter"] is None
-    listing = requests(graph_db="neo4j-community").listing(CUBE, native_id="m1")
-    assert listing["filter"] == {"and": [{"id": "m1"}]}
-    assert (listing["mem_cube_id"], listing["user_id"]) == ("run1.alice", None)
-
-
-def test_no_delete_goes_without_its_cube():
-    clear, delete = requests().clear(CUBE), requests().delete(["m1"], CUBE)
-    assert clear == {"writable_cube_ids": ["run1.alice"], "user_id": "run1.alice"}
-    assert delete == {"writable_cube_ids": ["run1.alice"], "memory_ids": ["m1"]}
 
 
 def test_feedback_carries_the_correction_its_time_and_its_history():
@@ -267,8 +184,3 @@ def test_a_users_metadata_cannot_take_the_place_of_the_events_fields():
     info = requests().add(said, CUBE)["info"]
     assert (info["event_id"], info["context"]) == ("e1", "home")
     assert (info["meta_event_id"], info["meta_context"]) == ("e2", "work")
-
-
-def test_two_scopes_have_two_users():
-    assert cube_of(ALICE) == "run1.alice" != cube_of(BOB)
-    assert options().filters is False
