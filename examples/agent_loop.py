@@ -1,8 +1,9 @@
 """A complete small agent with a memory: recall before the model speaks, remember after.
 
-    python examples/agent_loop.py                                        # two scripted sessions, no key, no network
-    python examples/agent_loop.py --config configs/full_history.yaml     # another memory, the same agent
-    python examples/agent_loop.py --chat --base-url https://api.openai.com/v1 --model gpt-4.1-mini
+    memslot setup
+    python agent_loop.py                                        # two scripted sessions, no key, no network
+    python agent_loop.py --config full_history.yaml             # another memory, the same agent
+    python agent_loop.py --chat --base-url https://api.openai.com/v1 --model gpt-4.1-mini
 
 A real model is reached with the key in OPENAI_API_KEY. Needs httpx: pip install 'memslot[mem0,bench]'.
 """
@@ -26,7 +27,7 @@ import httpx
 from memory import BackendError, MemorySlot, MemslotError, SupportsReadiness, open_memory
 from memory.testing import ScriptedLLM
 
-CONFIG = Path(__file__).resolve().parents[1] / "configs" / "mem0.yaml"
+CONFIG = Path("memslot.yaml")  # what 'memslot setup' writes
 INSTRUCTIONS = (
     "You are a helpful assistant. What you remember of earlier conversations, if anything, follows."
 )
@@ -92,7 +93,8 @@ class Agent:
 
     async def _recall(self, user: str) -> str:
         try:
-            return await self._memory.before_turn(user, session_id=self._session_id)
+            # This agent shows the model no earlier messages, so the memory has to show this session, too.
+            return await self._memory.before_turn(user, session_id=self._session_id, exclude_session=False)
         except BackendError as error:
             warn(f"answering without memory: {error}")
             return ""
@@ -187,7 +189,7 @@ async def run(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--config", type=Path, default=CONFIG, help="a memslot configuration; default: mem0")
+    parser.add_argument("--config", type=Path, default=CONFIG, help="the memory; default: memslot.yaml")
     parser.add_argument("--chat", action="store_true", help="talk to the agent")
     parser.add_argument("--base-url", help="an OpenAI-compatible endpoint; default: a scripted model")
     parser.add_argument("--model", default="scripted", help="the model's name at that endpoint")

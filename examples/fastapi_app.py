@@ -1,7 +1,7 @@
 """A service with many users and one memory: each sees their own, whatever backend the YAML names.
 
     pip install fastapi uvicorn
-    uvicorn fastapi_app:app --app-dir examples          # MEMSLOT_CONFIG names another configuration
+    uvicorn fastapi_app:app          # reads memslot.yaml; MEMSLOT_CONFIG names another configuration
 
 The user comes from a header here; a real service takes it from its own authentication.
 """
@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 
 from memory import BackendError, InputError, MemslotError, ScopeError, open_memory
 
-CONFIG = os.environ.get("MEMSLOT_CONFIG", "configs/full_history.yaml")
+CONFIG = os.environ.get("MEMSLOT_CONFIG", "memslot.yaml")
 
 
 @asynccontextmanager

@@ -1,7 +1,8 @@
 """A memory in a script that does not await: what was said in an earlier run is known in the next one.
 
-python examples/sync_script.py --config configs/mem0.yaml "I drink oolong."
-python examples/sync_script.py --config configs/mem0.yaml "Which tea do I drink?"
+memslot setup
+python sync_script.py "I drink oolong."
+python sync_script.py "Do I drink oolong?"
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from memory import MemslotError, open_memory_sync
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("words")
-    parser.add_argument("--config", default="configs/mem0.yaml")
+    parser.add_argument("--config", default="memslot.yaml")
     given = parser.parse_args()
     session = uuid.uuid4().hex
     try:

@@ -5,6 +5,7 @@ config show``. A mark may hold what the reader brings along, unseen on the page:
 language, and ``-->``. The blocks of a page run in order in a directory of its own, a copy of the files git would
 commit, so that they find what a reader finds and leave nothing behind. The commands of the environment that runs
 this come first. A block of commands that cannot be run here says why: ``<!-- not run: it installs a release -->``.
+A block ``text`` that follows ``<!-- prints -->`` holds what the block before it prints, whatever the time.
 
     python tests/documented_commands.py [README.md docs/index.md ...]
 """
@@ -22,7 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MARKED = re.compile(r"^<!-- ci\s(.*?)-->\n+```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MARKED = re.compile(
+    r"^<!-- ci\s(.*?)-->\n+```(\w+)\n(.*?)^```$(?:(?:(?!```|<!--).)*<!-- prints -->\n+```text\n(.*?)^```$)?",
+    re.MULTILINE | re.DOTALL,
+)
+TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
 UNMARKED = re.compile(r"(?<!-->\n)^```bash$", re.MULTILINE)
 NOT_RUN = re.compile(r"^<!-- not run: (.+) -->$", re.MULTILINE)
 AWAITING = """
@@ -48,12 +53,13 @@ RUNNERS = {
 
 @dataclass(frozen=True)
 class Block:
-    """A marked block: where it is, its language, its text, and what the reader brings along."""
+    """A marked block: where it is, its language, its text, what the reader brings along, and what it prints."""
 
     place: str
     language: str
     text: str
     before: str
+    prints: str | None
 
 
 def pages() -> list[str]:
@@ -66,7 +72,7 @@ def blocks(name: str) -> Iterator[Block]:
     text = (ROOT / name).read_text(encoding="utf-8")
     for found in MARKED.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
-        yield Block(f"{name}:{line}", found[2], found[3], found[1].lstrip("\n"))
+        yield Block(f"{name}:{line}", found[2], found[3], found[1].lstrip("\n"), found[4])
 
 
 def unmarked(name: str) -> Iterator[str]:
@@ -102,9 +108,15 @@ def run(block: Block, directory: str) -> str:
         cwd=directory,
         env={**os.environ, "PATH": path},
         stdin=subprocess.DEVNULL,
+        stdout=None if block.prints is None else subprocess.PIPE,
+        text=True,
         timeout=900,
     )
-    return f"{block.place}: ended with {done.returncode}" if done.returncode else ""
+    if done.returncode:
+        return f"{block.place}: ended with {done.returncode}"
+    if block.prints is not None and TIME.sub("", done.stdout) != TIME.sub("", block.prints):
+        return f"{block.place}: printed something else:\n{done.stdout}"
+    return ""
 
 
 def main(names: list[str]) -> int:

@@ -35,7 +35,7 @@ from memory.plugins.installed import command_names, load_command
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 # The help shows commands by purpose. Commands of other distributions stand in the last section.
 _SECTIONS = {
-    "Use": ("setup", "chat", "import", "export", "serve", "mcp", "hosts", "journal"),
+    "Use": ("setup", "example", "chat", "import", "export", "serve", "mcp", "hosts", "journal"),
     "Check": ("doctor", "backends"),
     "Measure": ("demo", "run", "report", "view"),
     "Extend": ("new-plugin", "conform", "tools"),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from memory.cli import backends, data, doctor, hosts, perf, results, run, setup
+from memory.cli import backends, data, doctor, example, hosts, perf, results, run, setup
 from memory.cli._group import CommandGroup, ToolGroup
 
 app = typer.Typer(
@@ -50,6 +50,7 @@ app.command("view")(results.view)
 app.command("demo")(run.demo)
 app.command("hosts")(hosts.hosts)
 app.command("setup")(setup.setup)
+app.command("example")(example.example)
 tools = typer.Typer(
     cls=ToolGroup,
     help="Rarely needed: data sets, speed, a scripted model, Signet, Stigmem.",

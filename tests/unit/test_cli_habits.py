@@ -266,3 +266,16 @@ def test_colours_are_for_terminals(config: Path, tmp_path: Path) -> None:
     assert "warning: " in piped.stdout
     assert "\x1b" not in piped.output
     assert "\x1b" not in invoke("run", tmp_path / "nowhere.yaml").output
+
+
+# -- examples ---------------------------------------------------------------------------------------------
+
+
+def test_an_example_is_written_where_it_is_wanted(tmp_path: Path) -> None:
+    assert {"sync_script.py", "quickstart.yaml"} <= {*invoke("example").stdout.split()}
+    assert invoke("example", "quickstart.yaml", "--into", tmp_path).exit_code == 0
+    ours = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
+    assert (tmp_path / "quickstart.yaml").read_text("utf-8") == ours.read_text("utf-8")
+    assert "--force" in error_line(invoke("example", "quickstart.yaml", "--into", tmp_path), 2)
+    assert "there are: " in error_line(invoke("example", "nothing.yaml"), 2)
+    assert "cannot be written" in error_line(invoke("example", "mem0.yaml", "--into", tmp_path / "gone"), 2)
