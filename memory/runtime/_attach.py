@@ -7,7 +7,7 @@ ends, one of the others becomes the owner.
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -15,13 +15,12 @@ import anyio
 
 from memory.contract._loops import on_trio
 from memory.contract.events import MemoryEvent
-from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._attach_owner import Owner, Place
-from memory.runtime._remote import RemoteAdapter, ResetMeanwhile, remote_adapter
+from memory.runtime._remote import RemoteAdapter, remote_adapter
 from memory.slot.delivery import Delivery, HostDefaults
 from memory.slot.rendering import without_recalled_context
 from memory.slot.slot import MemorySlot
@@ -44,19 +43,14 @@ class AttachedDelivery(Delivery):
         host = HostDefaults(made.scope, made.budget, made.token_counter)
         super().__init__(made._calls, None, None, made.leases, host)
         self._remote = remote
-        self._owner_keeps = settings.journal is not None
+        self.has_journal = settings.journal is not None
         self._owner = owner
         self.store = settings.store()  # for hosts alone: its owner empties it at a reset
         self.resets_of()  # from now on they are counted
 
-    @property
-    def has_journal(self) -> bool:
-        """Whether the owner keeps events before it sends them."""
-        return self._owner_keeps
-
     async def keep(self, event: MemoryEvent) -> bool | None:
         """As the owner's."""
-        if self._calls.gate.read_only or self._calls.closed or not self._owner_keeps:
+        if self._calls.gate.read_only or self._calls.closed:
             return None
         kept = await self._remote.call("keep", without_recalled_context(event))
         return None if kept is None else bool(kept)
@@ -64,18 +58,6 @@ class AttachedDelivery(Delivery):
     def resets_of(self, scope: MemoryScope | None = None) -> int:
         """Resets by every process: what waits here ends with each of them."""
         return self._owner.resets(scope)
-
-    async def record(
-        self, event: MemoryEvent, resets: int | None = None, count: Callable[[MemoryScope], int] | None = None
-    ) -> WriteReceipt | None:
-        """As the owner's."""
-        if resets is None:
-            return await super().record(event)
-        try:
-            with self._remote.accepted(event, resets):
-                return await super().record(event, resets, count)
-        except ResetMeanwhile:
-            return None
 
 
 def _attached_slot(settings: MemslotConfig, scope: MemoryScope | None, owner: Owner) -> MemorySlot:

@@ -71,7 +71,6 @@ METHODS: Mapping[str, Method] = {
     "health": _method(result=receipts.BackendHealth, repeatable=True),
     "keep": _method(MemoryEvent, result=bool | None, repeatable=True),
     "record_event": _method(MemoryEvent, result=receipts.WriteReceipt),
-    "record": _method(MemoryEvent, int, result=receipts.WriteReceipt | None),
     "retrieve": _method(RetrieveRequest, result=_ReceivedResult, repeatable=True),
     "reset_scope": _method(MemoryScope, result=receipts.ResetReceipt),
     "find_event": _method(MemoryEvent, result=tuple[str, ...] | None, repeatable=True),
@@ -84,15 +83,13 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-async def answered(slot: MemorySlot, call: Any, resets: Callable[[MemoryScope], int]) -> dict[str, Any]:
-    """A call, carried out; ``resets`` counts those of a scope as an attached process does."""
+async def answered(slot: MemorySlot, call: Any) -> dict[str, Any]:
+    """Carry a call out, and return its answer."""
     try:
         name = call["method"]
         arguments = METHODS[name].arguments.validate_python(call["arguments"])
         if name in ("health", "keep"):
             return {"result": to_jsonable_python(await _bound(slot, name)(*arguments))}
-        if name == "record":
-            arguments = (*arguments, resets)
         first = arguments[0][0] if isinstance(arguments[0], list) else arguments[0]
         async with slot.delivery.leases.lease(first if isinstance(first, MemoryScope) else first.scope):
             result = None if name == "setup_scope" else await _bound(slot, name)(*arguments)
@@ -237,7 +234,7 @@ class Owner:
                 writer, {"error": "InputError", "message": f"an attached call {why}; nothing was done"}
             )
             return
-        answer = await answered(slot, call, self.resets)
+        answer = await answered(slot, call)
         await send(writer, answer)
         if call["method"] == "keep" and answer.get("result"):
             scope = MemoryScope(**call["arguments"][0]["scope"])

@@ -219,10 +219,9 @@ class Chat:
         self._say: Callable[[str], None] = lambda text: say(without_controls(text))
         self._open = AsyncExitStack()
         self._forgetting = False
-        self._lost: LifecycleError | None = None  # said at a switch, and once more at the end
 
     async def run(self, session_key: str | None = None) -> None:
-        """Until the channel is closed; what was said and can neither be written nor kept is an error."""
+        """Chat until the channel is closed."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._provider.aclose)
             stack.push_async_callback(lambda: self._open.aclose())
@@ -244,8 +243,6 @@ class Chat:
             except ChannelClosed as closed:
                 if closed.args:
                     raise LifecycleError(str(closed)) from closed
-        if self._lost is not None:
-            raise self._lost
 
     async def _answer(self, turn: UserTurn) -> None:
         """One turn; at an interrupt of the terminal its answer ends where it is, and the chat goes on."""
@@ -272,7 +269,6 @@ class Chat:
             scope = config.memory.scope or MemoryScope(run_id="chat", persona_id="user")
             slot = await stack.enter_async_context(open_shared(config, scope=scope))
             memory = TurnMemory(slot, self._settings.policy)
-            stack.callback(memory.check_none_lost)  # once it is closed
             await stack.enter_async_context(memory)
             before = getattr(self, "session", None)
             session_key = before.session_key if before else session_key
@@ -285,11 +281,7 @@ class Chat:
         old, self._open, self.session = self._open, opened, session
         if before:
             await before.end()
-        try:
-            await old.aclose()
-        except LifecycleError as error:
-            self._lost = error
-            raise
+        await old.aclose()
 
     async def _command(self, line: str) -> bool:
         """Do what a line beginning with a slash asks for; False to leave."""

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Annotated, Literal, Self, Unpack
 
 import anyio
@@ -48,8 +47,6 @@ class TurnPolicy(Frozen):
         on_failure: ``empty`` goes on without memory, and :class:`Recall`, trace, health and log name the failure;
             ``raise`` passes it on.
         exclude_session: leave what was said in the current session out of recall, because the host replays it.
-        queue_size: events that may wait to be written.
-        queue_wait_s: seconds an event waits for a place among them; then it is not recorded.
         drain_s: seconds for sending what waits when this is closed.
         open_after: failures in a row after which the memory is left alone.
         pause_s: for how many seconds; then one call is tried.
@@ -60,8 +57,6 @@ class TurnPolicy(Frozen):
     recall_s: Seconds = 2.0
     on_failure: Literal["raise", "empty"] = "empty"
     exclude_session: bool = False
-    queue_size: Positive = 100
-    queue_wait_s: SecondsOrZero = 5.0
     drain_s: SecondsOrZero = 15.0
     open_after: Positive = 3
     pause_s: Seconds = 30.0
@@ -106,10 +101,9 @@ class TurnMemory:
         on_trouble: called with ``recall`` or ``write``, and why it failed in words that hold no user text; with
             ``left_out``, and the kinds of parts of a turn that hold no words. It is called in the memory's event
             loop, or in the thread of whoever called from elsewhere. It must return at once.
-        keep_unsent: write what could not be sent before the end to the host store, in ``memory.data_dir``.
 
-    An event is acknowledged once it is in the slot's journal. Without one it lies in the memory of this process
-    until it is sent, or until :meth:`aclose` leaves it in the host store for the next start.
+    An event is acknowledged once it is in the slot's outbox. There it outlives the process, unless the slot has no
+    store: :func:`memory.open_memory` gives it one.
 
     Use it as ``async with TurnMemory(slot) as memory:``, or call :meth:`aclose` yourself; no start is needed.
 
@@ -124,7 +118,6 @@ class TurnMemory:
         policy: TurnPolicy | None = None,
         *,
         on_trouble: Callable[[str, str], None] | None = None,
-        keep_unsent: bool = True,
     ) -> None:
         self.slot = slot
         self.policy = policy or TurnPolicy()
@@ -132,18 +125,8 @@ class TurnMemory:
         self.arriving: set[Future[bool]] = set()
         self._on_trouble = on_trouble
         self._background = Background()
-        open_after, pause_s = self.policy.open_after, self.policy.pause_s
-        self._reading = Circuit(f"{slot.backend_name}: recall", open_after, pause_s)
-        self._writing = Circuit(f"{slot.backend_name}: writing", open_after, pause_s)
-        self._writes = WriteBehind(
-            slot,
-            self._writing,
-            self._background,
-            self.policy.queue_size,
-            self.policy.queue_wait_s,
-            slot.delivery.store if keep_unsent else None,
-            partial(self.note_trouble, "write"),
-        )
+        self._reading = Circuit(f"{slot.backend_name}: recall", self.policy.open_after, self.policy.pause_s)
+        self._writes = WriteBehind(slot, self._background)
         self._closing: anyio.Lock | None = None
         self._closed = False
         self._recalls = self._failed_recalls = self._left_out = 0
@@ -151,7 +134,7 @@ class TurnMemory:
         self._new: set[MemoryScope] = set()  # scopes that one recall has waited for in vain
 
     async def __aenter__(self) -> Self:
-        await self._writes.resume()
+        self._writes.resume()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -196,7 +179,7 @@ class TurnMemory:
         return Recall(section, None, result, (time.perf_counter() - started) * 1000)
 
     async def record(self, event: MemoryEvent, *, corrects: MemoryEvent | None = None) -> bool:
-        """Hand an event to the writer behind; returns at once unless ``queue_size`` events wait.
+        """Keep an event in the outbox, to be delivered in the background.
 
         Args:
             event: what was said.
@@ -204,49 +187,27 @@ class TurnMemory:
                 single memories. Elsewhere both stay, and ``metadata["corrects"]`` of the new one names the old one.
 
         Returns:
-            False where nothing was handed over: an event of this id and scope was before, nothing but recalled
-            context is in it, or, where ``on_failure`` is ``empty``, no place became free in time. That last is
+            False where nothing was kept: an event of this id and scope was before, nothing but recalled context is
+            in it, the slot is read-only, or, where ``on_failure`` is ``empty``, it cannot be kept. That last is
             counted in :meth:`status`, and logged.
 
         Raises:
             LifecycleError: this is closed.
-            BackendUnavailable: no place became free in time, where ``on_failure`` is ``raise``.
-            StoreError, BackendError: it cannot be kept, where ``on_failure`` is ``raise``.
+            StoreError, BackendError, InputError: it cannot be kept, where ``on_failure`` is ``raise``.
         """
+        if corrects is not None:
+            event = event.model_copy(update={"metadata": {**event.metadata, "corrects": corrects.event_id}})
         try:
-            if corrects is not None:
-                event = event.model_copy(
-                    update={"metadata": {**event.metadata, "corrects": corrects.event_id}}
-                )
-            return await self._writes.add(without_recalled_context(event), corrects=corrects)
+            event = without_recalled_context(event)
         except errors.InputError:
             return False
-        except (errors.BackendError, errors.StoreError):
+        try:
+            return await self._writes.add(event, corrects=corrects)
+        except (errors.BackendError, errors.StoreError, errors.InputError) as error:
+            self.note_trouble("write", str(error))
             if self.policy.on_failure == "raise":
                 raise
             return False
-
-    @property
-    def queued_in(self) -> Literal["journal", "memory"]:
-        """Where an event is once :meth:`record` has returned; the end of the process does not touch a journal."""
-        return "journal" if self.slot.delivery.has_journal and not self.slot.read_only else "memory"
-
-    @property
-    def lost(self) -> int:
-        """Acknowledged events that :meth:`aclose` could neither send nor keep for the next start."""
-        return self._writes.lost
-
-    def check_none_lost(self) -> None:
-        """See, once this is closed, that whoever was told "recorded" was told the truth.
-
-        Raises:
-            LifecycleError: there are :attr:`lost` events.
-        """
-        if self.lost:
-            raise errors.LifecycleError(
-                f"{self.lost} acknowledged events are lost: they could not be written within policy.drain_s, nor "
-                "kept for the next start, and there is no journal; set memory.journal: true"
-            )
 
     async def record_turn(
         self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
@@ -270,7 +231,7 @@ class TurnMemory:
     async def aclose(self) -> None:
         """Send what waits, for at most ``drain_s`` seconds, even if cancelled. Idempotent. The slot stays open.
 
-        What is left then waits in the journal, or the host store, for the next start; see :attr:`lost`.
+        What is left then waits in the outbox for the next start.
         """
         with anyio.CancelScope(shield=True):
             self._closing = self._closing or anyio.Lock()
@@ -291,7 +252,6 @@ class TurnMemory:
             "parts_left_out": self._left_out,
             "waiting": self._writes.waiting,
             "recall_circuit": self._reading.state,
-            "write_circuit": self._writing.state,
         }
 
     def note_trouble(self, what: Literal["recall", "write"], why: str) -> None:
@@ -313,15 +273,14 @@ class TurnMemory:
             self._on_trouble("left_out", f"a turn is recorded without {counted}")
 
     async def health(self) -> BackendHealth:
-        """The slot's health, with :meth:`status` in ``details["turns"]``; degraded where a circuit is not closed,
-        or events were not recorded.
+        """The slot's health, with :meth:`status` in ``details["turns"]``.
+
+        It is degraded while recall is left alone, or once an event was not recorded.
         """
         health, status = await self.slot.health(), self.status()
-        warnings = [
-            f"{name} is left alone after repeated failures"
-            for name, state in (("recall", self._reading.state), ("writing", self._writing.state))
-            if state != "closed"
-        ]
+        warnings = []
+        if self._reading.state != "closed":
+            warnings.append("recall is left alone after repeated failures")
         if status["not_recorded"]:
             warnings.append(f"{status['not_recorded']} events were not recorded")
         changed = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ from memory.contract.adapter import (
     close_adapter,
     native_scope_of,
 )
-from memory.contract.errors import BackendUnavailable, LifecycleError, MemslotError
+from memory.contract.errors import BackendUnavailable, LifecycleError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import RetrieveResult, WriteReceipt
 from memory.contract.scope import MemoryScope
@@ -35,10 +34,6 @@ _OPENING_S = 30.0
 _PAUSE_S = 0.05
 _NO_ANSWER = "the process that has it open closed the connection before it answered"
 _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class ResetMeanwhile(MemslotError):
-    """The scope of an event was reset after the event was accepted, so it is not sent."""
 
 
 class RemoteAdapter:
@@ -59,7 +54,6 @@ class RemoteAdapter:
         self._native = native
         self._owner = owner
         self._idle: list[_Connection] = []
-        self._accepted: dict[tuple[MemoryScope, str], int] = {}
         self._pid = os.getpid()
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
@@ -75,29 +69,8 @@ class RemoteAdapter:
         """Of this process's slot alone; others go on as they are."""
         return receipts.ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
-    @contextmanager
-    def accepted(self, event: MemoryEvent, resets: int) -> Iterator[None]:
-        """Within the body, refuse an event if its scope was reset more than ``resets`` times."""
-        key = event.scope, event.event_id
-        self._accepted[key] = resets
-        try:
-            yield
-        finally:
-            self._accepted.pop(key, None)
-
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """As the contract says.
-
-        Raises:
-            ResetMeanwhile: see :meth:`accepted`.
-        """
-        resets = self._accepted.get((event.scope, event.event_id))
-        if resets is None:
-            return cast(WriteReceipt, await self.call("record_event", event))
-        receipt = await self.call("record", event, resets)
-        if receipt is None:
-            raise ResetMeanwhile("its scope was reset since it was accepted")
-        return cast(WriteReceipt, receipt)
+        return cast(WriteReceipt, await self.call("record_event", event))
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         return cast(list[WriteReceipt], await self.call("record_events", list(events)))
@@ -151,7 +124,7 @@ class RemoteAdapter:
         for attempt in (1, 2):
             reached = await self._reached()
             if isinstance(reached, MemorySlot):
-                answer = await answered(reached, call, self._owner.resets)
+                answer = await answered(reached, call)
             else:
                 try:
                     answer = await self._asked(reached, call)

@@ -18,7 +18,6 @@ from memory.adapter._bounded import is_loopback
 from memory.contract._model import Id
 from memory.contract._surviving import Failures
 from memory.contract.errors import ConfigError, PluginLoadError
-from memory.contract.requests import Positive
 from memory.contract.scope import MemoryScope
 from memory.plugins.blocks import Problems, load_yaml, parse_block
 from memory.plugins.config import Isolate, MemslotConfig
@@ -126,11 +125,9 @@ FAST_LOOP: dict[str, Any] = {"use_uvloop": find_spec("uvloop") is not None}
 
 
 class ServedPolicy(TurnPolicy):
-    """The turn policy of a server: hosts show their session themselves, and many wait at once."""
+    """The turn policy of a server, whose clients show their session to the model themselves."""
 
     exclude_session: bool = True
-    queue_size: Positive = 10_000
-    queue_wait_s: float = Field(default=0.25, ge=0)
 
 
 class ServeSettings(PluginOptions):
@@ -208,7 +205,7 @@ async def answer(
     ready: Callable[[str], None],
     agent: tuple[AgentSettings, Provider] | None = None,
 ) -> None:
-    """Serve an open slot on a socket; acknowledged events that can neither be written nor kept are an error."""
+    """Serve an open slot on a socket."""
     try:
         import uvicorn  # noqa: F401 (that it is missing is said before anything is begun)
 
@@ -217,7 +214,7 @@ async def answer(
         from memory.runtime.signet.service import ServiceSettings
     except ImportError as error:
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error
-    memory = TurnMemory(slot, settings.policy, keep_unsent=settings.keep)
+    memory = TurnMemory(slot, settings.policy)
     grants = _grants(settings.tokens, slot.scope)
     async with AsyncExitStack() as stack:
         store = HostStore(slot.backend_name, slot.delivery.store if settings.keep else None)
@@ -265,7 +262,6 @@ async def answer(
                 server.mount(f"/{point.name}", await stack.enter_async_context(opened(server.reaches())))
         server.endpoints.port = listener.getsockname()[1]
         await serve_app(server.app, listener, ready, settings=settings, leaving=server.endpoints.leave)
-    memory.check_none_lost()
 
 
 async def serve_app(

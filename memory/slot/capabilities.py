@@ -131,7 +131,7 @@ class _Readiness(_View):
             self._delivery.note_derived(scope, queued)
         if not (count := self._delivery.waiting(scope)):
             return answer
-        detail = f"{count} events wait in the journal for their delivery"
+        detail = f"{count} events wait for their delivery"
         return BackendReadiness(state="pending", detail=detail, pending_count=count)
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:

@@ -1,8 +1,11 @@
 """Delivery of one slot's events, resets included.
 
-With a journal, an event is on disk before it is sent, and what was not confirmed goes out later: before the next
-write of its scope, when the scope is set up, when writing is allowed again, and when readiness is asked for. While
-an older event waits, newer ones wait behind it. Without a journal the slot remembers the ids of its last writes.
+:meth:`Delivery.keep` puts an event into the outbox, and :meth:`Delivery.deliver` sends it. With a journal, every
+event goes that way, and stays in the journal as the memory's past. Without one, the outbox forgets an event once it
+is delivered, ``record_event`` sends at once, and the slot remembers the ids of its last writes.
+
+What waits is delivered before the next journaled write of its scope, when the scope is set up, and when readiness
+is asked for. While an older event waits, newer ones wait behind it.
 
 A reset is noted before and after it, with or without a journal. A reset whose end is not noted is carried out again
 before anything else happens to its scope.
@@ -13,7 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -43,12 +46,11 @@ from memory.slot.rendering import without_recalled_context
 from memory.slot.sending import Sender, changed_nothing, skipped_receipts
 from memory.slot.tracing import TraceSink
 from memory.slot.turns import ScopeLeases
-from memory.storage.journal import Appended, Journal, JournalEntry, JournalKey, Resets
+from memory.storage.journal import Appended, Journal, JournalEntry, JournalKey
 from memory.storage.kept import reset_host_store
 from memory.storage.outbox import (
     ELSEWHERE,
     NO_ANSWER,
-    OPEN,
     OUTBOX,
     UNREADABLE,
     Entry,
@@ -56,7 +58,7 @@ from memory.storage.outbox import (
     Verdict,
     trouble_of,
 )
-from memory.storage.store import Store
+from memory.storage.store import SqliteStore, Store
 
 _REMEMBERED = 10_000
 # How long to wait for another process that delivers to the scope, or that died over it.
@@ -87,7 +89,7 @@ class Delivery:
     Args:
         calls: the way to the adapter.
         store: of this memory: resets are noted there, and what hosts keep goes with a reset. None notes nothing.
-        journal: keeps every event before it is sent. None keeps nothing.
+        journal: keeps every event, and what became of it. None keeps an event only while it waits.
         leases: the scopes that views have set up.
         host: what the host has chosen.
 
@@ -98,6 +100,8 @@ class Delivery:
         last_write_at: when the backend took an event for the last time.
         resets: resets that were carried out, or may have been, by scope.
         queued: writes that the backend did not store at once, by scope.
+        journal: the outbox of events.
+        has_journal: whether it keeps every event, and not only those that wait.
     """
 
     def __init__(
@@ -111,7 +115,8 @@ class Delivery:
         self._calls = calls
         self._noted_in = None if store is None else store.handle(OUTBOX)
         self.store: Store | None = self._noted_in
-        self.journal = journal
+        self.has_journal = journal is not None
+        self.journal = journal or Journal(store or SqliteStore(None), past=False)
         self.leases = leases
         self.scope, self.budget, self.token_counter = host
         self.deadlines = calls.deadlines
@@ -122,7 +127,7 @@ class Delivery:
         self.queued: Counter[MemoryScope] = Counter()
         self._derived: Counter[MemoryScope] = Counter()  # of these, how many were retrievable when it said so
         self._under_reset: set[MemoryScope] = set()  # by this slot, now
-        self._resets = Resets(store) if journal is None else journal.resets
+        self._resets = self.journal.resets
         # By scope and event id: what was said, as a hash, and the receipt.
         self._written: OrderedDict[tuple[MemoryScope, str], tuple[int, WriteReceipt]] = OrderedDict()
         self._failures: Counter[str] = (
@@ -134,13 +139,13 @@ class Delivery:
     # What waits.
 
     @property
-    def has_journal(self) -> bool:
-        """Whether events are kept before they are sent."""
-        return self.journal is not None
+    def lasting(self) -> bool:
+        """Whether what waits outlives this process."""
+        return self.journal.lasting
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
-        """How many events of a scope, or of all, wait in the journal for this backend."""
-        if self.journal is None:
+        """How many events of a scope, or of all, wait for this backend."""
+        if not self.journal.has_backlog:
             return 0
         if scope is not None:
             return self.journal.backlog(self._key(scope))
@@ -148,15 +153,11 @@ class Delivery:
 
     def waiting_scopes(self) -> list[MemoryScope]:
         """The scopes with events that wait."""
-        if self.journal is None:
-            return []
         return [key.scope for key, _ in self.journal.undelivered() if self._is_ours(key)]
 
-    async def refresh(self) -> bool:
-        """See what other processes have put into the journal; False where there is none."""
-        if self.journal is not None:
-            await self.journal.refresh()
-        return self.journal is not None
+    async def refresh(self) -> None:
+        """See what other processes have left to be delivered."""
+        await self.journal.refresh()
 
     async def warnings(self) -> list[str]:
         """What is not as it should be, for health; it is ``degraded`` as long as there is something."""
@@ -166,14 +167,12 @@ class Delivery:
             else f"{count} writes since the last success got no answer; they may or may not be stored"
             for name, count in self._failures.items()
         ]
-        if self.journal is not None:
-            others = sum(count for key, count in self.journal.undelivered() if not self._is_ours(key))
-            if others:
-                waits = "events in the journal wait for another backend, or another store of this one"
-                found.append(f"{others} {waits}")
-        if self._noted_in is not None and self._noted_in.begun:
+        others = sum(count for key, count in self.journal.undelivered() if not self._is_ours(key))
+        if others:
+            found.append(f"{others} events wait for another backend, or another store of this one")
+        if self.journal.begun:
             try:
-                found += (await self._noted_in.run(trouble_of, writes=False)).warnings()
+                found += (await self.journal.store.run(trouble_of, writes=False)).warnings()
             except StoreError as error:
                 found.append(str(error))
         return found
@@ -213,10 +212,7 @@ class Delivery:
         """The slot is closed. Idempotent."""
         if not self._closed:
             self._closed = True
-            if self.journal is None:
-                self._resets.close()
-            else:
-                self.journal.close()
+            self.journal.close()
             if self._noted_in is not None:
                 self._noted_in.close()
 
@@ -288,14 +284,13 @@ class Delivery:
                 self.queued[scope] += 1
 
     async def keep(self, event: MemoryEvent) -> bool | None:
-        """Make an event durable in the journal now; :meth:`deliver` sends it, or the next start.
+        """Put an event into the outbox. :meth:`deliver` sends it, in this process or a later one.
 
         Returns:
-            True where it is in the journal and waits, False where it was delivered before, None where nothing was
-            kept: there is no journal, or the slot is read-only or closed.
+            Whether the event is new. None if the slot is read-only or closed, so that nothing was kept.
 
         Raises:
-            JournalError: the journal cannot keep it.
+            JournalError: the store cannot keep it.
             InputError: nothing is left of it once recalled context is stripped, or its id has other messages.
             BackendRejected: it was refused for good before.
             ScopeError: the adapter cannot represent its scope.
@@ -303,15 +298,16 @@ class Delivery:
         if self._calls.gate.read_only or self._calls.closed:
             return None
         key = self._key(event.scope)
-        if self.journal is None:
-            return None
         event = without_recalled_context(event)
+        written = self._written.get((event.scope, event.event_id))
+        if written is not None and written[0] == _said(event):
+            return False
         done = await self.journal.append(key, [event], send=False)
         await checkpoint()  # not before: its number is that of its arrival
         [before] = done.before
         if before is not None and before.status == "aside":
             self._state_of(before, "")  # raises what it was refused with
-        return before is None or before.status in OPEN
+        return before is None
 
     async def _write_kept(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Keep events of one scope and send them.
@@ -325,8 +321,8 @@ class Delivery:
         """
         if not events:
             return []
-        journal, key = self._kept_in, self._key(events[0].scope)
-        done = await journal.append(key, events)
+        key = self._key(events[0].scope)
+        done = await self.journal.append(key, events)
         if done.lease is not None and done.sent and not any(done.before) and not self._resets.is_open(key):
             try:
                 return await self._send_fresh(
@@ -354,14 +350,12 @@ class Delivery:
         known: dict[str, WriteReceipt] = {}
         try:
             held = ""
-            if self._kept_in.backlog(key) > len(fresh) or self._resets.is_open(key):
+            if self.journal.backlog(key) > len(fresh) or self._resets.is_open(key):
                 first = min((seq for _, seq in fresh.values()), default=max(done.seqs) + 1)
                 held = await self._deliver_entries(span, lease, key, before=first) or ""
             if fresh and not held:
                 seqs = [seq for _, seq in fresh.values()]
-                ours = (
-                    self._kept_in.outbox.holds(lease) if done.sent else self._kept_in.mark_sent(lease, seqs)
-                )
+                ours = self.journal.outbox.holds(lease) if done.sent else self.journal.mark_sent(lease, seqs)
                 held = "" if await ours else ELSEWHERE
             if fresh and not held:
                 sent = await self._send_fresh(span, lease, key, list(fresh.values()))
@@ -380,7 +374,7 @@ class Delivery:
         self, span: Span, lease: Lease, key: JournalKey, fresh: list[tuple[MemoryEvent, int]]
     ) -> list[WriteReceipt]:
         """Send events that were just recorded. What the backend refused for good is raised."""
-        journal, events = self._kept_in, [event for event, _ in fresh]
+        journal, events = self.journal, [event for event, _ in fresh]
         seqs = {event.event_id: seq for event, seq in fresh}
         failure: MemslotError | None = None
         try:
@@ -415,7 +409,7 @@ class Delivery:
         earlier = {entry.event.event_id for entry in done.before if entry is not None and entry.delivered}
         receipts = []
         for event in events:
-            entry = await self._kept_in.find(key, event.event_id)
+            entry = await self.journal.find(key, event.event_id)
             if entry is None:  # the oldest go first where there is no room
                 receipts.append(_kept(event.event_id, "its turn will come"))
             elif event.event_id in earlier:
@@ -456,10 +450,7 @@ class Delivery:
             BackendUnavailable: the reset could not be finished.
         """
         key, why = self._key(scope), "this slot is read-only"
-        if self.journal is None:
-            await self._resets.refresh(key)
-        else:
-            await self.journal.refresh(key)
+        await self.journal.refresh(key)
         if not (self.waiting(scope) or self._resets.is_open(key)):
             return None
 
@@ -473,9 +464,6 @@ class Delivery:
         return why or None
 
     async def _deliver_alone(self, span: Span, key: JournalKey, within_s: float | None) -> str | None:
-        if self.journal is None:
-            await self._finish_reset(key)
-            return None
         # Nothing is shown until a reset is finished, and whoever died over one is known to be dead after a while.
         wait_s = _RESET_LOCK_S if self._resets.is_open(key) else 0.0
         async with self._alone(key, wait_s) as lease:
@@ -500,14 +488,14 @@ class Delivery:
             return str(error)
         ends = time.monotonic() + (self._calls.deadlines.write_s if within_s is None else within_s)
         try:
-            return await self._kept_in.outbox.deliver(
+            return await self.journal.outbox.deliver(
                 lease, lambda entry: self._send_entry(span, entry), before=before, ends=ends
             )
         except JournalError as error:  # what became of one is not noted
             return str(error)
         finally:
             with anyio.CancelScope(shield=True), suppress(JournalError):
-                await self._kept_in.refresh(key)
+                await self.journal.refresh(key)
 
     async def _send_entry(self, span: Span, entry: Entry) -> Verdict:
         try:
@@ -517,32 +505,41 @@ class Delivery:
         if entry.sent:  # perhaps: by us, or by a process that died over it
             found, absent = await self.sender.look_up(span, event)
             if found is not None:
-                return _verdict_of(found)
+                return self._delivered(event, found)
             if not absent:
                 return Verdict("held", "the backend could not be asked for an older event")
         try:
-            [receipt] = await self.sender.send_one(span, [event])
+            if span.fields.get("event_id") == event.event_id:
+                [receipt] = await self.sender.send_one(span, [event])
+            else:
+                [receipt] = await self._send_traced(event)
         except MemslotError as error:
             return _verdict_of_error(error, refused=isinstance(error, _FINAL))
+        return self._delivered(event, receipt)
+
+    async def _send_traced(self, event: MemoryEvent) -> list[WriteReceipt]:
+        """Send an event that waited, as a call with a trace of its own."""
+        fields = {"session_id": event.session_id, "event_id": event.event_id}
+        with Span(self._calls, "record_event", event.scope, fields, writes=True, yielded=True) as span:
+            return self._calls.traced(span, await self.sender.send_one(span, [event]))
+
+    def _delivered(self, event: MemoryEvent, receipt: WriteReceipt) -> Verdict:
+        if not self.has_journal and receipt.status != "unknown":
+            self._remember(event, receipt)
         return _verdict_of(receipt)
 
     @asynccontextmanager
     async def _alone(self, key: JournalKey, within_s: float = 0.0) -> AsyncIterator[Lease | None]:
         """Be the one process that sends anything of a scope; None where another one is all the time."""
-        async with self._kept_in.outbox.leasing(key.lane, within_s) as lease:
+        async with self.journal.outbox.leasing(key.lane, within_s) as lease:
             if lease is not None:
-                await self._kept_in.refresh(key)
+                await self.journal.refresh(key)
             yield lease
 
     async def _let_go(self, lease: Lease) -> None:
         if not lease.released:
             with anyio.CancelScope(shield=True), suppress(JournalError):  # or it ends by standing still
-                await self._kept_in.outbox.release(lease)
-
-    @property
-    def _kept_in(self) -> Journal:
-        assert self.journal is not None
-        return self.journal
+                await self.journal.outbox.release(lease)
 
     # For what is built on a slot, beside the contract.
 
@@ -565,31 +562,16 @@ class Delivery:
             calls.check_scope(event.scope)
             return await calls.look_up(span, event)
 
-    async def record(
-        self, event: MemoryEvent, resets: int | None = None, count: Callable[[MemoryScope], int] | None = None
-    ) -> WriteReceipt | None:
-        """As :meth:`MemorySlot.record_event`, for an event accepted when ``count`` of its scope was ``resets``.
-
-        Args:
-            event: to be written.
-            resets: None writes it in any case.
-            count: how often a scope was reset; by default through this slot.
-
-        Returns:
-            None where its scope was reset since: it is erased with the others, and not sent.
-        """
+    async def record(self, event: MemoryEvent) -> WriteReceipt:
+        """As :meth:`MemorySlot.record_event`."""
         with self._calls.span(
             "record_event", event.scope, session_id=event.session_id, event_id=event.event_id
         ) as span:
             event = without_recalled_context(event)
-
-            async def perform() -> list[WriteReceipt]:
-                if resets is not None and (count or self.resets_of)(event.scope) != resets:
-                    return []
-                return await self.write(span, [event])
-
-            written = await self._calls.write(span, perform, lambda: skipped_receipts(event))
-            return written[0] if written else None
+            [receipt] = await self._calls.write(
+                span, lambda: self.write(span, [event]), lambda: skipped_receipts(event)
+            )
+        return receipt
 
     def scope_or_default(self, scope: MemoryScope | None = None) -> MemoryScope:
         """``scope``, or the slot's own; ScopeError where there is neither."""
@@ -633,8 +615,6 @@ class Delivery:
             BackendError: the backend failed, or another process is delivering to the scope.
         """
         key = self._key(scope)
-        if self.journal is None:
-            return await self._reset_noted(span, key)
         async with self._alone(key, _RESET_LOCK_S) as lease:
             if lease is None:
                 raise BackendUnavailable(
@@ -656,9 +636,8 @@ class Delivery:
             raise
         finally:
             self._under_reset.discard(key.scope)
-            if self.journal is not None:
-                with anyio.CancelScope(shield=True), suppress(JournalError):
-                    await self.journal.refresh(key)
+            with anyio.CancelScope(shield=True), suppress(JournalError):
+                await self.journal.refresh(key)
         return receipt
 
     async def _reset_begun(self, span: Span, key: JournalKey) -> ResetReceipt:

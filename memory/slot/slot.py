@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Self, TypeVar, Unpack, cast
+from typing import Self, TypeVar, Unpack
 from uuid import UUID
 
 from memory.contract.adapter import (
@@ -216,7 +216,7 @@ class MemorySlot(MemoryAdapter):
             InputError: nothing is left of the event once recalled context is stripped.
             BackendError: the backend failed, and the event is not stored.
         """
-        return cast(WriteReceipt, await self.delivery.record(event))
+        return await self.delivery.record(event)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """Ask the memory; the result holds the raw payload, the fitted context section and the trace.
@@ -329,7 +329,7 @@ class MemorySlot(MemoryAdapter):
                 ``scenario``, ``context``, ``attribute``, ``metadata``, see :class:`~memory.slot.turns.TurnFields`.
         """
         event = event_from_turn(session_id, self.delivery.scope_or_default(scope), **fields)
-        return cast(WriteReceipt, await self.delivery.record(event))
+        return await self.delivery.record(event)
 
     def for_scope(
         self,

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, cast
 
+import anyio.to_thread
+
 from memory.contract.adapter import AdapterTraits, MemoryAdapter, native_scope_of
 from memory.contract.errors import InputError, JournalError
 from memory.contract.events import MemoryEvent
@@ -20,7 +22,7 @@ from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.storage.insert import WITHIN_S
 from memory.storage.outbox import OUTBOX, Entry, Lane, Lease, Outbox, Verdict
-from memory.storage.store import Durability, Store, Tables, scope_key, scope_of
+from memory.storage.store import Durability, SqliteStore, Store, Tables, scope_key, scope_of
 
 EVENT = "event"
 # waiting: not confirmed; unknown: sent without an answer; aside: refused for good, or unreadable; reset: its scope
@@ -170,11 +172,13 @@ class Resets:
     """Resets that have begun, until their end is noted, so that no process shows or delivers what was erased.
 
     Args:
-        store: where they are noted; None knows only this process.
+        store: where they are noted.
+        past: whether the events that a reset erased stay on the disk.
     """
 
-    def __init__(self, store: Store | None) -> None:
-        self._store = None if store is None else store.handle(OUTBOX, JOURNAL, error=JournalError)
+    def __init__(self, store: Store, *, past: bool = True) -> None:
+        self._store = store.handle(OUTBOX, JOURNAL, error=JournalError)
+        self._past = past
         self._begun: set[Lane] = set()
 
     def is_open(self, key: JournalKey) -> bool:
@@ -183,7 +187,7 @@ class Resets:
 
     async def refresh(self, key: JournalKey) -> bool:
         """As :meth:`is_open`, asked anew."""
-        if self._store is not None and self._store.begun:
+        if self._store.begun:
             where = "SELECT 1 FROM resets WHERE destination = ? AND scope = ?"
             found = await self._store.run(lambda db: db.execute(where, key.lane).fetchone(), writes=False)
             (self._begun.discard if found is None else self._begun.add)(key.lane)
@@ -206,8 +210,7 @@ class Resets:
                 (destination, persona, scope),
             )
 
-        if self._store is not None:
-            await self._store.run(mark)
+        await self._store.run(mark)
         self._begun.add(key.lane)
 
     async def cancel(self, key: JournalKey) -> None:
@@ -223,15 +226,20 @@ class Resets:
             )
             db.execute("DELETE FROM resets WHERE destination = ? AND scope = ?", key.lane)
 
-        if self._store is not None:
-            await self._store.run(mark)
+        await self._store.run(mark)
         self._begun.discard(key.lane)
 
     async def end(self, key: JournalKey) -> bool:
         """The scope was reset. Whether words of it are kept in the journal."""
         persona, scope = key.scope.persona_id, key.lane.scope
 
+        erased = 0
+
         def mark(db: Any) -> bool:
+            nonlocal erased
+            if not self._past:
+                gone = f"DELETE FROM outbox WHERE {_MARKED} AND state = 'reset'"
+                erased = db.execute(gone, (persona, scope)).rowcount
             db.execute(_UNMARK, (persona, scope))
             for table in ("replays", "unanswered"):
                 db.execute(f"DELETE FROM {table} WHERE scope = ?", (scope,))
@@ -242,14 +250,15 @@ class Resets:
             )
             return db.execute(words, (persona, scope)).fetchone() is not None
 
-        kept = False if self._store is None else await self._store.run(mark)
+        kept = await self._store.run(mark)
+        if erased:
+            await anyio.to_thread.run_sync(self._store.fold)
         self._begun.discard(key.lane)
         return kept
 
     def close(self) -> None:
         """Give the store back. Idempotent."""
-        if self._store is not None:
-            self._store.close()
+        self._store.close()
 
 
 class Journal(AbstractContextManager["Journal"]):
@@ -260,6 +269,7 @@ class Journal(AbstractContextManager["Journal"]):
         durability: ``process`` survives the end of the process, ``machine`` a power cut, at a disk flush a write.
         max_mb: most that the file may take. What is delivered and oldest goes first; with nothing delivered left,
             recording fails. A server's size is its owner's matter.
+        past: whether events stay once they are delivered, or reset.
         within_s: seconds that a call of the store may take.
 
     Attributes:
@@ -276,13 +286,14 @@ class Journal(AbstractContextManager["Journal"]):
         *,
         durability: Durability = "process",
         max_mb: int | None = 1024,
+        past: bool = True,
         within_s: float = WITHIN_S,
     ) -> None:
         self.store = store.handle(
             OUTBOX, JOURNAL, error=JournalError, lost=_LOST, durability=durability, within_s=within_s
         )
-        self.outbox = Outbox(self.store, EVENT, keep=True)
-        self.resets = Resets(store)
+        self.outbox = Outbox(self.store, EVENT, keep=past)
+        self.resets = Resets(self.store, past=past)
         self.place = self.store.place
         self.shared = self.store.shared
         self._max_mb = None if self.shared else max_mb
@@ -301,6 +312,11 @@ class Journal(AbstractContextManager["Journal"]):
         """Whether it was closed."""
         return self.store.closed
 
+    @property
+    def lasting(self) -> bool:
+        """Whether what is recorded outlives this process."""
+        return not (isinstance(self.store, SqliteStore) and self.store.path is None)
+
     def open(self) -> None:
         """Open the store now, and count what waits. Blocks.
 
@@ -317,6 +333,11 @@ class Journal(AbstractContextManager["Journal"]):
 
     # What waits.
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether any event waits, as far as it is known here."""
+        return bool(self._backlog)
+
     def backlog(self, key: JournalKey) -> int:
         """How many events of a scope wait, as far as it is known here."""
         return self._backlog.get(key.lane, 0)
@@ -326,25 +347,32 @@ class Journal(AbstractContextManager["Journal"]):
         return [
             (JournalKey(lane.destination, scope_of(lane.scope)), count)
             for lane, count in self._backlog.items()
-            if count
         ]
 
     async def refresh(self, key: JournalKey | None = None) -> None:
         """See what other processes have recorded and delivered since: of one scope, or of all."""
+        if not self.store.begun:
+            return
         if key is None:
             await self.store.run(self._count, writes=False)
-        elif self.store.begun:
-            await self.store.run(lambda db: self._count(db, key.lane), writes=False)
-            await self.resets.refresh(key)
+            return
+        await self.store.run(lambda db: self._count(db, key.lane), writes=False)
+        await self.resets.refresh(key)
 
     def _count(self, db: Any, lane: Lane | None = None) -> None:
         if lane is not None:
-            self._backlog[lane] = self.outbox.count(db, lane)
+            self._waits(lane, self.outbox.count(db, lane))
             return
         found = db.execute(
             f"SELECT destination, scope, count(*) FROM outbox WHERE {_OPEN} GROUP BY destination, scope"
         ).fetchall()
         self._backlog = {Lane(destination, scope): count for destination, scope, count in found}
+
+    def _waits(self, lane: Lane, count: int) -> None:
+        if count:
+            self._backlog[lane] = count
+        else:
+            self._backlog.pop(lane, None)
 
     async def append(self, key: JournalKey, events: Sequence[MemoryEvent], *, send: bool = True) -> Appended:
         """Make events of a scope durable, all or none.
@@ -366,7 +394,7 @@ class Journal(AbstractContextManager["Journal"]):
             older = self.outbox.count(db, lane)
             sent = held is not None and not older
             kept = [self._insert(db, lane, event, sent=sent) for event in events]
-            self._backlog[lane] = older + sum(before is None for _, before in kept)
+            self._waits(lane, older + sum(before is None for _, before in kept))
             return Appended(held, sent, tuple(before for _, before in kept), tuple(seq for seq, _ in kept))
 
         return await self.store.run(keep)

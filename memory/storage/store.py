@@ -195,8 +195,10 @@ class SqliteStore(Store):
 
     @property
     def begun(self) -> bool:
-        """Whether the file exists, or was opened here."""
-        return self._file is not None or (self.path is not None and self.path.exists())
+        """Whether the file exists, or a store in this process was used."""
+        if self.path is None:
+            return self._file is not None and self._file.connected
+        return self._file is not None or self.path.exists()
 
     def call(self, work: Callable[[Any], T], *, writes: bool = True, within_s: float | None = None) -> T:
         self._check_open()
@@ -295,6 +297,11 @@ class _File:
             file = cls(None) if path is None else cls._all.setdefault(path.resolve(), cls(path))
             file.enter(durability)
         return file
+
+    @property
+    def connected(self) -> bool:
+        """Whether a call has used it."""
+        return self._db is not None
 
     def enter(self, durability: Durability) -> None:
         self._users += 1

@@ -192,7 +192,7 @@ class HostContract(ABC):
     async def test_a_memory_that_fails_costs_no_turn_and_is_reported(
         self, fault: FaultKind, caplog: pytest.LogCaptureFixture
     ) -> None:
-        policy: dict[str, Any] = {"recall_s": 0.2, "drain_s": 0.0, "queue_wait_s": 0.0}
+        policy: dict[str, Any] = {"recall_s": 0.2, "drain_s": 0.0}
         async with self.on_stage(**policy) as stage:
             stage.store.faults.add(fault, times=None, delay_s=60.0)
             assert "Answer 1." in await stage.host.ask(LIKES)

@@ -15,21 +15,21 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from conditions.full_history import FullHistory
 from memory import (
     AdapterMode,
     BackendUnavailable,
-    MemoryScope,
+    MemoryEvent,
     MemorySlot,
     SupportsNativeMutation,
     SupportsProvenance,
+    WriteReceipt,
 )
-from memory.contract.errors import StoreError
-from memory.runtime import MemoryItems, TurnMemory, TurnPolicy, load_config, open_shared
+from memory.runtime import MemoryItems, TurnMemory, load_config, open_shared
 from memory.runtime import _attach_owner as attach_owner
-from memory.runtime import _writing as writing
 from memory.runtime._attach_owner import Place
 from memory.runtime._remote import RemoteAdapter
-from memory.storage.kept import HostStore
+from memory.storage import outbox
 
 OWNER = """
 import sys, json, anyio
@@ -95,10 +95,10 @@ async def test_capabilities_and_errors_come_through(tmp_path: Path) -> None:
         assert second.capability(SupportsNativeMutation) is not None
 
 
-async def test_the_journal_is_the_owners_and_keeps_before_it_answers(tmp_path: Path) -> None:
-    given = config(tmp_path, journal=True)
+@pytest.mark.parametrize("journal", [True, False])
+async def test_the_outbox_is_the_owners(tmp_path: Path, journal: bool) -> None:
+    given = config(tmp_path, journal=journal)
     async with open_shared(given) as first, open_shared(given) as second, TurnMemory(second) as memory:
-        assert memory.queued_in == "journal"
         assert await memory.record_turn(session_id="s", user="My bike is red.")
         with anyio.fail_after(20):
             while "red" not in await text(first):  # noqa: ASYNC110
@@ -181,44 +181,34 @@ async def test_it_opens_although_the_backend_is_down(tmp_path: Path) -> None:
                 await slot.setup_scope(slot.scope)
 
 
-@pytest.mark.parametrize("then", ["goes on", "ends first", "second ends", "is on its way"])
+@pytest.mark.parametrize("then", ["goes on", "first ends", "second ends"])
 async def test_a_reset_in_one_window_erases_what_still_waits_in_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
-    """Its words would come back: said and acknowledged before the reset, sent after it."""
-    call, down, on_its_way = RemoteAdapter.call, True, anyio.Event()
+    """Words that were acknowledged before the reset and not sent yet do not come back."""
+    record = FullHistory.record_event
 
-    async def perhaps(self: RemoteAdapter, name: str, *arguments: Any) -> Any:
-        if down and name.startswith("record"):
-            on_its_way.set()
-            if then != "is on its way":
-                raise BackendUnavailable("down", sent=False)
-            while down:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
-        return await call(self, name, *arguments)
+    async def down(self: FullHistory, event: MemoryEvent) -> WriteReceipt:
+        raise BackendUnavailable("down", sent=False)
 
-    monkeypatch.setattr(RemoteAdapter, "call", perhaps)
-    monkeypatch.setattr(writing, "_FIRST_PAUSE_S", 0.05)
-    given = config(tmp_path)
+    monkeypatch.setattr(FullHistory, "record_event", down)
+    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.01)
+    given = {"memory": {**config(tmp_path)["memory"], "condition": "full_history"}}
+    del given["memory"]["backend"]
     async with AsyncExitStack() as windows:
         first = await windows.enter_async_context(open_shared(given))
-        async with open_shared(given) as second:
+        async with open_shared(given) as second, TurnMemory(second) as memory:
             assert second.scope is not None
-            async with TurnMemory(second, TurnPolicy(open_after=1000, drain_s=0.1)) as memory:
-                assert await memory.record_turn(session_id="s", user="My bike is red.")
-                await on_its_way.wait()
-                await first.reset_scope(second.scope)
-                if then == "ends first":
-                    await windows.aclose()
-                if then != "second ends":
-                    assert await memory.record_turn(session_id="s", user="My tea is oolong.")
-                    down = False
-                    assert await memory.drain(20)
-                    assert "oolong" in await text(second)
-                    assert "red" not in await text(second)
-    down = False
+            assert await memory.record_turn(session_id="s", user="My bike is red.")
+            await first.reset_scope(second.scope)
+            if then != "second ends":
+                assert await memory.record_turn(session_id="s", user="My tea is oolong.")
+            if then == "first ends":
+                await windows.aclose()
+            monkeypatch.setattr(FullHistory, "record_event", record)
     async with open_shared(given) as again, TurnMemory(again) as memory:
         assert await memory.drain(20)
+        assert ("oolong" in await text(again)) == (then != "second ends")
         assert "red" not in await text(again)
 
 
@@ -241,27 +231,19 @@ async def test_a_window_that_is_read_only_does_not_keep_others_from_writing(tmp_
         assert await text(first) == ""
 
 
-@pytest.mark.parametrize("broken", ["owner", "host store"])
-async def test_what_its_owner_or_the_host_store_does_not_take_is_counted_and_breaks_no_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+async def test_what_its_owner_does_not_take_is_counted_and_breaks_no_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(self: RemoteAdapter, name: str, *arguments: Any) -> Any:
         raise BackendUnavailable("it does not answer", sent=False)
 
-    def damaged(self: HostStore, scope: MemoryScope | None = None) -> int:
-        raise StoreError("memslot.db: damaged")
-
-    given = config(tmp_path, journal=broken == "owner")
+    given = config(tmp_path)
     async with open_shared(given), open_shared(given) as second, TurnMemory(second) as memory:
-        if broken == "owner":
-            monkeypatch.setattr(RemoteAdapter, "call", refuse)
-        else:
-            monkeypatch.setattr(HostStore, "resets", damaged)
-        assert not await memory.record_turn(session_id="s", user="My bike is red.", event_id="e")
-        assert memory.status()["not_recorded"] == 1
-        monkeypatch.undo()
+        with monkeypatch.context() as broken:
+            broken.setattr(RemoteAdapter, "call", refuse)
+            assert not await memory.record_turn(session_id="s", user="My bike is red.", event_id="e")
+            assert memory.status()["not_recorded"] == 1
         assert await memory.record_turn(session_id="s", user="My bike is red.", event_id="e")
-        assert await memory.drain(20)
 
 
 async def test_a_busy_owner_costs_no_call(tmp_path: Path) -> None:

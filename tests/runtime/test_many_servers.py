@@ -52,7 +52,7 @@ def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_s
             if answer is None:
                 unanswered[session].append(number)
             else:
-                assert (answer.status_code, answer.json()["queued"]) == (200, "journal"), answer.text
+                assert answer.status_code == 200, answer.text
                 acknowledged[session].append(number)
             number += 1
             time.sleep(0.05)

@@ -105,10 +105,11 @@ def test_what_a_slow_model_left_at_sigterm_is_delivered_by_the_next_start(
     server, model = slow
     config = write(tmp_path, inferring(server), policy={"drain_s": 0.5})
     with serving(config) as (http, process):
-        assert [submit(http, number)["queued"] for number in range(4)] == ["memory"] * 4
+        for number in range(4):
+            submit(http, number)
         code, said = ended(process)
     assert code == 0
-    assert "4 events could not be sent; the next start delivers them" in said
+    assert "4 events wait for the next start" in said
     assert "tea" not in said
     model.hurry.set()
     wanted = {f"I bought tea number {number}x" for number in range(4)}
@@ -122,27 +123,15 @@ def test_what_a_slow_model_left_at_sigterm_is_delivered_by_the_next_start(
 
 
 @pytest.mark.thorough
-def test_where_nothing_may_be_written_down_the_exit_code_says_what_is_lost(
-    tmp_path: Path, slow: tuple[ScriptedLLM, SlowModel]
-) -> None:
-    server, _ = slow
-    config = write(tmp_path, inferring(server), policy={"drain_s": 0.2}, keep=False)
-    with serving(config) as (http, process):
-        for number in range(3):
-            submit(http, number)
-        code, said = ended(process)
-    assert code == 1
-    assert "3 acknowledged events are lost" in said
-
-
-@pytest.mark.thorough
-def test_with_a_journal_a_slow_model_and_a_kill_lose_nothing(
-    tmp_path: Path, slow: tuple[ScriptedLLM, SlowModel]
+@pytest.mark.parametrize("journal", [True, False])
+def test_a_slow_model_and_a_kill_lose_nothing(
+    tmp_path: Path, slow: tuple[ScriptedLLM, SlowModel], journal: bool
 ) -> None:
     server, model = slow
-    config = write(tmp_path, {**inferring(server), "journal": True})
+    config = write(tmp_path, {**inferring(server), "journal": journal})
     with serving(config) as (http, process):
-        assert [submit(http, number)["queued"] for number in range(4)] == ["journal"] * 4
+        for number in range(4):
+            submit(http, number)
         process.kill()
         process.wait()
     model.hurry.set()
@@ -162,7 +151,7 @@ def test_with_a_journal_a_slow_model_and_a_kill_lose_nothing(
 def test_a_kill_at_any_moment_loses_no_acknowledged_prompt(
     tmp_path: Path, memory: dict[str, Any], round_: int
 ) -> None:
-    config = write(tmp_path, {**memory, "journal": True})
+    config = write(tmp_path, {**memory, "journal": bool(round_ % 2)})
     chance = random.Random(f"{memory} {round_}")
     wanted: set[str] = set()
     with serving(config) as (http, process):

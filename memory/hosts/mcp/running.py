@@ -87,7 +87,6 @@ async def _hooks_answered(slot: MemorySlot, config: MemslotConfig) -> AsyncItera
         tasks.start_soon(answer_hooks, memory, config.data_dir)
         yield
         tasks.cancel_scope.cancel()
-    memory.check_none_lost()
 
 
 def _quieten() -> None:

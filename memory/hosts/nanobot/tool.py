@@ -164,7 +164,7 @@ class MemslotTool(Tool):  # type: ignore[misc]
     async def _settle(self, event: Any) -> None:
         """A process that lives for one answer ends after this; others go on, and need not wait."""
         if event.status == "idle" and event.context.session_key not in self._delivered:
-            policy, state = self._memory.policy, self._memory.status()["write_circuit"]
+            policy, state = self._memory.policy, self._memory.status()["recall_circuit"]
             await self._memory.drain(policy.drain_s if state == "closed" else 0.0)
 
     def _clean(self, key: str) -> list[dict[str, Any]]:

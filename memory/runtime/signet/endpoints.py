@@ -38,9 +38,8 @@ from memory.runtime.signet.types import Refused, text_of
 _COUNTED = {
     "recalls": "Recalls for a turn.",
     "recalls_failed": "Recalls that failed, or were late.",
-    "recorded": "Events with a receipt; with a journal, those that are in it.",
-    "unknown": "Events sent without an answer.",
-    "not_recorded": "Events refused, not taken in time, or lost.",
+    "recorded": "Events that went into the outbox.",
+    "not_recorded": "Events that could not be kept.",
 }
 
 
@@ -71,10 +70,8 @@ class Metrics(Collector):
         for name, what in _COUNTED.items():
             yield CounterMetricFamily(f"memslot_{name}", what, value=status[name])
         yield GaugeMetricFamily("memslot_waiting", "Events not delivered yet.", value=status["waiting"])
-        circuits = GaugeMetricFamily("memslot_left_alone", "1 while the memory is left alone.", labels=["of"])
-        for name in ("recall", "write"):
-            circuits.add_metric([name], float(status[f"{name}_circuit"] != "closed"))
-        yield circuits
+        left_alone = float(status["recall_circuit"] != "closed")
+        yield GaugeMetricFamily("memslot_left_alone", "1 while recall is left alone.", value=left_alone)
 
 
 ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
@@ -345,8 +342,8 @@ class Endpoints(SignetService):
                 self._looked = (time.monotonic(), await self.memory.health())
         health = self._looked[1]
         turns: dict[str, Any] = self.memory.status()
-        answer = {"status": health.status, "backend": health.backend_name, "queued": self.memory.queued_in}
-        answer |= {name: turns[name] for name in ("waiting", "recall_circuit", "write_circuit")}
+        answer = {"status": health.status, "backend": health.backend_name}
+        answer |= {name: turns[name] for name in ("waiting", "recall_circuit")}
         answer |= {"isolate": self.sessions.isolate, "labels": f"kept in {self.book.store.place}"}
         try:
             self.book.store.check()

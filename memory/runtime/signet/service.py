@@ -103,12 +103,11 @@ class SignetService:
         if again:
             warnings.append("another client of this session has reported this prompt; it is recorded once")
         elif not kept and not self.memories.is_read_only(caller):
-            warnings.append("too many writes wait; this prompt was not recorded")
+            warnings.append("this prompt could not be recorded; see health")
         return types.PromptSubmitResult(
             inject=section,
             memory_count=len(notes),
             engine=self.memory.slot.backend_name,
-            queued=self.memory.queued_in if kept else None,
             warnings=warnings,
         ).to_wire()
 

@@ -121,18 +121,13 @@ class SessionStartResult(Wire):
 
 
 class PromptSubmitResult(Wire):
-    """What one prompt is given. Test ``memory_count``: ``inject`` may hold a date and nothing remembered.
-
-    ``queued`` is no field of the original daemon: ``journal`` where the prompt survives the end of the server, and
-    ``memory`` where it lies in the server's memory until it is written.
-    """
+    """What one prompt is given. Test ``memory_count``: ``inject`` may hold a date and nothing remembered."""
 
     inject: str = ""
     memory_count: int = 0
     query_terms: str | None = None
     engine: str | None = None
     bypassed: bool = False
-    queued: str | None = None
     warnings: list[str] = Field(default_factory=list)
 
 
