@@ -62,7 +62,7 @@ class WriteBehind:
         self._failures = Failures("write-behind", log)
         self._lanes: dict[MemoryScope, anyio.CancelScope] = {}
         self._corrected: dict[MemoryScope, list[MemoryEvent]] = {}
-        self._lane_ended = anyio.Event()
+        self._changed = anyio.Event()
         self._looking: anyio.CancelScope | None = None
         self._closed = False
 
@@ -94,6 +94,12 @@ class WriteBehind:
                 self._start(scope)
         if looked.error is not None:
             self.counts.last_failure = self._failures.last
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let whoever waits for the end of deliveries look again."""
+        self._changed.set()
+        self._changed = anyio.Event()
 
     async def add(self, event: MemoryEvent, *, corrects: MemoryEvent | None = None) -> bool:
         """Keep an event in the outbox, and begin to deliver it.
@@ -141,8 +147,7 @@ class WriteBehind:
                 self.counts.last_failure = self._failures.last
         finally:
             del self._lanes[scope]
-            self._lane_ended.set()
-            self._lane_ended = anyio.Event()
+            self._wake()
 
     async def _deliver(self, scope: MemoryScope) -> bool:
         """Deliver what waits for a scope. Returns whether more of it can be delivered at once."""
@@ -185,7 +190,7 @@ class WriteBehind:
         with anyio.move_on_after(within_s):
             await self._take_up()
             while self._lanes or (delivered and self.waiting):
-                await self._lane_ended.wait()
+                await self._changed.wait()
             return True
         return False
 
@@ -202,7 +207,7 @@ class WriteBehind:
             lane.cancel()
         with anyio.move_on_after(_CANCELLED_S):
             while self._lanes:
-                await self._lane_ended.wait()
+                await self._changed.wait()
         if not (left := self.waiting):
             return
         name = self._slot.backend_name

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cli_support import invoke
 
+from conditions.full_history import FullHistory
 from memory import (
     BackendUnavailable,
     InputError,
@@ -19,14 +20,12 @@ from memory import (
     RetrieveResult,
     WriteReceipt,
 )
-from memory.contract.errors import LifecycleError, StoreError
+from memory.contract.errors import LifecycleError
 from memory.plugins.config import load_config
 from memory.runtime import reports_file, waiting_reports
 from memory.runtime._channel import CommandLine
 from memory.runtime._conversations import Chat
-from memory.slot.delivery import Delivery
 from memory.storage.insert import insert
-from memory.storage.kept import HostStore
 
 REMEMBERS = ("mem0", "simple_rag", "full_history", "rolling_summary")
 CONTROLS = {
@@ -107,35 +106,16 @@ async def test_a_switch_that_fails_leaves_the_memory_as_it_was(tmp_path: Path) -
     assert said.count("\n") == 2
 
 
-@pytest.mark.parametrize("ended_by", ["/quit", "/switch no_memory"])
-async def test_what_can_neither_be_written_nor_kept_is_counted_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: str
-) -> None:
-    """An answer is no proof that anything was kept, and an exit code of 0 would be one."""
-
-    async def refuse(self: MemorySlot, event: MemoryEvent, resets: int) -> WriteReceipt:
-        raise BackendUnavailable("down", sent=False)
-
-    def full(*_: object) -> None:
-        raise StoreError("the disk is full")
-
-    monkeypatch.setattr(Delivery, "record", refuse)
-    monkeypatch.setattr(HostStore, "put", full)
-    file = config(tmp_path, "full_history", {"policy": {"drain_s": 0.1}})
-    with pytest.raises(LifecycleError, match="1 acknowledged events are lost"):
-        await talk(file, "My favourite tea is oolong.", ended_by)
-
-
 @pytest.mark.thorough
 async def test_what_cannot_be_written_is_kept_for_the_next_chat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(self: MemorySlot, event: MemoryEvent, resets: int) -> WriteReceipt:
+    async def refuse(self: FullHistory, event: MemoryEvent) -> WriteReceipt:
         raise BackendUnavailable("down", sent=False)
 
     file = config(tmp_path, "full_history", {"policy": {"drain_s": 5.0}})
     with monkeypatch.context() as down:
-        down.setattr(Delivery, "record", refuse)
+        down.setattr(FullHistory, "record_event", refuse)
         await talk(file, "My favourite tea is oolong.")
     await talk(file, "Good morning.")
     _, notices = await talk(file, "Which tea is my favourite?", "/memory")

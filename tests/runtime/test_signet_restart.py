@@ -43,7 +43,7 @@ async def signet(started: Any) -> AsyncIterator[Daemon]:
 
 
 def on_disk(directory: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in directory.glob("memslot.db*"))
+    return b"".join(path.read_bytes() for path in directory.glob("memslot.db*") if path.is_file())
 
 
 async def spoken(signet: Daemon, key: str, *texts: str) -> None:
