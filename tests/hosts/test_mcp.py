@@ -15,7 +15,6 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.exceptions import McpError
 from mcp.shared.memory import create_connected_server_and_client_session as connected
 
 from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError
@@ -81,21 +80,6 @@ async def test_five_tools_over_one_memory(store: FakeNativeStore) -> None:
         assert "no memory of this id" in await refused(session, "memory_get", {"id": memory["id"]})
 
 
-async def test_readiness_and_provenance_are_resources(store: FakeNativeStore) -> None:
-    async with client(store) as (session, _):
-        (resource,) = (await session.list_resources()).resources
-        (template,) = (await session.list_resource_templates()).resourceTemplates
-        answer = json.loads((await session.read_resource(resource.uri)).contents[0].text)
-        assert answer["state"] == "ready"
-        stored = await use(session, "memory_store", content="I like oolong.")
-        uri = template.uriTemplate.replace("{id}", stored["id"])
-        shown = json.loads((await session.read_resource(uri)).contents[0].text)
-        assert stored["id"] in json.dumps(shown["raw"])
-        for wrong in ("memory://nothing", "memory://provenance/", "file:///etc/passwd"):
-            with pytest.raises(McpError):
-                await session.read_resource(wrong)
-
-
 async def test_read_only_offers_and_changes_nothing(store: FakeNativeStore) -> None:
     async with client(store, read_only=True) as (session, slot):
         await slot.set_mode(AdapterMode(read_only=True))
@@ -115,9 +99,6 @@ async def test_one_scope_reaches_no_other(store: FakeNativeStore) -> None:
         assert "no memory of this id" in await refused(session, "memory_get", {"id": stored["id"]})
         await refused(session, "memory_forget", {"id": stored["id"]})
         await refused(session, "memory_modify", {"id": stored["id"], "content": "mine"})
-        shown = (await session.read_resource(f"memory://provenance/{stored['id']}")).contents[0].text
-        assert "Bob" not in shown
-        assert json.loads(shown)["raw"]["history"] == []
     assert [row.text for row in store.rows.values()] == ["Bob's secret."]
 
 
