@@ -34,7 +34,7 @@ def complete_provider(incomplete: str) -> list[str]:
 
 
 def backends(as_json: AsJson = False) -> None:
-    """List backends and conditions: source, capabilities, and whether each is installed."""
+    """List backends and conditions, and whether each is installed; --json adds what each can do."""
     from memory.plugins.registry import MemoryAdapterRegistry
 
     rows = MemoryAdapterRegistry().rows()
@@ -42,16 +42,14 @@ def backends(as_json: AsJson = False) -> None:
         print_json([row.to_json() for row in rows])
         return
     print_table(
-        ("name", "kind", "source", "consistency", "capabilities", "summary", "status"),
+        ("name", "kind", "source", "status", "summary"),
         [
             (
                 row.name,
                 "backend" if row.kind == "architecture" else "condition",
                 f"{row.distribution or 'unknown'} {row.version or ''}",
-                row.info.consistency if row.info else "-",
-                ", ".join(sorted(row.info.capabilities)) or "-" if row.info else "-",
-                row.info.summary if row.info else "-",
                 status_of(row),
+                row.info.summary if row.info else "-",
             )
             for row in rows
         ],

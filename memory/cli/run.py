@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,11 +12,10 @@ import typer
 
 from memory.cli._experiments import Out, conclude, play
 from memory.cli.backends import complete_provider
-from memory.plugins.console import AsJson, complain, say
+from memory.plugins.console import AsJson, say
 
 FAIR_TOKENS = 2_000
 """The budget of each provider of a comparison whose file gives none."""
-_EXTRA = "memslot[mem0]"
 DEMO = Path(__file__).parents[1] / "bench" / "data" / "demo.yaml"
 
 
@@ -96,14 +93,6 @@ def run(
 def demo(
     context: typer.Context,
     out: Out = None,
-    install: Annotated[
-        bool | None,
-        typer.Option(
-            "--install/--no-install",
-            help=f"Install {_EXTRA} first if it is missing; asked on a terminal otherwise.",
-            show_default=False,
-        ),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Play a small game with mem0 against the controls: no key, no server, no model but a scripted one."""
@@ -111,8 +100,6 @@ def demo(
     from memory.bench.engine.models import scripted_model
     from memory.plugins.blocks import load_yaml
 
-    if importlib.util.find_spec("mem0") is None:
-        _offer(install, as_json=as_json)
     if not as_json:
         say(
             "Five people tell an assistant how they want to be dealt with, and change their minds. It is judged "
@@ -125,19 +112,3 @@ def demo(
     if not as_json:
         say(f"took {time.monotonic() - began:.0f} s", "dim")
     conclude(outcome, as_json=as_json)
-
-
-def _offer(install: bool | None, *, as_json: bool) -> None:
-    """Install mem0's SDK where that is wanted; pip shows how far it is."""
-    if install is None and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
-        install = typer.confirm(f"mem0 is not installed. Install {_EXTRA} now?", default=True)
-    if not install:
-        return
-    command = [sys.executable, "-m", "pip", "install", _EXTRA]
-    if as_json:  # standard output holds that and nothing else
-        done = subprocess.run(command, check=False, stdout=sys.stderr)
-    else:
-        say(" ".join(["pip", *command[3:]]), "dim")
-        done = subprocess.run(command, check=False)
-    if done.returncode:
-        complain("pip could not install it; the demo goes on without mem0", warning=True)

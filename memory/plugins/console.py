@@ -68,56 +68,43 @@ def print_json(data: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table, complete in any width: where a terminal is too narrow, on its side and in parts. Anything but a
-    terminal gets one line a row, however long, so that it can be searched and cut."""
+    """A table, complete in any width.
+
+    Cells wrap on a terminal, and if COLUMNS names a width. Elsewhere a row is one line, however long, so that
+    other programs can search and cut it.
+    """
     console = _console()
     table = [[" ".join(cell.split()) for cell in row] for row in (headers, *rows)]
-    if not console.is_terminal or _width(table) <= console.width:
+    if console.is_terminal or "COLUMNS" in os.environ:
+        _print_wrapped(console, table)
+    else:
         _print_aligned(console, table)
-        return
-    for part in _parts(table, console.width):
-        _print_aligned(console, part)
-        console.print()
 
 
-def _parts(table: list[list[str]], width: int) -> Iterator[list[list[str]]]:
-    """The table turned on its side, cut into parts: each has the headers and as many rows as fit beside them."""
-    chosen = table[:1]
+def _print_wrapped(console: Console, table: Sequence[Sequence[str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for header in table[0]:
+        shown.add_column(Text(header), overflow="fold")
     for row in table[1:]:
-        if len(chosen) > 1 and _width(_turned([*chosen, row])) > width:
-            yield _turned(chosen)
-            chosen = table[:1]
-        chosen.append(row)
-    yield _turned(chosen)
-
-
-def _turned(table: list[list[str]]) -> list[list[str]]:
-    return [list(column) for column in zip(*table, strict=True)]
-
-
-def _width(table: Sequence[Sequence[str]]) -> int:
-    return sum(width + 2 for width in _widths(table)) - 2
-
-
-def _widths(table: Sequence[Sequence[str]]) -> list[int]:
-    from rich.cells import cell_len
-
-    return [max(cell_len(cell) for cell in column) for column in zip(*table, strict=True)]
+        shown.add_row(*(Text(cell, _style(cell)) for cell in row))
+    console.print(shown)
 
 
 def _print_aligned(console: Console, table: Sequence[Sequence[str]]) -> None:
     from rich.cells import cell_len
     from rich.text import Text
 
-    widths = _widths(table)
-    for number, row in enumerate(table):
-        line = Text()
-        for cell, width in zip(row, widths, strict=True):
-            style = STYLES.get(cell.partition(" ")[0].rstrip(":"), "")
-            line.append(cell, style or ("bold" if number == 0 else ""))
-            line.append(" " * (width - cell_len(cell) + 2))
-        line.rstrip()
-        console.print(line, soft_wrap=True)
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
+        console.print(Text("  ".join(cells).rstrip()), soft_wrap=True)
+
+
+def _style(cell: str) -> str:
+    return STYLES.get(cell.partition(" ")[0].rstrip(":"), "")
 
 
 class Report(Protocol):

@@ -63,9 +63,8 @@ def list_(
         print_json({"entries": rows, "counts": counts})
         return
     if rows:
-        print_table(
-            list(rows[0]), [[str("" if cell is None else cell) for cell in row.values()] for row in rows]
-        )
+        names = [name for name in rows[0] if name not in ("run", "destination")]
+        print_table(names, [["" if row[name] is None else str(row[name]) for name in names] for row in rows])
     say("; ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "the outbox is empty")
 
 

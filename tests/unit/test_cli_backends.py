@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
 import pytest
 from cli_support import LACKING, fake_plugin, invoke, lacking_plugin
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import memory
-from memory.plugins.console import _parts, _width
 from memory.plugins.registry import MemoryAdapterRegistry
 
 CONDITIONS = {"no_memory", "full_history", "rolling_summary", "simple_rag", "static_profile", "oracle_ipas"}
@@ -37,18 +33,18 @@ def test_piped_output_is_one_plain_whole_line_each(add_plugin) -> None:
     assert result.exit_code == 0
     assert "\x1b" not in result.stdout
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["name", "kind", "source", "consistency", "capabilities", "summary", "status"]
+    assert lines[0].split() == ["name", "kind", "source", "status", "summary"]
     assert len(lines) == 1 + len(json.loads(invoke("backends", "--json").stdout))
     (line,) = (line for line in lines if line.startswith("wordy "))
     assert "w" * 300 in line
     assert "memslot-wordy 1.0" in line
-    assert line.endswith("installed")
+    assert " installed " in line
 
 
 def test_a_missing_sdk_shows_the_exact_pip_line(add_plugin) -> None:
     add_plugin("lacking", lacking_plugin("lacking"))
     (line,) = (line for line in invoke("backends").stdout.splitlines() if line.startswith("lacking"))
-    assert line.endswith(LACKING)
+    assert LACKING in line
     (row,) = (row for row in json.loads(invoke("backends", "--json").stdout) if row["name"] == "lacking")
     assert (row["installed"], row["install"], row["missing"]) == (False, LACKING, ["no_such_sdk"])
 
@@ -66,7 +62,7 @@ def test_a_broken_plugin_is_shown_and_breaks_nothing(add_plugin, source: str) ->
     assert "memslot-ruined" in line
     assert "broken: ruined (memslot-ruined)" in line
     assert any(
-        line.startswith("full_history") and line.endswith("installed") for line in result.stdout.splitlines()
+        line.startswith("full_history") and " installed " in line for line in result.stdout.splitlines()
     )
 
 
@@ -90,33 +86,11 @@ def test_listing_imports_no_sdk() -> None:
     assert done.stderr == ""
 
 
-def test_a_narrow_terminal_loses_nothing() -> None:
-    environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": "50", "PYTHONPATH": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", "from memory.cli import main; main()", "backends"],
-        capture_output=True, text=True, check=True, timeout=300, env=environment,
-    )  # fmt: skip
-    assert "\x1b[" in done.stdout
-    for row in MemoryAdapterRegistry().rows():
-        assert row.name in done.stdout
-        assert row.info is None or row.info.summary in done.stdout
-
-
-CELLS = st.text(st.characters(blacklist_categories=("Cc", "Cs")), max_size=12)
-
-
-@given(
-    st.integers(1, 6).flatmap(lambda n: st.lists(st.lists(CELLS, min_size=n, max_size=n), min_size=2)),
-    st.integers(1, 60),
-)
-def test_a_table_in_parts_is_the_table(table: list[list[str]], width: int) -> None:
-    parts = list(_parts(table, width))
-    rows = [row for part in parts for row in list(zip(*part, strict=True))[1:]]
-    assert rows == [tuple(row) for row in table[1:]], "every row once, in order"
-    for part in parts:
-        assert [line[0] for line in part] == table[0], "every part has the headers"
-        assert len(part[0]) == 2 or _width(part) <= width, "only a single row may be too wide"
-
-
-def test_width_counts_wide_characters() -> None:
-    assert _width([["茶", "x"]]) == cell_len("茶") + 2 + 1 == 5
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_a_table_fits_a_width_and_loses_nothing(width: int, add_plugin) -> None:
+    add_plugin("wordy", fake_plugin("wordy", info="summary='w' * 300"))
+    shown = invoke("backends", env={"COLUMNS": str(width)}).stdout
+    assert max(map(cell_len, shown.splitlines())) <= width
+    assert shown.count("w") >= 300
+    words = " ".join(shown.split())
+    assert all(row.name in words for row in MemoryAdapterRegistry().rows())

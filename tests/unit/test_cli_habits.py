@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -136,25 +135,6 @@ def test_the_demo_plays_what_is_there(tmp_path: Path, monkeypatch: pytest.Monkey
         assert verdict.startswith("At 600 tokens, no memory architecture was played; of the controls, ")
         assert left_out.startswith("Left out: mem0")
         assert report.startswith("report: ")
-
-
-def test_the_demo_shows_how_pip_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is installed unasked; what is asked for is pip's own, with its own progress."""
-    without(monkeypatch, "mem0")
-    called: list[list[str]] = []
-
-    def pip(command: list[str], check: bool) -> Any:
-        called.append(command)
-        return subprocess.CompletedProcess(command, 1)
-
-    monkeypatch.setattr("memory.cli.run.subprocess", SimpleNamespace(run=pip))  # git is asked by the real one
-    small_demo(tmp_path, monkeypatch)
-    assert invoke("demo", "--out", tmp_path).exit_code == 0
-    assert called == []
-    result = invoke("demo", "--out", tmp_path, "--install")
-    assert called == [[sys.executable, "-m", "pip", "install", "memslot[mem0]"]]
-    assert "pip install memslot[mem0]" in result.stdout
-    assert "the demo goes on without mem0" in result.stderr
 
 
 # -- interrupts -------------------------------------------------------------------------------------------

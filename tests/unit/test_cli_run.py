@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -186,23 +184,6 @@ def test_what_is_refused_is_not_said_to_go_on(small: Path, out: Path, tmp_path: 
     result = invoke("run", small, "--resume", tmp_path)
     assert "was made by the old engine" in result.stderr
     assert "goes on" not in result.stderr
-
-
-def test_what_pip_says_is_no_part_of_the_demos_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = find_spec
-    monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name, *rest: None if name == "mem0" else real(name, *rest)
-    )
-
-    def pip(command: list[str], *, check: bool, stdout: Any = None) -> Any:
-        print("Collecting mem0ai", file=stdout or sys.stdout)
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr("memory.cli.run.subprocess.run", pip)
-    small_demo(tmp_path, monkeypatch)
-    result = invoke("demo", "--out", tmp_path, "--install", "--json")
-    assert json.loads(result.stdout)["status"] == ["completed"]
-    assert "Collecting mem0ai" in result.stderr
 
 
 def test_comparing_what_nobody_offers_is_one_line(tmp_path: Path, out: Path) -> None:
