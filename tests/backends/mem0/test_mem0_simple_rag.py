@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_support import invoke
 from mem0_support import ALICE, NEEDS_MEM0, ask, event
 
 from memory import ConfigError, open_memory
@@ -70,3 +72,60 @@ async def test_errors_name_the_condition(tmp_path: Path) -> None:
         with pytest.raises(Exception, match=r"memory\.conditions\.simple_rag\.path"):
             async with open_memory(config(tmp_path), scope=ALICE):
                 pass
+
+
+WORDS = """
+violin kayak teapot lantern atlas camera sofa kettle bicycle umbrella passport garden
+attic cellar garage hallway kitchen nursery pantry porch study shed balcony workshop
+"""
+THINGS, PLACES = (line.split() for line in WORDS.strip().splitlines())
+LONG = (
+    "after that long winter we finally sorted all those boxes, and decided together with my sister and her husband "
+    "where everything from grandmother's old house should go, so her {thing} went to the {place}, beside many "
+    "other heavy pieces which nobody wanted to carry any further during such a cold evening, although several neighbours "
+    "had offered their help again and again since early November"
+)
+ASKED = (
+    "Please tell: did somebody perhaps recently lend, break, repair, repaint, lose, sell, rent, inherit, donate or "
+    "swap this valuable {thing}?"
+)
+OTHERS = (
+    "Today I walked with Ada number {at} from home to work and where we stayed I do my daily keep fit hour."
+)
+
+
+def conversation() -> list[dict[str, Any]]:
+    """Three close questions, eight that share one word with a long answer, and one that shares none."""
+    told = [f"I keep my {thing} in the {place}." for thing, place in zip(THINGS[:3], PLACES, strict=False)]
+    told += [LONG.format(thing=THINGS[at], place=PLACES[at]) for at in range(3, 11)]
+    told.append("Roses and beans grow behind our workshop.")
+    asked = [f"Where do I keep my {thing}?" for thing in THINGS[:3]]
+    asked += [ASKED.format(thing=thing) for thing in THINGS[3:11]]
+    asked.append("Where do I do my daily gardening?")
+    said = [{"id": f"m{at}", "content": text} for at, text in enumerate(told)]
+    said += [{"id": f"f{at}", "content": OTHERS.format(at=at)} for at in range(60)]
+    questions = [
+        {"question": question, "answer": place, "evidence": [f"m{at}"]}
+        for at, (question, place) in enumerate(zip(asked, PLACES, strict=True))
+    ]
+    return [*({"session": line["id"], "role": "user", **line} for line in said), *questions]
+
+
+def test_the_designs_own_options_are_another_memory_than_simple_rag_in_figures_and_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mem0 with the document's block was once called "the same as simple_rag" beside figures that differed so."""
+    monkeypatch.chdir(tmp_path)
+    block = {"mem0": {"top_k": 12, "threshold": 0.1}}
+    scope = {"run_id": "r", "persona_id": "p"}
+    settings = {"memory": {"backend": "mem0", "scope": scope, "data_dir": "data", "backends": block}}
+    Path("memslot.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    lines = "".join(json.dumps(line) + "\n" for line in conversation())
+    Path("chats.jsonl").write_text(lines, encoding="utf-8")
+    shown = invoke(
+        "run", "memslot.yaml", "mem0", "simple_rag", "--data", "chats.jsonl", "--out", "out"
+    ).stdout
+    rows = {line.split()[0]: line for line in shown.splitlines() if "lexical embedder), control" in line}
+    assert rows["mem0"].startswith("mem0 (control, simple_rag with other options; lexical embedder), control")
+    assert "25.0% of 12" in rows["mem0"]
+    assert "91.7% of 12" in rows["simple_rag"]
