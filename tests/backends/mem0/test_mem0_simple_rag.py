@@ -82,8 +82,8 @@ THINGS, PLACES = (line.split() for line in WORDS.strip().splitlines())
 LONG = (
     "after that long winter we finally sorted all those boxes, and decided together with my sister and her husband "
     "where everything from grandmother's old house should go, so her {thing} went to the {place}, beside many "
-    "other heavy pieces which nobody wanted to carry any further during such a cold evening, although several neighbours "
-    "had offered their help again and again since early November"
+    "other heavy pieces which nobody wanted to carry any further during such a cold evening, although several "
+    "neighbours had offered their help again and again since early November"
 )
 ASKED = (
     "Please tell: did somebody perhaps recently lend, break, repair, repaint, lose, sell, rent, inherit, donate or "
