@@ -24,12 +24,11 @@ from memory.storage.partitions import Partition, Partitions
 from memory.storage.store import Durability, SqliteStore, Store, Tables, digest_of, scope_key, scope_of
 
 if TYPE_CHECKING:
-    from memory.slot.bounded_queue import BoundedQueue, RecentKeys
+    from memory.slot.recent_keys import RecentKeys
     from memory.storage.outbox import OUTBOX, Entry, Lane, Outbox, Verdict
 
 __all__ = [
     "OUTBOX",
-    "BoundedQueue",
     "Durability",
     "Entry",
     "FileLock",
@@ -56,7 +55,7 @@ __all__ = [
 
 # As above, for the running program. A test holds both equal.
 _LATE = {
-    "memory.slot.bounded_queue": "BoundedQueue RecentKeys",
+    "memory.slot.recent_keys": "RecentKeys",
     "memory.storage.outbox": "OUTBOX Entry Lane Outbox Verdict",
 }
 

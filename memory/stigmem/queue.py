@@ -1,12 +1,16 @@
-"""Fire and forget (Spec-19 12.4): writes go one at a time, from a thread with an event loop of its own, so that
-agents on asyncio, on trio and on no loop at all use the same queue. What does not fit is dropped and counted;
-failures are logged as 12.6 asks, not raised."""
+"""The queue of an agent's writes to a Stigmem node (Spec-19 12.4): fire and forget.
+
+Writes go out one at a time, in their order, from a thread with an event loop of its own. So agents on asyncio, on
+trio and without a loop use the same queue. Writes that do not fit are dropped and counted. Failures are logged as
+12.6 asks, and never raised.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
 import logging
+import queue
 import threading
 import time
 from collections import Counter
@@ -19,7 +23,6 @@ import anyio
 import anyio.to_thread
 
 from memory import BackendError, MemslotError
-from memory.adapter.stores import BoundedQueue
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import Fact
 from memory.stigmem.writers import Write, carry_out, log
@@ -27,21 +30,29 @@ from memory.stigmem.writers import Write, carry_out, log
 MAX_QUEUED_FACTS = 1000
 _CANCEL_GRACE_S = 1.0
 _EXIT_GRACE_S = 1.0
-_LANE = "facts"  # one lane: a node gets the writes in their order
 
-# ``refused``: bad input; ``dropped``: the queue was full or closed; ``abandoned``: it closed first; ``skipped``:
-# Stigmem is off, or a ping came too soon.
 WriteState = Literal["queued", "written", "failed", "refused", "dropped", "abandoned", "skipped"]
+"""``refused``: bad input. ``dropped``: the queue was full or closed. ``abandoned``: the queue closed first.
+``skipped``: Stigmem is off, or a ping came too soon."""
 
 
 @dataclass(eq=False)
 class Ticket:
+    """What becomes of one write.
+
+    Attributes:
+        what: the kind of write.
+        entity: its entity; None for a write that was refused or skipped.
+        error: why it failed.
+        facts: as the node stored them; a write that failed half-way has some.
+    """
+
     what: str
-    entity: str | None = field(repr=False)  # None for a write that was refused or skipped
+    entity: str | None = field(repr=False)
     state: WriteState
     error: MemslotError | None = field(default=None, repr=False)
-    # As the node stored them; some of a write that failed half-way.
     facts: tuple[Fact, ...] = field(default=(), init=False, repr=False)
+    _size: int = field(default=0, init=False, repr=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -49,7 +60,7 @@ class Ticket:
             self._ended.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until the write has ended, at most ``timeout_s`` seconds; whether it has."""
+        """Block until the write has ended, at most ``timeout_s`` seconds. Returns whether it has."""
         return self._ended.wait(timeout_s)
 
     def _add(self, fact: Fact) -> None:
@@ -58,31 +69,44 @@ class Ticket:
 
 @dataclass(frozen=True)
 class QueueReport:
-    """Writes by what became of them, over the queue's life so far; ``accepted`` is the sum of the next four."""
+    """Counts of writes over the queue's life. ``accepted`` is the sum of the next four.
+
+    Attributes:
+        failed: writes that failed; some of their facts may exist.
+        abandoned: writes that the queue gave up; the one under way may exist.
+    """
 
     accepted: int = 0
     written: int = 0
-    failed: int = 0  # some facts may exist
-    abandoned: int = 0  # the one under way may exist
+    failed: int = 0
+    abandoned: int = 0
     waiting: int = 0
     dropped: int = 0
 
 
 class WriteQueue:
-    """A bounded queue of writes and the thread that sends them, which starts with the first. ``open_node`` is
-    called on that thread. Close the queue to have its last writes sent; where nobody does, the end of the process
-    waits a second for them."""
+    """A bounded queue of writes, and the thread that sends them, which starts with the first.
+
+    Close the queue to have its last writes sent. If nobody does, the end of the process waits a second for them.
+
+    Args:
+        open_node: makes the client of the node; called on the thread.
+        max_facts: facts that may wait or be under way.
+    """
 
     def __init__(self, open_node: Callable[[], StigmemNode], *, max_facts: int = MAX_QUEUED_FACTS) -> None:
         self._open_node = open_node
-        self._jobs: BoundedQueue[str, tuple[Write, Ticket]] = BoundedQueue(max_facts)
+        self._max_facts = max_facts
         self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
-        self._full = False
-        self._abandoning = False
+        self._full = self._closed = self._abandoning = False
         self._thread: threading.Thread | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Write, Ticket] | None] = queue.SimpleQueue()
+        self._counts: Counter[str] = Counter()
+        self._facts = 0
         self._under_way: Ticket | None = None
-        self._lease: Any = None  # of the write under way
         self._node: StigmemNode | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -90,26 +114,28 @@ class WriteQueue:
     def submit(self, write: Write) -> Ticket:
         """Take a write, or drop it where there is no room. Never waits, never raises."""
         ticket = Ticket(write.what, write.entity, "queued")
+        ticket._size = len(write.facts)
         with self._lock:
-            room = self._has_thread() and self._jobs.offer(_LANE, (write, ticket), len(write.facts))
+            room = self._has_thread() and self._facts + ticket._size <= self._max_facts
             newly_full, self._full = not room and not self._full, not room
             self._counts.update({"accepted": 1, "waiting": 1} if room else {"dropped": 1})
-        if room:
-            return ticket
+            if room:
+                self._facts += ticket._size
+                self._jobs.put((write, ticket))
+                return ticket
         if newly_full:
-            why = "closed" if self._jobs.closed else f"full ({self._jobs.size} facts)"
+            why = "closed" if self._closed else f"full ({self._max_facts} facts)"
             log.warning("stigmem: the write queue is %s; this and further writes are dropped", why)
         return Ticket(write.what, write.entity, "dropped")
 
     def _has_thread(self) -> bool:
-        if self._jobs.closed:
+        if self._closed:
             return False
         if self._thread is not None and self._thread.is_alive():
             return True
         if self._thread is not None:
-            # A fork: the child has no thread, and what waited or was under way is its parent's.
-            self._jobs = BoundedQueue(self._jobs.size)
-            self._counts.clear()
+            # After a fork the child has no thread, and the queued writes are its parent's.
+            self._begin()
         thread = threading.Thread(target=self._run, name="memslot-stigmem", daemon=True)
         try:
             thread.start()
@@ -121,18 +147,24 @@ class WriteQueue:
 
     @property
     def queued_facts(self) -> int:
-        return self._jobs.weight
+        """Facts of the writes that wait or are under way."""
+        return self._facts
 
     def report(self) -> QueueReport:
+        """What became of the writes so far."""
         with self._lock:
             return QueueReport(**self._counts)
 
     def close(self, timeout_s: float = 5.0) -> QueueReport:
         """Send what is queued for at most ``timeout_s`` seconds; abandon, count and log the rest. Idempotent.
-        Blocks, up to a second longer where a write must be cancelled; on an event loop use :meth:`aclose`."""
+
+        Blocks, and up to a second longer where a write must be cancelled. On an event loop use :meth:`aclose`.
+        """
         deadline = time.monotonic() + timeout_s
         atexit.unregister(self.close)
-        self._jobs.close()
+        with self._lock:
+            self._closed = True
+        self._jobs.put(None)
         thread = self._thread
         if thread is not None:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -150,21 +182,26 @@ class WriteQueue:
                 self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
         thread.join(_CANCEL_GRACE_S)
         # A thread that hangs in a system call finishes nothing itself.
-        for ticket in (self._under_way, *(ticket for _, ticket in self._jobs.withdraw())):
-            if ticket is not None:
-                self._finish(ticket, "abandoned")
+        if self._under_way is not None:
+            self._finish(self._under_way, "abandoned")
+        with suppress(queue.Empty):
+            while True:
+                if job := self._jobs.get_nowait():
+                    self._finish(job[1], "abandoned")
+        self._jobs.put(None)  # a thread that comes free later ends
 
     async def aclose(self, timeout_s: float = 5.0) -> QueueReport:
+        """As :meth:`close`, without blocking the event loop."""
         return await anyio.to_thread.run_sync(self.close, timeout_s)
 
-    def _run(self) -> None:  # this and what follows, on the queue's thread
+    # The following methods run on the queue's thread.
+
+    def _run(self) -> None:
         with asyncio.Runner() as runner:
-            self._loop, self._node = runner.get_loop(), None
-            while (lease := self._jobs.wait_lease(_LANE)) is not None:
-                self._lease = lease
-                write, self._under_way = lease.item
+            self._loop = runner.get_loop()
+            while (job := self._jobs.get()) is not None:
+                write, self._under_way = job
                 runner.run(self._send(write, self._under_way))
-                lease.end()
                 self._under_way = None
             runner.run(self._close_node())
 
@@ -204,12 +241,11 @@ class WriteQueue:
                 return
             ticket.state = state
             self._counts.update({"waiting": -1, state: 1})
+            self._facts -= ticket._size
         if error is not None:
             # 12.6: a node that answered 4xx or 5xx is an error, one that did not answer a warning.
             silent = isinstance(error, BackendError) and error.status is None
             level = logging.WARNING if silent else logging.ERROR
             log.log(level, "stigmem: %s not written: %s", ticket.what, error)
-        if ticket is self._under_way:
-            self._lease.end()  # whoever waits for the ticket finds its room free
         ticket.error = error
         ticket._ended.set()

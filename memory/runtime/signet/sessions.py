@@ -23,7 +23,7 @@ from memory.contract.formatting import strip_context
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate
 from memory.runtime.signet.types import Refused, SessionParams
-from memory.slot.bounded_queue import RecentKeys
+from memory.slot.recent_keys import RecentKeys
 from memory.storage.kept import HostStore, StoredObject
 
 _MAX_SESSIONS = 10_000
