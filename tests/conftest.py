@@ -107,7 +107,7 @@ def each_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         pytest.importorskip(needed)
     url = request.getfixturevalue("state_url")
     monkeypatch.setattr("journals.server", url)
-    monkeypatch.setattr("memory.storage.outbox.LEASE_S", 0.3)
+    monkeypatch.setattr("memory.storage.leases.LEASE_S", 0.3)
     monkeypatch.setenv("MEMSLOT_TEST_STATE", url)
     return url
 

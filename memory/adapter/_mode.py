@@ -9,7 +9,7 @@ from typing import Any
 from memory.contract.errors import ReadOnlyError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import FeedbackReceipt, NativeMutationReceipt, WriteReceipt
-from memory.slot.gate import InFlight, for_another_process
+from memory.slot.gate import InFlight
 
 _Method = Callable[..., Awaitable[Any]]
 
@@ -69,7 +69,7 @@ class GuardedWrites:
 def _guarded(method: _Method, answer: Callable[[Any], Any]) -> _Method:
     @wraps(method)
     async def guarded(self: GuardedWrites, argument: Any) -> Any:
-        if self._read_only and not for_another_process.get():
+        if self._read_only:
             return answer(argument)
         with self._writing:
             return await method(self, argument)

@@ -21,11 +21,14 @@ from memory.storage.files import (
 from memory.storage.insert import create_directory
 from memory.storage.lock import FileLock
 from memory.storage.partitions import Partition, Partitions
-from memory.storage.store import Durability, SqliteStore, Store, Tables, digest_of, scope_key, scope_of
+from memory.storage.shared_file import Durability
+from memory.storage.store import SqliteStore, Store, digest_of, scope_key, scope_of
+from memory.storage.tables import Tables
 
 if TYPE_CHECKING:
     from memory.slot.recent_keys import RecentKeys
-    from memory.storage.outbox import OUTBOX, Entry, Lane, Outbox, Verdict
+    from memory.storage.entries import OUTBOX, Entry, Lane, Verdict
+    from memory.storage.outbox import Outbox
 
 __all__ = [
     "OUTBOX",
@@ -56,7 +59,8 @@ __all__ = [
 # As above, for the running program. A test holds both equal.
 _LATE = {
     "memory.slot.recent_keys": "RecentKeys",
-    "memory.storage.outbox": "OUTBOX Entry Lane Outbox Verdict",
+    "memory.storage.entries": "OUTBOX Entry Lane Verdict",
+    "memory.storage.outbox": "Outbox",
 }
 
 __getattr__, __dir__ = _attach(globals(), _LATE)

@@ -142,7 +142,7 @@ def _needs_openai_key(block: Mapping[str, Any]) -> bool:
     llm = block.get("llm")
     if not isinstance(llm, Mapping) or llm.get("api_key") or os.environ.get("OPENAI_API_KEY"):
         return False
-    return llm.get("base_url", OPENAI) == OPENAI
+    return bool(llm.get("base_url", OPENAI) == OPENAI)
 
 
 def on_a_terminal() -> bool:

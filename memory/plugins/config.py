@@ -43,7 +43,8 @@ from memory.plugins.redaction import (
 )
 from memory.slot.calls import Deadlines
 from memory.storage.insert import FILE_NAME
-from memory.storage.store import Durability, SqliteStore, Store
+from memory.storage.shared_file import Durability
+from memory.storage.store import SqliteStore, Store
 
 # Told by the provider already, or without effect on any answer.
 _NOT_HASHED = ("backend", "condition", "backends", "conditions", "journal", "state")

@@ -14,66 +14,28 @@ from pathlib import Path
 import anyio
 
 from memory.contract._loops import on_trio
-from memory.contract.events import MemoryEvent
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._attach_owner import Owner, Place
-from memory.runtime._remote import RemoteAdapter, remote_adapter
-from memory.slot.delivery import Delivery, HostDefaults
-from memory.slot.rendering import without_recalled_context
+from memory.runtime._remote import remote_adapter
 from memory.slot.slot import MemorySlot
-
-
-class AttachedDelivery(Delivery):
-    """The delivery of an attached process: its journal and its resets are the owner's.
-
-    Args:
-        slot: of this process, over ``remote``.
-        remote: asks the owner.
-        settings: of the memory.
-        owner: the right to own the memory.
-    """
-
-    def __init__(
-        self, slot: MemorySlot, remote: RemoteAdapter, settings: MemslotConfig, owner: Owner
-    ) -> None:
-        made = slot.delivery
-        host = HostDefaults(made.scope, made.budget, made.token_counter)
-        super().__init__(made._calls, None, None, made.leases, host)
-        self._remote = remote
-        self.has_journal = settings.journal is not None
-        self._owner = owner
-        self.store = settings.store()  # for hosts alone: its owner empties it at a reset
-        self.resets_of()  # from now on they are counted
-
-    async def keep(self, event: MemoryEvent) -> bool | None:
-        """As the owner's."""
-        if self._calls.gate.read_only or self._calls.closed:
-            return None
-        kept = await self._remote.call("keep", without_recalled_context(event))
-        return None if kept is None else bool(kept)
-
-    def resets_of(self, scope: MemoryScope | None = None) -> int:
-        """Resets by every process: what waits here ends with each of them."""
-        return self._owner.resets(scope)
 
 
 def _attached_slot(settings: MemslotConfig, scope: MemoryScope | None, owner: Owner) -> MemorySlot:
     counter = settings.token_counter()
     native = MemoryAdapterRegistry().create(settings, token_counter=counter)
-    remote = remote_adapter(native, owner)
-    slot = MemorySlot(
+    remote = remote_adapter(native, owner, settings)
+    owner.backend_name = native.backend_name
+    owner.resets()  # from now on they are counted
+    return MemorySlot(
         remote,
         scope=scope,
         budget=settings.memory.budget,
         deadlines=settings.memory.deadlines,
         token_counter=counter,
     )
-    owner.backend_name = native.backend_name
-    slot.delivery = AttachedDelivery(slot, remote, settings, owner)
-    return slot
 
 
 @asynccontextmanager

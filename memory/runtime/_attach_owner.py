@@ -30,7 +30,6 @@ from memory.plugins.config import MemslotConfig
 from memory.plugins.opening import build_slot
 from memory.runtime._circuit import Background
 from memory.runtime._sockets import keep_from_children, let_go, listening_at, socket_in
-from memory.slot.gate import for_another_process
 from memory.slot.slot import MemorySlot
 from memory.storage.files import replace_file
 from memory.storage.insert import create_directory
@@ -204,7 +203,6 @@ class Owner:
         return slot
 
     async def _converse(self, lines: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for_another_process.set(True)  # of this conversation's task, and what it begins
         slot, task = self.slot, asyncio.current_task()
         assert slot is not None
         assert task is not None

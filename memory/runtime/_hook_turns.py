@@ -27,7 +27,9 @@ from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.turns import event_from_turn
 from memory.storage import insert
-from memory.storage.outbox import OUTBOX, Entry, Lease, Outbox, Verdict
+from memory.storage.entries import OUTBOX, Entry, Verdict
+from memory.storage.leases import Lease
+from memory.storage.outbox import Outbox
 from memory.storage.store import SqliteStore
 
 KIND = "hook"

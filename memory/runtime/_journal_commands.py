@@ -17,7 +17,7 @@ from memory.plugins.console import AsJson, print_json, print_table, progress, sa
 if TYPE_CHECKING:
     from memory.plugins.config import MemslotConfig
     from memory.runtime._replay import ReplayReport
-    from memory.storage.outbox import Entry
+    from memory.storage.entries import Entry
     from memory.storage.store import Store
 
 _NAMED = 20  # events
@@ -49,7 +49,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List every entry of the outbox by its number: ids, times and what became of it; no words."""
-    from memory.storage.outbox import OPEN, list_entries
+    from memory.storage.entries import OPEN, list_entries
 
     with _outbox(config) as store:
         entries = [
@@ -88,7 +88,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 @contextmanager
 def _outbox(config: Path) -> Iterator[Store]:
     from memory.plugins.config import load_config
-    from memory.storage.outbox import OUTBOX
+    from memory.storage.entries import OUTBOX
 
     with closing(load_config(config).store()) as place:
         if not place.begun:
@@ -106,7 +106,7 @@ def retry(
     as_json: AsJson = False,
 ) -> None:
     """Let entries that were set aside wait for their delivery again."""
-    from memory.storage.outbox import retry_entries
+    from memory.storage.entries import retry_entries
 
     with _outbox(config) as store:
         found = retry_entries(store, numbers or ())
@@ -275,7 +275,7 @@ def forget(
 
 
 def _forget_numbers(config: Path, numbers: list[int], as_json: bool) -> None:
-    from memory.storage.outbox import forget_entries
+    from memory.storage.entries import forget_entries
 
     with _outbox(config) as store:
         gone = forget_entries(store, numbers)

@@ -26,6 +26,7 @@ from memory.contract.errors import BackendUnavailable, LifecycleError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import RetrieveResult, WriteReceipt
 from memory.contract.scope import MemoryScope
+from memory.plugins.config import MemslotConfig
 from memory.runtime._attach_owner import MAX_LINE, METHODS, Owner, answered, error_of, send
 from memory.runtime._sockets import connected_to
 from memory.slot.slot import MemorySlot
@@ -42,12 +43,19 @@ class RemoteAdapter:
     Args:
         native: the adapter that the configuration selects.
         owner: the right to own the memory, which this process may get when its owner ends.
+        settings: of the memory.
+
+    Attributes:
+        keeps_events: whether the owner has a journal.
+        host_store: where hosts keep what goes with a reset; its owner empties it.
 
     Every call raises what the owner's slot raises; BackendUnavailable where no owner answers; and LifecycleError in
     a process that was forked from the one that opened it.
     """
 
-    def __init__(self, native: MemoryAdapter, owner: Owner) -> None:
+    def __init__(self, native: MemoryAdapter, owner: Owner, settings: MemslotConfig) -> None:
+        self.keeps_events = settings.journal is not None
+        self.host_store = settings.store()
         self.backend_name = native.backend_name
         self.traits = AdapterTraits.of(native)
         self.withheld_capabilities = frozenset(CAPABILITIES) - capabilities_of(native)
@@ -68,6 +76,15 @@ class RemoteAdapter:
     async def set_mode(self, mode: requests.AdapterMode) -> receipts.ModeReceipt:
         """Of this process's slot alone; others go on as they are."""
         return receipts.ModeReceipt(read_only=mode.read_only, reason=mode.reason)
+
+    async def keep(self, event: MemoryEvent) -> bool | None:
+        """Put an event into the owner's outbox; see :meth:`memory.slot.delivery.Delivery.keep`."""
+        kept = await self.call("keep", event)
+        return None if kept is None else bool(kept)
+
+    def resets_of(self, scope: MemoryScope | None = None) -> int:
+        """Resets by every process: what waits here ends with each of them."""
+        return self._owner.resets(scope)
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         return cast(WriteReceipt, await self.call("record_event", event))
@@ -186,7 +203,7 @@ class SearchingRemoteAdapter(RemoteAdapter):
         return cast("tuple[str, ...] | None", await self.call("find_event", event))
 
 
-def remote_adapter(native: MemoryAdapter, owner: Owner) -> RemoteAdapter:
+def remote_adapter(native: MemoryAdapter, owner: Owner, settings: MemslotConfig) -> RemoteAdapter:
     """The remote adapter with the abilities of ``native``."""
     kind = SearchingRemoteAdapter if isinstance(native, SupportsEventLookup) else RemoteAdapter
-    return kind(native, owner)
+    return kind(native, owner, settings)

@@ -21,7 +21,8 @@ from memory.contract.receipts import BackendReadiness, WriteReceipt
 from memory.contract.requests import ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
-from memory.storage.journal import Journal, JournalKey
+from memory.storage.journal import Journal
+from memory.storage.resets import JournalKey
 
 _PIECE, _FIRST = 100, 10  # events
 _QUICK_S, _SLOW_S = 0.5, 2.0  # of a piece: a slow target shows its progress by smaller ones

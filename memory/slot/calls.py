@@ -129,7 +129,7 @@ class NativeCalls:
         self.under_way = InFlight()
         self.closed = False  # no call is let in any more
         self.released = False  # nor is one admitted that was let in before
-        self.lost_traces = self.unknown_writes = 0
+        self.lost_traces = 0
         self.failed: dict[str, str] = {}  # operation whose last call failed -> why
         self.sinks = [] if sink is None else [sink]
         self._loop: object | None = None

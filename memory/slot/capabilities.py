@@ -64,7 +64,7 @@ class _View:
             except BackendError as error:
                 if not error.ambiguous:
                     raise
-                calls.unknown_writes += 1
+                self._delivery.written.note_unanswered(1)
                 warning = f"{error}; it may or may not have been carried out"
                 return receipt.model_copy(update={"status": "unknown", "warnings": (warning,)})
 
@@ -85,7 +85,7 @@ class _NativeMutation(_View):
         with self._calls.span("native_mutation", request.scope) as span:
             request = without_recalled_context(request)
             check_operation(self._calls.adapter, request)
-            self._delivery.forget_writes(request.scope)
+            self._delivery.written.forget(request.scope)
             return await self._change(span, lambda: self._adapter.native_mutation(request), receipt)
 
 
@@ -120,7 +120,7 @@ class _BulkIngest(_View):
 
 class _Readiness(_View):
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        queued = self._delivery.queued[scope]
+        queued = self._delivery.written.queued[scope]
         answer = await self._read(
             "readiness", scope, lambda: self._adapter.readiness(scope), BackendReadiness
         )
@@ -128,7 +128,7 @@ class _Readiness(_View):
 
     def _answered(self, scope: MemoryScope, answer: BackendReadiness, queued: int) -> BackendReadiness:
         if answer.state == "ready":
-            self._delivery.note_derived(scope, queued)
+            self._delivery.written.note_derived(scope, queued)
         if not (count := self._delivery.waiting(scope)):
             return answer
         detail = f"{count} events wait for their delivery"
@@ -149,7 +149,7 @@ class _Readiness(_View):
 
             with anyio.move_on_after(timeout_s):
                 await self._delivery.deliver(scope, timeout_s)
-            queued = self._delivery.queued[scope]
+            queued = self._delivery.written.queued[scope]
             try:
                 answer = await calls.call(
                     span,
@@ -221,10 +221,10 @@ async def health_of(calls: NativeCalls, delivery: Delivery) -> BackendHealth:
             health = declared_health(
                 calls.backend_name, traits, status="unavailable", warnings=(str(error),), details=diagnostics
             )
-    last = delivery.last_write_at
+    last = delivery.written.last_at
     of_slot = {
         "writes_in_flight": calls.gate.in_flight,
-        "unknown_writes": calls.unknown_writes,
+        "unknown_writes": delivery.written.unknown,
         "lost_traces": calls.lost_traces,
         "last_write_at": last.isoformat() if last else None,
         "waiting_writes": delivery.waiting(),

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 
 import anyio
 
 from memory.contract.adapter import AdapterTraits
 from memory.contract.errors import BackendTimeout
 from memory.contract.scope import MemoryScope
-
-# For an attached process: the mode of this one does not concern it.
-for_another_process: ContextVar[bool] = ContextVar("for_another_process", default=False)
 
 
 class InFlight:
@@ -53,20 +49,21 @@ class _Period:
 
 
 class ModeGate:
-    """Lets writes through, or not. Becoming read-only drains what is in flight, then flips. A write that arrives
-    meanwhile belongs to the time after it: it takes its place in the order of its scope at once, and waits
-    there."""
+    """Lets writes through, or not.
+
+    Becoming read-only drains what is in flight, then flips. A write that arrives meanwhile belongs to the time
+    after the switch. It takes its place in the order of its scope at once, and waits there.
+
+    Attributes:
+        read_only: whether writes are refused now.
+    """
 
     def __init__(self) -> None:
         self._period = _Period()
         self._period.begin(read_only=False)
         self._earlier: list[_Period] = []
         self._switching = anyio.Lock(fast_acquire=True)
-        self._read_only = False
-
-    @property
-    def read_only(self) -> bool:
-        return self._read_only and not for_another_process.get()
+        self.read_only = False
 
     @property
     def in_flight(self) -> int:
@@ -76,15 +73,15 @@ class ModeGate:
     @asynccontextmanager
     async def writing(self, order: anyio.Lock) -> AsyncIterator[bool]:
         """Hold the gate and the scope's turn for one write; yields False where the slot is read-only."""
-        period, always = self._period, for_another_process.get()
-        if period.read_only and not always:
+        period = self._period
+        if period.read_only:
             yield False
             return
         with period.writes:
             async with order:
                 if period.read_only is None:
                     await period.begun.wait()
-                yield always or not period.read_only
+                yield not period.read_only
 
     @asynccontextmanager
     async def switching(self, read_only: bool, queue_timeout_s: float) -> AsyncIterator[int]:
@@ -105,12 +102,12 @@ class ModeGate:
                         f"{left} writes are still under way after {queue_timeout_s:g} s; the mode is as before",
                         sent=False,
                     )
-                self._read_only = self._read_only or read_only
+                self.read_only = self.read_only or read_only
                 yield waited_for
-                self._read_only = read_only
+                self.read_only = read_only
             finally:
                 self._earlier = [period for period in self._earlier if period.writes.count]
-                self._period.begin(self._read_only)
+                self._period.begin(self.read_only)
 
 
 class Lanes:

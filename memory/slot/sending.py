@@ -11,8 +11,8 @@ from memory.contract.adapter import SupportsBulkIngest, SupportsEventLookup
 from memory.contract.errors import BackendError, BackendProtocolError, CapabilityNotSupported, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
-from memory.contract.scope import MemoryScope
 from memory.slot.calls import NativeCalls, Span
+from memory.slot.written import Written
 
 _RETRY_PAUSE_S = 0.2
 
@@ -22,19 +22,12 @@ class Sender:
 
     Args:
         calls: the way to the adapter.
-        note: told of every receipt of a backend.
-        failed: told of every error of a write.
+        written: told of every receipt and every error.
     """
 
-    def __init__(
-        self,
-        calls: NativeCalls,
-        note: Callable[[MemoryScope, Sequence[WriteReceipt]], None],
-        failed: Callable[[MemslotError], None],
-    ) -> None:
+    def __init__(self, calls: NativeCalls, written: Written) -> None:
         self._calls = calls
-        self._note = note
-        self._failed = failed
+        self._written = written
 
     @property
     def can_look_up(self) -> bool:
@@ -62,7 +55,7 @@ class Sender:
                 break
             except MemslotError as error:
                 if lost is None and not ambiguous(error):
-                    self._failed(error)
+                    self._written.note_failure(error)
                     raise
                 lost, again = lost or error, ambiguous(error) and attempt <= calls.traits.write_retries
             found, absent = await self.look_up(span, event)
@@ -72,7 +65,7 @@ class Sender:
                 break
             await anyio.sleep(_RETRY_PAUSE_S * attempt)
             span.attempts = attempt = attempt + 1
-        self._note(event.scope, [receipt])
+        self._written.note(event.scope, [receipt])
         return [receipt]
 
     async def send_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
@@ -100,12 +93,12 @@ class Sender:
             except MemslotError as error:
                 written = await self._stored(span, batch, error)
                 if len(written) < len(batch):
-                    calls.unknown_writes += len(batch) - len(written) if ambiguous(error) else 0
-                    self._note(events[0].scope, written)
+                    self._written.note_unanswered(len(batch) - len(written) if ambiguous(error) else 0)
+                    self._written.note(events[0].scope, written)
                     error.receipts = (*receipts, *written)
-                    self._failed(error)
+                    self._written.note_failure(error)
                     raise
-            self._note(events[0].scope, written)
+            self._written.note(events[0].scope, written)
             receipts.extend(written)
         return receipts
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memory.storage.insert import create_directory
-from memory.storage.store import Durability
+from memory.storage.shared_file import Durability
 
 
 def beside(path: Path, suffix: str) -> Path:

@@ -10,59 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any, Literal, cast
 
-import anyio.to_thread
-
-from memory.contract.adapter import AdapterTraits, MemoryAdapter, native_scope_of
 from memory.contract.errors import InputError, JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
+from memory.storage.entries import OUTBOX, Entry, Lane, Verdict, read_entries
 from memory.storage.insert import WITHIN_S
-from memory.storage.outbox import OUTBOX, Entry, Lane, Lease, Outbox, Verdict
-from memory.storage.store import Durability, SqliteStore, Store, Tables, scope_key, scope_of
+from memory.storage.leases import Lease
+from memory.storage.outbox import Outbox
+from memory.storage.resets import JOURNAL, JournalKey, Resets
+from memory.storage.shared_file import Durability
+from memory.storage.store import SqliteStore, Store, scope_key, scope_of
 
 EVENT = "event"
 # waiting: not confirmed; unknown: sent without an answer; aside: refused for good, or unreadable; reset: its scope
 # was, after it.
 JournalStatus = Literal["waiting", "unknown", "committed", "queued", "pending", "aside", "reset"]
 DELIVERED = ("committed", "queued", "pending")
-JOURNAL = Tables(
-    "journal",
-    1,
-    """
-CREATE TABLE IF NOT EXISTS resets (
-    destination TEXT NOT NULL,
-    scope TEXT NOT NULL,
-    begun_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
-    PRIMARY KEY (destination, scope)
-);
-CREATE TABLE IF NOT EXISTS replays (
-    target TEXT NOT NULL,
-    scope TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    PRIMARY KEY (target, scope)
-);
-CREATE TABLE IF NOT EXISTS unanswered (
-    target TEXT NOT NULL,
-    scope TEXT NOT NULL,
-    event_id TEXT NOT NULL,
-    PRIMARY KEY (target, scope, event_id)
-);
-""",
-)
+_ROOM_EVERY = 16  # writes
 _LOST = "the event was not kept, and not sent"
 _OPEN = "kind = 'event' AND state IN ('waiting', 'unknown')"
-_MARKED = "kind = 'event' AND persona = ? AND scope = ? AND before_reset IS NOT NULL"
-_UNMARK = f"UPDATE outbox SET before_reset = NULL WHERE {_MARKED}"
-# Recorded again since, by the id it had.
-_AGAIN = (
-    "EXISTS (SELECT 1 FROM outbox AS later WHERE later.kind = 'event' AND later.scope = outbox.scope "
-    "AND later.key = outbox.key AND later.destination = outbox.destination AND later.state != 'reset' "
-    "AND later.seq > outbox.seq)"
-)
 # Once for all destinations: a memory that was moved has one past. What was erased in one of them is in none.
 # The sign keeps SQLite from the index by seq, which would go over all earlier events of the scope for each.
 _PAST = (
@@ -70,31 +39,6 @@ _PAST = (
     "AND earlier.scope = outbox.scope AND earlier.key = outbox.key AND earlier.state != 'reset' "
     "AND earlier.erased = 0 AND +earlier.seq < outbox.seq)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class JournalKey:
-    """Where events go: those of a scope on their way to one destination."""
-
-    destination: str  # name of a backend, with a hash of its store and of the scope's native ids there
-    scope: MemoryScope
-
-    @classmethod
-    def of(cls, backend: str, store: str, scope: MemoryScope, native: object) -> JournalKey:
-        """The key for a backend; ``store`` is what tells its store from others, such as an address."""
-        text = repr((store, sorted(dict(native).items())))  # type: ignore[call-overload]
-        return cls(f"{backend}:{blake2b(text.encode(), digest_size=6).hexdigest()}", scope)
-
-    @classmethod
-    def of_adapter(cls, adapter: MemoryAdapter, scope: MemoryScope) -> JournalKey:
-        """The key for an adapter, or a slot over it; raises ScopeError where it cannot represent the scope."""
-        store = AdapterTraits.of(adapter).store
-        return cls.of(adapter.backend_name, store, scope, native_scope_of(adapter, scope))
-
-    @property
-    def lane(self) -> Lane:
-        """Its lane in the outbox."""
-        return Lane(self.destination, scope_key(self.scope))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,99 +112,6 @@ class Appended:
     seqs: tuple[int, ...]
 
 
-class Resets:
-    """Resets that have begun, until their end is noted, so that no process shows or delivers what was erased.
-
-    Args:
-        store: where they are noted.
-        past: whether the events that a reset erased stay on the disk.
-    """
-
-    def __init__(self, store: Store, *, past: bool = True) -> None:
-        self._store = store.handle(OUTBOX, JOURNAL, error=JournalError)
-        self._past = past
-        self._begun: set[Lane] = set()
-
-    def is_open(self, key: JournalKey) -> bool:
-        """Whether a reset has begun whose end was not noted, as far as it is known here."""
-        return key.lane in self._begun
-
-    async def refresh(self, key: JournalKey) -> bool:
-        """As :meth:`is_open`, asked anew."""
-        if self._store.begun:
-            where = "SELECT 1 FROM resets WHERE destination = ? AND scope = ?"
-            found = await self._store.run(lambda db: db.execute(where, key.lane).fetchone(), writes=False)
-            (self._begun.discard if found is None else self._begun.add)(key.lane)
-        return self.is_open(key)
-
-    async def begin(self, key: JournalKey) -> None:
-        """A scope is about to be reset: from now on nothing of before is delivered, found or replayed."""
-        persona, (destination, scope) = key.scope.persona_id, key.lane
-
-        def mark(db: Any) -> None:
-            # By an earlier one; not this one's to give back.
-            db.execute(_UNMARK, (persona, scope))
-            db.execute(
-                "INSERT INTO resets (destination, scope) VALUES (?, ?) ON CONFLICT DO NOTHING", key.lane
-            )
-            db.execute(
-                "UPDATE outbox SET before_reset = state, erased = 1, "
-                "state = CASE destination WHEN ? THEN 'reset' ELSE state END "
-                "WHERE kind = 'event' AND persona = ? AND scope = ? AND erased = 0",
-                (destination, persona, scope),
-            )
-
-        await self._store.run(mark)
-        self._begun.add(key.lane)
-
-    async def cancel(self, key: JournalKey) -> None:
-        """The backend has certainly reset nothing: everything is as before."""
-        persona, (destination, scope) = key.scope.persona_id, key.lane
-
-        def mark(db: Any) -> None:
-            db.execute(
-                "UPDATE outbox SET before_reset = NULL, erased = 0, "
-                "state = CASE destination WHEN ? THEN before_reset ELSE state END "
-                f"WHERE {_MARKED} AND NOT {_AGAIN}",
-                (destination, persona, scope),
-            )
-            db.execute("DELETE FROM resets WHERE destination = ? AND scope = ?", key.lane)
-
-        await self._store.run(mark)
-        self._begun.discard(key.lane)
-
-    async def end(self, key: JournalKey) -> bool:
-        """The scope was reset. Whether words of it are kept in the journal."""
-        persona, scope = key.scope.persona_id, key.lane.scope
-
-        erased = 0
-
-        def mark(db: Any) -> bool:
-            nonlocal erased
-            if not self._past:
-                gone = f"DELETE FROM outbox WHERE {_MARKED} AND state = 'reset'"
-                erased = db.execute(gone, (persona, scope)).rowcount
-            db.execute(_UNMARK, (persona, scope))
-            for table in ("replays", "unanswered"):
-                db.execute(f"DELETE FROM {table} WHERE scope = ?", (scope,))
-            db.execute("DELETE FROM resets WHERE destination = ? AND scope = ?", key.lane)
-            words = (
-                "SELECT 1 FROM outbox WHERE kind = 'event' AND persona = ? AND scope = ? "
-                "AND state = 'reset' LIMIT 1"
-            )
-            return db.execute(words, (persona, scope)).fetchone() is not None
-
-        kept = await self._store.run(mark)
-        if erased:
-            await anyio.to_thread.run_sync(self._store.fold)
-        self._begun.discard(key.lane)
-        return kept
-
-    def close(self) -> None:
-        """Give the store back. Idempotent."""
-        self._store.close()
-
-
 class Journal(AbstractContextManager["Journal"]):
     """The events of a store's outbox.
 
@@ -298,6 +149,7 @@ class Journal(AbstractContextManager["Journal"]):
         self.shared = self.store.shared
         self._max_mb = None if self.shared else max_mb
         self._backlog: dict[Lane, int] = {}
+        self._until_room = 0  # writes before the size is measured again
 
     def __exit__(self, *ended: object) -> None:
         self.close()
@@ -390,12 +242,17 @@ class Journal(AbstractContextManager["Journal"]):
 
         def keep(db: Any) -> Appended:
             self._make_room(db)
-            held = self.outbox.take(db, lane) if send else None
+            held = self.outbox.leases.take(db, lane) if send else None
             older = self.outbox.count(db, lane)
             sent = held is not None and not older
-            kept = [self._insert(db, lane, event, sent=sent) for event in events]
-            self._waits(lane, older + sum(before is None for _, before in kept))
-            return Appended(held, sent, tuple(before for _, before in kept), tuple(seq for seq, _ in kept))
+            before: list[JournalEntry | None] = []
+            seqs: list[int] = []
+            for event in events:
+                seq, known = self._insert(db, lane, event, sent=sent)
+                before.append(known)
+                seqs.append(seq)
+            self._waits(lane, older + before.count(None))
+            return Appended(held, sent, tuple(before), tuple(seqs))
 
         return await self.store.run(keep)
 
@@ -404,23 +261,25 @@ class Journal(AbstractContextManager["Journal"]):
     ) -> tuple[int, JournalEntry | None]:
         """Keep one event: its number, and what was kept of it already, or None."""
         where = "kind = 'event' AND scope = ? AND key = ? AND state != 'reset'"
-        known = {
-            entry.destination: JournalEntry.of(entry)
-            for entry in self.outbox.read(db, where, (lane.scope, event.event_id))
-        }
-        if any(entry.event.messages != event.messages for entry in known.values()):
-            raise InputError(
-                f"event_id {event.event_id!r} stands in the journal for other messages; give it a fresh one"
-            )
-        if before := known.get(lane.destination):
-            return before.seq, before
+        for entry in read_entries(db, where, (lane.scope, event.event_id)):
+            known = JournalEntry.of(entry)
+            if known.event.messages != event.messages:
+                raise InputError(
+                    f"event_id {event.event_id!r} stands in the journal for other messages; give it a fresh one"
+                )
+            if known.destination == lane.destination:
+                return known.seq, known
         persona = event.scope.persona_id
         text = event.model_dump_json()
         seq = self.outbox.put(db, lane, event.event_id, text, persona=persona, state=status, sent=sent)
         return seq, None
 
     def _make_room(self, db: Any) -> None:
-        if self._max_mb is None or _megabytes(db) < self._max_mb:
+        if self._max_mb is None or self._until_room:
+            self._until_room = max(0, self._until_room - 1)
+            return
+        if _megabytes(db) < self._max_mb:
+            self._until_room = _ROOM_EVERY
             return
         gone = db.execute(
             "DELETE FROM outbox WHERE seq IN (SELECT seq FROM outbox "
@@ -443,7 +302,7 @@ class Journal(AbstractContextManager["Journal"]):
         def note(db: Any) -> None:
             for seq, verdict in made.items():
                 self.outbox.note_one(db, lease, seq, verdict)
-            self.outbox.give_back(db, lease)
+            self.outbox.leases.give_back(db, lease)
             self._count(db, lease.lane)
 
         await self.store.run(note)
@@ -451,9 +310,7 @@ class Journal(AbstractContextManager["Journal"]):
     async def find(self, key: JournalKey, event_id: str) -> JournalEntry | None:
         """What there is of an event on its way to a destination."""
         where = "kind = 'event' AND destination = ? AND scope = ? AND key = ? AND state != 'reset'"
-        found = await self.store.run(
-            lambda db: self.outbox.read(db, where, (*key.lane, event_id)), writes=False
-        )
+        found = await self.store.run(lambda db: read_entries(db, where, (*key.lane, event_id)), writes=False)
         return JournalEntry.of(found[0]) if found else None
 
     # The past.
@@ -507,7 +364,7 @@ class Journal(AbstractContextManager["Journal"]):
         """The event of a scope's past by its id, wherever it was delivered."""
         where = "kind = 'event' AND scope = ? AND key = ? AND state != 'reset' ORDER BY seq LIMIT 1"
         found = await self.store.run(
-            lambda db: self.outbox.read(db, where, (scope_key(scope), event_id)), writes=False
+            lambda db: read_entries(db, where, (scope_key(scope), event_id)), writes=False
         )
         return JournalEntry.of(found[0]) if found else None
 
@@ -571,7 +428,7 @@ class Journal(AbstractContextManager["Journal"]):
         return list(self.store.call(lambda db: db.execute(statement, values).fetchall(), writes=False))
 
     def _page(self, where: str, values: tuple[Any, ...]) -> list[Entry]:
-        return self.store.call(lambda db: self.outbox.read(db, where, values), writes=False)
+        return self.store.call(lambda db: read_entries(db, where, values), writes=False)
 
     def _note(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
         if rows:

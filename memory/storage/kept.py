@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 from memory.contract._model import JsonObject
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
-from memory.storage.store import SqliteStore, Store, Tables, digest_of, open_store, scope_key
+from memory.storage.store import SqliteStore, Store, digest_of, open_store, scope_key
+from memory.storage.tables import Tables
 
 T = TypeVar("T")
 

@@ -13,7 +13,8 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from memory.contract.errors import ConfigError, StoreError
-from memory.storage.store import Store, Tables
+from memory.storage.store import Store
+from memory.storage.tables import Tables
 
 PARTITIONS = Tables(
     "partitions",

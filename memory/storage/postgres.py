@@ -23,7 +23,9 @@ import anyio.to_thread
 
 from memory.contract.errors import ConfigError, StoreError
 from memory.storage.insert import VERSIONS_TABLE, WITHIN_S
-from memory.storage.store import Durability, Store, Tables, wrong_version
+from memory.storage.shared_file import Durability
+from memory.storage.store import Store
+from memory.storage.tables import Tables, wrong_version
 
 if TYPE_CHECKING:
     import psycopg

@@ -21,8 +21,10 @@ from memory import MemorySlot, SupportsBulkIngest
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot
 from memory.runtime._replay import replay
-from memory.storage.journal import Journal, JournalKey
-from memory.storage.store import Durability, SqliteStore
+from memory.storage.journal import Journal
+from memory.storage.resets import JournalKey
+from memory.storage.shared_file import Durability
+from memory.storage.store import SqliteStore
 from memory.testing import FakeBackend
 
 WRITES, ROUNDS, PAST = 3000, 10, 1000

@@ -212,23 +212,20 @@ async def test_a_reset_in_one_window_erases_what_still_waits_in_another(
         assert "red" not in await text(again)
 
 
-async def test_a_window_that_is_read_only_does_not_keep_others_from_writing(tmp_path: Path) -> None:
-    given = config(tmp_path, journal=True)
-    async with open_shared(given) as first, open_shared(given) as second:
+async def test_a_window_that_owns_the_memory_is_read_only_for_every_window(tmp_path: Path) -> None:
+    async with open_shared(config(tmp_path)) as first, open_shared(config(tmp_path)) as second:
+        await second.set_mode(AdapterMode(read_only=True, reason="looking"))
+        assert (await first.after_turn(user="My bike is red.", session_id="a")).status == "committed"
+        assert (
+            await second.after_turn(user="My hat is green.", session_id="b")
+        ).status == "skipped_read_only"
+        await second.set_mode(AdapterMode(read_only=False))
         await first.set_mode(AdapterMode(read_only=True, reason="looking"))
-        assert (await first.after_turn(user="My hat is green.", session_id="a")).status == "skipped_read_only"
-        assert (await second.after_turn(user="My bike is red.", session_id="b")).status == "committed"
-        async with TurnMemory(second) as memory:
-            assert await memory.record_turn(session_id="b", user="My tea is oolong.")
-            with anyio.fail_after(20):
-                while "oolong" not in await text(first):  # noqa: ASYNC110
-                    await anyio.sleep(0.02)
-        assert "red" in await text(first)
-        assert "green" not in await text(first, "hat")
-        await second.for_scope(persona_id="bob").after_turn(user="My cup is blue.", session_id="b")
-        assert second.scope is not None
-        await second.reset_scope(second.scope)
-        assert await text(first) == ""
+        assert (
+            await second.after_turn(user="My hat is green.", session_id="b")
+        ).status == "skipped_read_only"
+        await first.set_mode(AdapterMode(read_only=False))
+        assert (await second.after_turn(user="My hat is green.", session_id="b")).status == "committed"
 
 
 async def test_what_its_owner_does_not_take_is_counted_and_breaks_no_host(

@@ -32,7 +32,7 @@ from memory.runtime import TurnMemory, TurnPolicy
 from memory.runtime import _circuit as circuit
 from memory.runtime import _writing as writing
 from memory.storage import outbox
-from memory.storage.journal import JournalKey
+from memory.storage.resets import JournalKey
 
 DOWN = ConnectionRefusedError("down")
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 
-from memory.storage import outbox as module
-from memory.storage.outbox import OUTBOX, Lane, Outbox, Verdict
+from memory.storage import leases
+from memory.storage.entries import OUTBOX, Lane, Verdict
+from memory.storage.outbox import Outbox
 from memory.storage.store import SqliteStore, Store
 
 LANE = Lane("somewhere", "{}")
@@ -64,5 +65,5 @@ async def main(place: str, file: Path, name: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    module.LEASE_S = float(sys.argv[5])
+    leases.LEASE_S = float(sys.argv[5])
     anyio.run(main, sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

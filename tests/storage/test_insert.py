@@ -8,8 +8,9 @@ from contextlib import closing
 
 import pytest
 
+from memory.storage.entries import OUTBOX, list_entries
 from memory.storage.insert import insert
-from memory.storage.outbox import OUTBOX, Outbox, list_entries
+from memory.storage.outbox import Outbox
 from memory.storage.store import SqliteStore
 
 PROGRAM = """

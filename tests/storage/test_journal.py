@@ -15,8 +15,8 @@ from slot_support import BOB
 
 from memory import InputError, MemoryEvent, Message, WriteReceipt
 from memory.contract.errors import JournalError
+from memory.storage.entries import Verdict, list_entries
 from memory.storage.journal import Journal, JournalEntry
-from memory.storage.outbox import Verdict, list_entries
 from memory.storage.store import SqliteStore
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60).filter(str.strip)

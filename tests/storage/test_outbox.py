@@ -20,21 +20,19 @@ from hypothesis import strategies as st
 from outbox_process import LANE, arrived, deliver
 
 from memory.contract.errors import BackendUnavailable, StoreError
-from memory.storage import outbox as module
-from memory.storage.outbox import (
+from memory.storage import leases
+from memory.storage.entries import (
     LONGEST_PAUSE_S,
-    MAX_UNANSWERED,
     OUTBOX,
     Lane,
-    Outbox,
     Trouble,
     Verdict,
     forget_entries,
     list_entries,
-    pause_s,
     retry_entries,
     trouble_of,
 )
+from memory.storage.outbox import ELSEWHERE, MAX_UNANSWERED, Outbox, pause_s
 from memory.storage.store import SqliteStore
 
 ROUNDS = int(os.environ.get("MEMSLOT_ROUNDS", "4"))
@@ -218,7 +216,7 @@ async def test_a_clock_that_was_moved_holds_nothing_up(open_outbox, hours):
 async def test_two_hundred_changes_of_the_clock_repeat_and_reorder_nothing(open_outbox, monkeypatch):
     chance, shift = random.Random(5), [0.0]
     real = time.time
-    monkeypatch.setattr(module.time, "time", lambda: real() + shift[0])
+    monkeypatch.setattr(time, "time", lambda: real() + shift[0])
     outboxes, took = [open_outbox(), open_outbox()], []
     for number in range(200):
         shift[0] = chance.choice([-86400.0, -3600.0, 0.0, 3600.0, 86400.0])
@@ -270,29 +268,29 @@ async def test_a_lane_is_waited_for(open_outbox):
 
 
 async def test_a_holder_that_lives_keeps_its_lane(open_outbox, monkeypatch):
-    monkeypatch.setattr(module, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
     one, other = open_outbox(), open_outbox()
     async with one.leasing(LANE) as lease:
         for _ in range(6):
             await anyio.sleep(LEASE_S / 2)
             async with other.leasing(LANE) as none:
                 assert none is None
-        assert await one.holds(lease)
+        assert await one.leases.holds(lease)
 
 
 async def test_a_holder_that_stands_still_loses_its_lane_and_writes_nothing_more(open_outbox, monkeypatch):
-    monkeypatch.setattr(module, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
     stopped, other = open_outbox(), open_outbox()
     await add(stopped, *"ab")
-    monkeypatch.setattr(stopped, "_keep_beating", lambda: None)
+    monkeypatch.setattr(stopped.leases, "_keep_beating", lambda: None)
     async with stopped.leasing(LANE) as lost:
         [_, second] = await stopped.waiting(LANE)
         async with other.leasing(LANE, within_s=10.0) as lease:
             destination = Destination()
             assert lease is not None
             assert await other.deliver(lease, destination.send, before=second.seq) is None
-            assert not await stopped.holds(lost)
-            assert await stopped.deliver(lost, destination.send) == module.ELSEWHERE
+            assert not await stopped.leases.holds(lost)
+            assert await stopped.deliver(lost, destination.send) == ELSEWHERE
             await stopped.note(lost, second, Verdict("aside", error="late"))
     assert destination.took == ["a"]
     assert await states(other) == {"a": "committed", "b": "waiting"}
@@ -300,7 +298,7 @@ async def test_a_holder_that_stands_still_loses_its_lane_and_writes_nothing_more
 
 async def test_the_lanes_of_a_closed_outbox_are_free(open_outbox):
     one, other = open_outbox(), open_outbox()
-    await one.store.run(lambda db: one.take(db, LANE))
+    await one.store.run(lambda db: one.leases.take(db, LANE))
     one.close()
     async with other.leasing(LANE) as lease:
         assert lease is not None
@@ -341,7 +339,7 @@ def test_processes_keep_the_order(place, tmp_path, count):
 
 
 def test_kills_lose_and_repeat_nothing(place, open_outbox, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
     chance = random.Random(7)
     file, acknowledged = tmp_path / "arrived", []
     for number in range(ROUNDS):

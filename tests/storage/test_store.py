@@ -20,7 +20,8 @@ from postgres import NEEDS_POSTGRES
 from things import THINGS
 
 from memory.contract.errors import ConfigError, JournalError, StoreError
-from memory.storage.store import SqliteStore, Tables
+from memory.storage.store import SqliteStore
+from memory.storage.tables import Tables
 
 GRACE_S = 0.5
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
@@ -164,7 +165,8 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from memory.contract.errors import StoreError
-from memory.storage.store import SqliteStore, Tables
+from memory.storage.store import SqliteStore
+from memory.storage.tables import Tables
 tables = Tables("t", 1, "CREATE TABLE IF NOT EXISTS t (x TEXT);")
 store = SqliteStore(Path(sys.argv[1]), [tables], lost="nothing was sent")
 store.call(lambda db: db.execute("INSERT INTO t VALUES ('first')"))
@@ -253,8 +255,9 @@ def test_erased_rows_leave_no_words(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from memory.storage.store import SqliteStore, Tables
-from memory.storage.store import Tables
+from memory.storage.store import SqliteStore
+from memory.storage.tables import Tables
+from memory.storage.tables import Tables
 THINGS = Tables("things", 1, "CREATE TABLE IF NOT EXISTS things (id TEXT PRIMARY KEY, n INTEGER NOT NULL);")
 store = SqliteStore(Path(sys.argv[1]), [THINGS])
 for n in range(int(sys.argv[3])):

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from memory import MemoryEvent, MemoryScope
-from memory.storage import outbox
+from memory.storage import leases
 from memory.storage.insert import FILE_NAME
-from memory.storage.journal import Journal, JournalEntry, JournalKey
+from memory.storage.journal import Journal, JournalEntry
 from memory.storage.postgres import PostgresStore
+from memory.storage.resets import JournalKey
 from memory.storage.store import SqliteStore, Store
 
 URL, LEASE_S = "MEMSLOT_TEST_STATE", 0.3
 server: str | None = os.environ.get(URL)
 """URL of the server that keeps the journals, see the fixture ``each_store``; None for files."""
 if server is not None:  # of a process that a test has started
-    outbox.LEASE_S = LEASE_S
+    leases.LEASE_S = LEASE_S
 
 
 def open_store(directory: Path) -> Store:
@@ -55,7 +56,7 @@ async def keep(
         own = [event for event in events if event.scope == scope]
         done = await journal.append(key(scope, backend), own, send=sent)
         if done.lease is not None:
-            await journal.outbox.release(done.lease)
+            await journal.outbox.leases.release(done.lease)
         found.extend(done.before)
     return found
 

@@ -29,8 +29,8 @@ from memory import (
 from memory.adapter import BackendRejected, SequentialBulk, ShieldedCalls
 from memory.contract.errors import JournalError
 from memory.contract.receipts import BackendReadiness
-from memory.slot import delivery
-from memory.storage import outbox
+from memory.slot import journaled as writes
+from memory.storage import entries, outbox
 
 ROUNDS = int(os.environ.get("MEMSLOT_ROUNDS", "8"))
 
@@ -181,8 +181,9 @@ async def test_a_long_backlog_stalls_no_turn(tmp_path, monkeypatch):
     """It goes out in order and in parts, as much before each write as may take the time of one."""
     now = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time)
-    monkeypatch.setattr(delivery, "time", clock)
+    monkeypatch.setattr(writes, "time", clock)
     monkeypatch.setattr(outbox, "time", clock)
+    monkeypatch.setattr(entries, "time", clock)
 
     class Slow(Down):
         async def record_event(self, event):

@@ -10,7 +10,8 @@ from slot_support import ALICE, BOB, Lookup, Obedient, ask, event
 
 from memory import BackendUnavailable, MemorySlot, MemslotError, SupportsBulkIngest, Trace, WriteReceipt
 from memory.adapter import BackendRejected
-from memory.storage.outbox import OUTBOX, Outbox
+from memory.storage.entries import OUTBOX
+from memory.storage.outbox import Outbox
 
 
 def ids(adapter):

@@ -23,8 +23,9 @@ from memory.contract.errors import StoreError
 from memory.stigmem.abi import StigmemAbi
 from memory.stigmem.commands import _abi, commands, failure_line, strict
 from memory.stigmem.spool import KIND
+from memory.storage.entries import OUTBOX, Entry
 from memory.storage.insert import FILE_NAME
-from memory.storage.outbox import OUTBOX, Entry, Outbox
+from memory.storage.outbox import Outbox
 from memory.storage.store import SqliteStore
 
 _AT_A_TIME = 8

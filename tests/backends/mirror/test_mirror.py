@@ -34,7 +34,7 @@ from memory.backends.mirror.waiting import KIND, TABLES, ShadowWrites
 from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
-from memory.storage.journal import JournalKey
+from memory.storage.resets import JournalKey
 from memory.testing import FakeBackend, FakeNativeStore
 
 ADA = MemoryScope(run_id="run", persona_id="ada")

@@ -1,0 +1,125 @@
+"""Resets of scopes: noted before they begin and after they end, with or without a journal.
+
+A reset whose end is not noted is carried out again before anything else happens to its scope.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import anyio
+import anyio.to_thread
+
+from memory.contract.errors import BackendUnavailable, MemslotError
+from memory.contract.receipts import ResetReceipt
+from memory.contract.scope import MemoryScope
+from memory.slot.calls import NativeCalls, Span
+from memory.slot.sending import changed_nothing
+from memory.slot.written import Written
+from memory.storage.kept import reset_host_store
+from memory.storage.resets import JournalKey, Resets
+from memory.storage.store import Store
+
+
+class Resetting:
+    """Carries out the resets of one slot.
+
+    Args:
+        calls: the way to the adapter.
+        noted: where resets are noted.
+        store: where hosts keep what goes with a reset; None keeps nothing.
+        written: what the slot remembers of its writes.
+
+    Attributes:
+        counts: resets that were carried out, or may have been, by scope.
+        noted: as given.
+    """
+
+    def __init__(self, calls: NativeCalls, noted: Resets, store: Store | None, written: Written) -> None:
+        self.counts: Counter[MemoryScope] = Counter()
+        self.noted = noted
+        self._calls = calls
+        self._store = store
+        self._written = written
+        self._under_way: set[MemoryScope] = set()  # by this slot
+
+    def check_readable(self, key: JournalKey) -> None:
+        """Raises BackendUnavailable if a reset ended without an answer: it may have left something.
+
+        A reset that is under way here does not count. A read beside it sees the memory before or after it.
+        """
+        if key.scope not in self._under_way and self.noted.is_open(key):
+            raise BackendUnavailable(
+                f"a reset of scope {key.scope.label} was begun and its end is not known, so nothing of it is "
+                "shown; set the scope up again, or call reset_scope, to have it finished",
+                sent=False,
+            )
+
+    async def carry_out(self, span: Span, key: JournalKey) -> ResetReceipt:
+        """Reset a scope. What was before is neither delivered nor replayed any more.
+
+        That is noted before the backend is asked, and for good unless it certainly reset nothing: a process that
+        dies over it, or gets no answer, must not deliver to a memory that was cleared.
+
+        Raises:
+            BackendError: the backend failed.
+        """
+        again = await self.noted.refresh(key)
+        if not again:
+            self._under_way.add(key.scope)
+        try:
+            await self.noted.begin(key)
+            return await self._begun(span, key)
+        except BaseException as error:
+            if changed_nothing(span, error) and not again:
+                with anyio.CancelScope(shield=True):
+                    await self.noted.cancel(key)
+            raise
+        finally:
+            self._under_way.discard(key.scope)
+
+    async def finish(self, key: JournalKey) -> None:
+        """Carry out again a reset whose end is not known; what was recorded since stays.
+
+        Raises:
+            BackendUnavailable: it could not be finished.
+        """
+        if not self.noted.is_open(key):
+            return
+        scope = key.scope
+        try:
+            with Span(self._calls, "reset_scope", scope, {}, writes=True) as span:
+                self._calls.traced(span, await self._begun(span, key))
+        except MemslotError as error:
+            raise BackendUnavailable(
+                f"a reset of scope {scope.label} was begun and could not be finished ({error}); until then "
+                "nothing of it is read or delivered",
+                backend_name=self._calls.backend_name,
+                operation="reset_scope",
+                sent=False,
+            ) from error
+
+    async def _begun(self, span: Span, key: JournalKey) -> ResetReceipt:
+        receipt = await self._native(span, key.scope)
+        if not await self.noted.end(key):
+            return receipt
+        left = "its events in the journal, until they are forgotten"
+        return receipt.model_copy(update={"left": (*receipt.left, left)})
+
+    async def _native(self, span: Span, scope: MemoryScope) -> ResetReceipt:
+        calls = self._calls
+        kept: tuple[str, ...] = ()
+        self._written.forget(scope)
+        try:
+            receipt = await calls.call(
+                span, calls.deadlines.reset_s, lambda: calls.adapter.reset_scope(scope), ResetReceipt
+            )
+            if self._store is not None:
+                of_hosts = (self._store, calls.backend_name, scope)
+                kept = await anyio.to_thread.run_sync(reset_host_store, *of_hosts)
+        except BaseException as error:
+            self.counts[scope] += not changed_nothing(span, error)
+            raise
+        self.counts[scope] += 1
+        self._written.note_derived(scope, self._written.queued[scope])
+        return receipt.model_copy(update={"left": (*receipt.left, *kept)})

@@ -1,0 +1,213 @@
+"""Entries of the outbox: how they are read, listed, tried again and forgotten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from memory.storage.insert import OUTBOX_TABLES, OUTBOX_VERSION
+from memory.storage.store import Store, digest_of
+from memory.storage.tables import Tables
+
+OUTBOX = Tables("outbox", OUTBOX_VERSION, OUTBOX_TABLES)
+OPEN = ("waiting", "unknown")
+IS_OPEN = "state IN ('waiting', 'unknown')"
+IN_LANE = "kind = ? AND destination = ? AND scope = ?"
+LONGEST_PAUSE_S = 60.0
+LATE_S = 60.0
+NO_ANSWER, UNREADABLE = "NoAnswer", "Unreadable"
+
+# A prompt that a hook reported waits for its answer, and not for its destination.
+_IS_DUE = "(kind != 'hook' OR attempts > 0)"
+_COLUMNS = (
+    "seq, kind, destination, scope, persona, key, payload, digest, state, sent, attempts, next_try, error, "
+    "outcome, recorded_at"
+)
+
+
+class Lane(NamedTuple):
+    """Where entries go in one order: a destination, and a scope as :func:`~memory.storage.store.scope_key`."""
+
+    destination: str = ""
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry, as it was read.
+
+    Attributes:
+        seq: its number, by which a person names it; increasing within a lane.
+        payload: JSON text.
+        state: ``waiting``, ``unknown`` (sent without an answer), ``aside``, ``reset``, or what it became.
+        sent: whether an earlier attempt may have arrived.
+        attempts: failed or unanswered attempts so far.
+        next_try: seconds since the epoch; nothing of its lane is sent before.
+        error: class of the last failure.
+        outcome: JSON text of what the destination answered.
+        recorded_at: UTC, ISO 8601.
+        readable: whether the payload is as it was written.
+    """
+
+    seq: int
+    kind: str
+    destination: str
+    scope: str
+    persona: str
+    key: str
+    payload: str
+    state: str
+    sent: bool
+    attempts: int
+    next_try: float
+    error: str | None
+    outcome: str | None
+    recorded_at: str
+    readable: bool
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Entry:
+        """The entry of a row of its columns."""
+        seq, kind, destination, scope, persona, key, payload, digest, *progress = row
+        state, sent, attempts, next_try, error, outcome, recorded_at = progress
+        return cls(
+            seq,
+            kind,
+            destination,
+            scope,
+            persona,
+            key,
+            payload,
+            state,
+            bool(sent),
+            attempts,
+            next_try,
+            error,
+            outcome,
+            recorded_at,
+            readable=digest is None or digest_of(payload) == digest,
+        )
+
+    @property
+    def lane(self) -> Lane:
+        """The lane it belongs to."""
+        return Lane(self.destination, self.scope)
+
+    @property
+    def due(self) -> bool:
+        """Whether it may be sent now. A time further away than the longest pause is a clock that was moved."""
+        return not 0 < self.next_try - time.time() <= LONGEST_PAUSE_S
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of an attempt.
+
+    Attributes:
+        state: ``waiting`` (failed, and certainly not stored: sent again after a pause), ``unknown`` (no answer),
+            ``aside`` (refused for good), ``held`` (not attempted: the destination could not be asked), or what it
+            became, such as ``committed``.
+        why: for whoever waits behind it.
+        error: class of the failure.
+        outcome: JSON text to keep.
+    """
+
+    state: str
+    why: str = ""
+    error: str | None = None
+    outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What health says of an outbox.
+
+    Attributes:
+        aside: entries that were set aside.
+        first_aside: the number of the first of them.
+        late: entries that have waited for more than a minute.
+    """
+
+    aside: int = 0
+    first_aside: int | None = None
+    late: int = 0
+
+    def warnings(self) -> list[str]:
+        """One sentence each, with what to do."""
+        found = []
+        if self.aside:
+            found.append(
+                f"{self.aside} entries of the outbox are set aside, the first is number {self.first_aside}; "
+                "see 'memslot journal list', then 'memslot journal retry' or 'forget'"
+            )
+        if self.late:
+            found.append(
+                f"{self.late} entries of the outbox have waited for more than {LATE_S:g} s; "
+                "bring their destination back"
+            )
+        return found
+
+
+def read_entries(db: Any, where: str, values: Sequence[Any] = ()) -> list[Entry]:
+    """Entries by a condition, as part of a call of the store."""
+    found = db.execute(f"SELECT {_COLUMNS} FROM outbox WHERE {where}", values).fetchall()
+    return [Entry.of(row) for row in found]
+
+
+def trouble_of(db: Any, kind: str | None = None) -> Trouble:
+    """What health says of one kind, or of all, as part of a call of the store."""
+    whose, values = ("", ()) if kind is None else (" AND kind = ?", (kind,))
+    aside, first = db.execute(
+        f"SELECT count(*), min(seq) FROM outbox WHERE state = 'aside'{whose}", values
+    ).fetchone()
+    long_ago = (datetime.now(UTC) - timedelta(seconds=LATE_S)).isoformat(timespec="milliseconds")
+    [late] = db.execute(
+        f"SELECT count(*) FROM outbox WHERE {IS_OPEN}{whose} AND recorded_at < ? AND {_IS_DUE}",
+        (*values, long_ago.replace("+00:00", "Z")),
+    ).fetchone()
+    return Trouble(aside, first, late)
+
+
+def list_entries(store: Store, *, states: Collection[str] = (), size: int = 200) -> Iterator[Entry]:
+    """Entries of every kind in the order of their numbers, read ``size`` at a time. Blocks."""
+    chosen = f" AND state IN ({', '.join('?' * len(states))})" if states else ""
+    after = 0
+    while True:
+        values = (after, *states, size)
+        where = f"seq > ?{chosen} ORDER BY seq LIMIT ?"
+        page = store.call(lambda db: read_entries(db, where, values), writes=False)  # noqa: B023
+        yield from page
+        if len(page) < size:
+            return
+        after = page[-1].seq
+
+
+def retry_entries(store: Store, numbers: Collection[int] = ()) -> list[int]:
+    """Let entries that were set aside wait again: those with these numbers, or all. Their numbers. Blocks."""
+    chosen = f" AND seq IN ({', '.join('?' * len(numbers))})" if numbers else ""
+
+    def again(db: Any) -> list[int]:
+        found = db.execute(
+            f"SELECT seq FROM outbox WHERE state = 'aside'{chosen} ORDER BY seq", tuple(numbers)
+        ).fetchall()
+        for (seq,) in found:
+            db.execute(
+                "UPDATE outbox SET state = 'waiting', attempts = 0, next_try = 0 WHERE seq = ?", (seq,)
+            )
+        return [seq for (seq,) in found]
+
+    return store.call(again)
+
+
+def forget_entries(store: Store, numbers: Collection[int]) -> list[int]:
+    """Remove entries from the disk for good, whatever their state: those that were there. Blocks."""
+
+    def erase(db: Any) -> list[int]:
+        return [seq for seq in numbers if db.execute("DELETE FROM outbox WHERE seq = ?", (seq,)).rowcount]
+
+    gone = store.call(erase)
+    store.fold()
+    return gone
