@@ -1,4 +1,4 @@
-"""Where turns come from and answers go, the only thing in which hosts differ; and what a turn came to."""
+"""Channels: where turns come from and answers go. Hosts differ in nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Attachment(Frozen):
 
 
 class UserTurn(Frozen):
-    """What the user said."""
+    """One turn of the user."""
 
     content: Text
     attachments: tuple[Attachment, ...] = ()
@@ -37,7 +37,7 @@ class UserTurn(Frozen):
 
 
 class AgentOutput(Frozen):
-    """What the agent answers: with ``streaming`` a piece of it, else, last of all, the whole.
+    """An answer of the agent: a piece of it with ``streaming``, else the whole, which comes last.
 
     Attributes:
         content: text.
@@ -53,7 +53,7 @@ class AgentOutput(Frozen):
 
 
 class ChannelClosed(Exception):
-    """Nobody is there any more; with a message where that is a failure."""
+    """The other side has left. A message says that this is a failure."""
 
 
 @runtime_checkable
@@ -89,7 +89,7 @@ class _ClosingChannel:
         self._handlers.append(handler)
 
     def close(self) -> None:
-        """No turn comes any more. Idempotent."""
+        """Take no new turn. Idempotent."""
         if not self.closed:
             self.closed = True
             for handler in self._handlers:
@@ -137,7 +137,7 @@ class CommandLine(_ClosingChannel):
             self._out.flush()
         except OSError as error:
             self.close()
-            if isinstance(error, BrokenPipeError):  # who stops reading has read enough
+            if isinstance(error, BrokenPipeError):  # the reader has left
                 raise ChannelClosed from None
             raise ChannelClosed(f"cannot write an answer: {error.strerror}") from None
 
@@ -193,7 +193,7 @@ class HttpChannel(_ClosingChannel):
         raise ChannelClosed
 
     async def send(self, output: AgentOutput) -> None:
-        """To whoever asked; for a reader that went away it is dropped, and the loop goes on."""
+        """Send to the reader of this turn. Drop it if the reader has left."""
         if self._reader is None:
             return
         try:
@@ -205,7 +205,7 @@ class HttpChannel(_ClosingChannel):
             self.drop_reader()
 
     def drop_reader(self) -> None:
-        """Nothing more is sent to whoever asked."""
+        """Send nothing more to the reader of this turn."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
@@ -229,7 +229,7 @@ class HttpChannel(_ClosingChannel):
                 yield sent(output)
 
     def close(self) -> None:
-        """No turn comes any more; one that is being answered is answered. Idempotent."""
+        """Take no new turn; finish the current one. Idempotent."""
         super().close()
         self._turns.close()
         self._next.close()
@@ -237,7 +237,7 @@ class HttpChannel(_ClosingChannel):
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """How a session is led.
+    """Settings of a session.
 
     Attributes:
         identity: who the agent is; first in the system prompt.
@@ -260,7 +260,7 @@ class SessionSettings:
 
 
 class Checkpoint(Frozen):
-    """What a session is resumed from, JSON-ready."""
+    """The state a session resumes from, JSON-ready."""
 
     session_key: Id
     epoch: Positive = 1
@@ -269,7 +269,7 @@ class Checkpoint(Frozen):
 
 @dataclass(frozen=True)
 class TurnReport:
-    """What happened in a turn.
+    """The report of one turn.
 
     Attributes:
         output: what was answered.

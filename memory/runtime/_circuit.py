@@ -1,4 +1,4 @@
-"""Leaving a failing memory alone for a while, and work that outlives the task that began it."""
+"""A circuit breaker for a failing memory, and tasks that outlive the task that starts them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ log = logging.getLogger("memslot.runtime")
 
 
 class CircuitOpen(BackendUnavailable):
-    """The memory is left alone just now, after failures in a row. Nothing was sent."""
+    """The circuit is open after failures in a row. Nothing was sent."""
 
     sent = False
 
 
 class SetUpTimedOut(BackendTimeout):
-    """A scope is new, and was not set up in time. That goes on, and says nothing about the memory of others."""
+    """A new scope was not set up in time. Its set-up goes on. Other scopes may be fine."""
 
 
 class Circuit:
-    """Counts failures in a row. Open, it refuses every attempt until its pause is over, and then all but one."""
+    """Counts failures in a row. While open, it refuses attempts. After its pause, it lets one through."""
 
     def __init__(self, what: str, open_after: int, pause_s: float) -> None:
         self._what = what
@@ -46,12 +46,12 @@ class Circuit:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the next attempt is let through; 0 where one is."""
+        """Seconds until the next attempt may begin, by the monotonic clock; 0 if it may begin now."""
         return max(0.0, self._until - time.monotonic()) if self._failures >= self._open_after else 0.0
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Around one attempt, whose outcome is noted. One that is given up says nothing about the memory."""
+        """Run one attempt and note its outcome. A cancelled attempt counts neither way."""
         state = self.state
         if state == "open" or (state == "half-open" and self._trying):
             raise CircuitOpen(f"{self._what} is left alone after {self._failures} failures in a row")
@@ -59,7 +59,7 @@ class Circuit:
         try:
             yield
         except Exception as error:
-            # A request that was refused, or made wrongly by the host, says nothing about the next one.
+            # A refused or malformed request says nothing about the next one.
             if isinstance(error, BackendError) and not isinstance(error, (BackendRejected, SetUpTimedOut)):
                 self._failures += 1
                 if self._failures >= self._open_after:
@@ -77,14 +77,14 @@ class Circuit:
 
 
 class Background:
-    """Tasks of their own: neither the end nor the cancellation of whoever began them touches them."""
+    """Starts tasks that go on if the starting task ends or is cancelled."""
 
     def __init__(self) -> None:
         self.failures = Failures("background", log)
         self._tasks: set[Any] = set()
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run ``work`` beside everything else. A failure of it is logged, and ends nothing else."""
+        """Start ``work`` in a task. If it fails, log that; nothing else ends."""
 
         async def run() -> None:
             with self.failures.survived("a task"):

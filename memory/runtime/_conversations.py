@@ -1,4 +1,4 @@
-"""The ``agent:`` block, and who talks with the agent: ``memslot chat``, and by HTTP, a session each."""
+"""The ``agent:`` block, and conversations with the agent: ``memslot chat``, and one session each by HTTP."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class AgentSettings(PluginOptions):
     """What the agent grants its memory, see ``TurnPolicy``."""
 
     def model(self, config: MemslotConfig) -> Provider:
-        """The model, whose block stands in ``config``; whoever asks for it closes it."""
+        """Make the model that ``config`` describes. The caller closes it."""
         return create_provider(self.provider, self.options, problem=config.problem)
 
     def session(self, provider: Provider, memory: TurnMemory, **given: Any) -> AgentSession:
@@ -141,7 +141,7 @@ class Conversations:
         """One turn of a conversation, as server-sent events; a second one waits until the first is answered.
 
         A client that leaves in mid-answer changes nothing: the turn is finished, recorded and part of the
-        conversation. What is kept of it and cannot be read is an ``error``.
+        conversation. If its kept state cannot be read, the answer is an ``error``.
         """
         while True:
             try:

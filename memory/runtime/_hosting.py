@@ -1,5 +1,7 @@
-"""What every host's binding does with a memory. Calls from other threads and loops are handed to the one it was
-opened in. What goes wrong reaches no host: it is logged, counted in :meth:`TurnMemory.status` and reported.
+"""The part that the bindings of all hosts share.
+
+Calls from other threads and loops go to the event loop that opened the memory. No failure reaches a host: it is
+logged, counted in :meth:`TurnMemory.status` and reported.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class HostTurns:
         scope: MemoryScope | None = None,
         **fields: Unpack[RecallFields],
     ) -> Recall:
-        """What the memory has for a turn; asked once, however often the host asks before the turn is recorded.
+        """Recall for a turn. The memory is asked once, even if the host asks again before it records the turn.
 
         Args:
             turn: the same for every model call of a turn, and another for every other turn of the session.
@@ -110,7 +112,7 @@ class HostTurns:
         left_out: Sequence[str] = (),
         **fields: Unpack[TurnFields],
     ) -> bool:
-        """Record a turn, as :meth:`TurnMemory.record_turn`; one that was recorded before is not again.
+        """Record a turn as :meth:`TurnMemory.record_turn` does, once.
 
         A ``user`` that is empty is what was recalled for in this turn. Other words under a turn's name are a new
         version of it, such as an edited question or a regenerated answer: see ``corrects`` of
@@ -126,7 +128,7 @@ class HostTurns:
                 return await work()
             sent, begun = self._send(work)
             self._expect(sent)
-            # What a blocked loop has not begun yet, it does when it is free again.
+            # A blocked loop begins it once it is free.
             return not await anyio.to_thread.run_sync(begun.wait, _BEGIN_S) or await asyncio.wrap_future(sent)
         except MemslotError as error:
             return self._not_recorded(error)
@@ -179,7 +181,7 @@ class HostTurns:
         return sent.result()
 
     def end(self, session_id: str, scope: MemoryScope | None = None) -> None:
-        """Let the recalls of a session go, for a host that does not say which turn it records."""
+        """Forget the recalls of a session, for a host that does not say which turn it records."""
         for key in [key for key in self._open if key[:2] == (scope or self.scope, session_id)]:
             del self._open[key]
 
@@ -322,7 +324,7 @@ def _blocked(sent: Future[Any]) -> LifecycleError:
 
 
 def answer_text(output: object) -> str:
-    """What to record of an agent's answer: text, in which halves of surrogate pairs are replaced, or JSON."""
+    """The text to record for an agent's answer. Halves of surrogate pairs are replaced; objects become JSON."""
     return (
         encodable(output) if isinstance(output, str) else pydantic_core.to_json(output, fallback=str).decode()
     )

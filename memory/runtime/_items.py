@@ -1,4 +1,4 @@
-"""Single memories of one scope, over any slot: what tools, Signet's endpoints and MCP offer alike.
+"""Single memories of one scope, over any slot, for tools, Signet's endpoints and MCP.
 
 An item is a native record as recall shows it. Nothing is kept here; what a backend cannot do is not offered.
 """
@@ -30,7 +30,7 @@ from memory.slot.slot import MemorySlot
 from memory.slot.turns import event_from_turn, request_of
 
 _IDS = ("id", "row_id", "uuid")
-# What each change comes to natively, with arguments like those it is called with.
+# For each change: the native operation, and arguments of the same shape.
 _CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "modify": ("update", {"text": "a text"}),
     "forget": ("delete", {}),
@@ -68,12 +68,12 @@ class MemoryItems:
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """Which of search, store, get, modify and forget this backend, configured as it is, has."""
+        """The names among search, store, get, modify and forget that the configured backend supports."""
         get = ["get"] if "provenance" in self.slot.capabilities() else []
         return ("search", "store", *get, *filter(self._can, _CHANGES))
 
     def _can(self, name: str) -> bool:
-        """Whether the backend has what changes a memory so; one that declares no operations may have any."""
+        """Whether the backend supports a change. A backend that declares no operations may support any."""
         if "native_mutation" not in self.slot.capabilities():
             return False
         operation, arguments = _CHANGES[name]
@@ -131,7 +131,7 @@ class MemoryItems:
             return await self.slot.record_event(event)
 
     async def has_event(self, content: str, event_id: str) -> bool | None:
-        """Whether what :meth:`store` wrote under an event id is there; None where the backend cannot tell."""
+        """Whether :meth:`store` has stored this event id. None if the backend cannot tell."""
         if not self.slot.delivery.can_look_up:
             return None
         event = event_from_turn("tools", self.scope, user=content, event_id=event_id, agent_id="agent")
@@ -139,7 +139,7 @@ class MemoryItems:
             return await self.slot.delivery.find_event(event) is not None
 
     async def get(self, item_id: str) -> Item | None:
-        """One memory as it is now; None where this scope has none of that id.
+        """Read one memory as it is now. None if this scope has no memory with that id.
 
         Raises:
             CapabilityNotSupported: the backend cannot look one up.
@@ -155,7 +155,7 @@ class MemoryItems:
         return None if content is None else Item(item_id, content)
 
     async def gone(self, item_id: str) -> bool:
-        """Whether a memory that could not be changed is not there; taken for it where the backend cannot tell."""
+        """Whether a memory is gone. True also if the backend cannot tell."""
         return "get" not in self.offered or await self.get(item_id) is None
 
     async def provenance(self, item_id: str) -> receipts.ProvenanceResult:
@@ -218,7 +218,7 @@ def _rows(raw: Any) -> Iterator[Mapping[str, Any]]:
 
 @dataclass(slots=True)
 class Part:
-    """What one scope, by a label such as ``user`` or ``project``, has for a prompt."""
+    """The memories of one scope for a prompt, under a label such as ``user`` or ``project``."""
 
     label: str
     result: RetrieveResult
@@ -231,12 +231,12 @@ class Part:
 
 
 def digest_of(entry: ContextEntry) -> str:
-    """By which an entry is known again, whichever scope and id it comes from."""
+    """A digest of an entry's text, equal for every scope and id."""
     return hashlib.sha256(" ".join(entry.text.split()).encode("utf-8", "replace")).hexdigest()[:20]
 
 
 class ShownSections:
-    """What hosts that keep their sections still show, by session: none of it is shown to them again.
+    """The entries that hosts still show, by session. Hosts that keep their sections do not get them again.
 
     Args:
         slot: renders, and counts tokens.
@@ -255,14 +255,14 @@ class ShownSections:
         return part
 
     def add(self, session_id: str, part: Part) -> None:
-        """The host has got this."""
+        """Note that the host has got this part."""
         self._shown.setdefault(session_id, set()).update(map(digest_of, part.entries))
         self._shown.move_to_end(session_id)
         if len(self._shown) > self._max_sessions:
             self._shown.popitem(last=False)
 
     def forget(self, session_id: str | None) -> None:
-        """The session begins, ends or is made shorter: nothing is shown any more."""
+        """Note that the host shows nothing, because the session begins, ends or was compacted."""
         self._shown.pop(session_id or "", None)
 
 
@@ -301,7 +301,7 @@ def fit_parts(slot: MemorySlot, parts: Sequence[Part], hidden: Callable[[int, Co
     wanting = [number for number, mine in enumerate(candidates) if mine]
     room = float("inf") if budget.max_tokens is None else float(budget.max_tokens)
     counts: dict[int, int] = {}
-    # Whoever needs less than an equal share is served first.
+    # Parts that need less than an equal share come first.
     wanting.sort(key=lambda number: tokens(number, len(candidates[number])))
     for place, number in enumerate(wanting):
         counts[number] = fitting(number, room / (len(wanting) - place))

@@ -27,8 +27,8 @@ _MAX_HEAD_BYTES = 65_536  # as h11 has it
 def listening_socket(host: str, port: int, *, field: str) -> socket.socket:
     """A TCP socket that listens and sends each part of an answer at once.
 
-    Without TCP_NODELAY an answer in two parts waits 40 ms for its client's acknowledgement of the first; asyncio
-    sets it only on sockets that were made with a protocol number, which those of ``socket.create_server`` are not.
+    Without TCP_NODELAY an answer in two parts waits 40 ms for the client's acknowledgement of the first part.
+    asyncio does not set it on sockets of ``socket.create_server``, which have no protocol number.
 
     Args:
         host: a name or an address of this machine.
@@ -49,9 +49,10 @@ def listening_socket(host: str, port: int, *, field: str) -> socket.socket:
 
 
 def bounded_protocol(header_s: float, max_per_address: int) -> type[asyncio.Protocol]:
-    """uvicorn's protocol for HTTP: ``header_s`` after its opening, or the first byte of a further request, a
-    connection that has not sent the head of a request is closed, and one too many of an address at once, and one
-    whose head is longer than 64 KiB.
+    """uvicorn's protocol for HTTP, with limits on connections.
+
+    It closes a connection that has not sent a request's head within ``header_s`` seconds. It also closes those
+    beyond ``max_per_address``, and those whose head is longer than 64 KiB.
     """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -119,8 +120,8 @@ def stop_at_signals(
         leave_s: seconds it goes on answering; a second signal ends it at once.
         leaving: called at the first signal.
 
-    uvicorn's own handler raises the signal that ended it again, which would end the process before its writes are
-    sent; and one that comes before uvicorn listens for it would end the process, too.
+    uvicorn's own handler raises the signal again, which would end the process before its writes are sent. A signal
+    that comes before uvicorn's handler would end the process, too.
     """
     first = True
 
@@ -147,7 +148,7 @@ def stop_at_signals(
 
 @asynccontextmanager
 async def cancelled_at_interrupt(wanted: bool = True) -> AsyncIterator[anyio.CancelScope]:
-    """What is done inside is cancelled by SIGINT, which then ends nothing else. For the main thread alone."""
+    """Let SIGINT cancel the body, and nothing else. For the main thread alone."""
     with anyio.CancelScope() as scope:
         if not wanted or threading.current_thread() is not threading.main_thread():
             yield scope

@@ -86,7 +86,7 @@ class AgentSession:
 
     @property
     def session_id(self) -> str:
-        """As the memory knows it: another after each compaction, since what was before is not shown any more."""
+        """The session id for the memory. It changes with each compaction, which hides what came before."""
         return self.session_key if self._epoch == 1 else f"{self.session_key}~{self._epoch}"
 
     async def start(self, context: str = "What is known about the user?") -> Recall:
@@ -169,7 +169,7 @@ class AgentSession:
         return report
 
     async def cut_off(self, turn: UserTurn, shown: str) -> None:
-        """After a turn that was cancelled: what was said, and shown of the answer, was said all the same."""
+        """Record a cancelled turn: the question, and the shown part of the answer."""
         if self._drop_erased():
             return
         said = _with_attachments(turn)
@@ -226,16 +226,15 @@ class AgentSession:
         self.history, self._opening, self.last = [], None, None
 
     def checkpoint(self) -> Checkpoint:
-        """What :class:`AgentSession` is resumed from later."""
+        """The state that a later :class:`AgentSession` resumes from."""
         self._drop_erased()
         history = tuple(message.model_dump(mode="json", exclude_none=True) for message in self.history)
         return Checkpoint(session_key=self.session_key, epoch=self._epoch, history=history)
 
     def _drop_erased(self) -> bool:
-        """What was said before a reset of the memory, by whichever window, is neither shown nor kept any more;
-        whether there was one."""
+        """Drop the conversation if any window has reset the memory. Returns whether one has."""
         before = self._resets
-        with suppress(StoreError):  # which whoever records is told
+        with suppress(StoreError):  # recording reports it
             self._resets = self.memory.slot.delivery.resets_of(self.scope)
         if erased := before not in (None, self._resets):
             self.clear()
@@ -266,7 +265,7 @@ class AgentSession:
         return recall, tuple(found[name] for name in names)
 
     def _remembered(self, recall: Recall) -> str:
-        """What the turn recalled, and before the first turn what the session's start did: each memory once."""
+        """The section for a turn, with the opening of the session before the first turn. No memory stands twice."""
         opening, turn = self._opening.result if self._opening else None, recall.result
         if opening is None or turn is None:
             return recall.section or (self._opening.section if self._opening else "")
@@ -299,7 +298,7 @@ class AgentSession:
         return whole
 
     async def _dispatch(self, calls: Sequence[ToolCall], conversation: list[Message]) -> list[ToolResult]:
-        """Every call has its answer in the conversation, also one that is not made."""
+        """Run the calls. Each has a result in the conversation, even if it is not made."""
         results = []
         for number, call in enumerate(calls):
             if self.tools is None or number >= self.settings.max_tool_calls:
@@ -312,7 +311,7 @@ class AgentSession:
         return results
 
     async def _record(self, said: Message, answered: Sequence[Message]) -> bool:
-        """What was said, without the traffic with tools, which holds what the memory itself answered."""
+        """Record the spoken messages. Results of tools stay out, because they repeat the memory's own answers."""
         spoken = [message for message in answered if message.role == "assistant" and message.content.strip()]
         messages = [said, *(message.model_copy(update={"tool_calls": None}) for message in spoken)]
         session_id, scope = self.session_id, self.scope

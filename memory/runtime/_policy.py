@@ -1,5 +1,6 @@
-"""The turn policy: how a host lives with a memory that may be slow, down or wrong. The same for every host, on
-asyncio and trio, whichever task opens, uses and closes it.
+"""The turn policy: what a host does while its memory is slow, down or wrong.
+
+It is the same for every host, on asyncio and trio, whichever task opens, uses and closes the memory.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SecondsOrZero = Annotated[float, BeforeValidator(check_number), Field(ge=0, allo
 
 
 class TurnPolicy(Frozen):
-    """What a host grants its memory.
+    """Limits that a host sets for its memory.
 
     Attributes:
         recall_s: longest wait for recall, in seconds, the set-up of a new scope included. 2 is what Signet's
@@ -64,14 +65,14 @@ class TurnPolicy(Frozen):
 
 
 def first_of(group: BaseExceptionGroup[MemslotError]) -> MemslotError:
-    """What a host is told of tasks that failed."""
+    """The first error of a group of failed tasks, for the host."""
     error = group.exceptions[0]
     return first_of(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """What a turn was given.
+    """The result of a recall for one turn.
 
     Attributes:
         section: the context section for the prompt, whose label says ``user`` in place of the scope; empty where
@@ -88,7 +89,7 @@ class Recall:
 
     @property
     def trace(self) -> Trace | None:
-        """Of the retrieval; None where there was none."""
+        """The trace of the retrieval; None if there was none."""
         return self.result.trace if self.result else None
 
 
@@ -143,10 +144,10 @@ class TurnMemory:
     async def recall(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
     ) -> Recall:
-        """What the memory has for the coming turn, within ``recall_s`` seconds whatever the memory does.
+        """Recall for the coming turn, within ``recall_s`` seconds, even if the memory hangs.
 
         Args:
-            user: what the user just said. Of nothing but blanks or recalled context nothing is asked.
+            user: what the user just said. Blanks or recalled context alone ask nothing.
             session_id, scope, fields: as for :meth:`MemorySlot.before_turn`.
 
         Raises:
@@ -231,7 +232,7 @@ class TurnMemory:
     async def aclose(self) -> None:
         """Send what waits, for at most ``drain_s`` seconds, even if cancelled. Idempotent. The slot stays open.
 
-        What is left then waits in the outbox for the next start.
+        Events that are left wait in the outbox for the next start.
         """
         with anyio.CancelScope(shield=True):
             self._closing = self._closing or anyio.Lock()
@@ -297,7 +298,7 @@ class TurnMemory:
             await asyncio.wait([asyncio.wrap_future(sent) for sent in tuple(self.arriving)])
 
     async def _within_deadline(self, request: RetrieveRequest) -> RetrieveResult:
-        """Ask in a task of its own: an adapter that cannot be cancelled delays nobody; a set-up goes on."""
+        """Ask in a task of its own, so that a call that cannot be cancelled delays nobody, and a set-up goes on."""
         slot, answered, stop = self.slot, anyio.Event(), anyio.CancelScope()
         answer: list[RetrieveResult | MemslotError] = []
         late = begun = False

@@ -1,4 +1,4 @@
-"""What a language model is to the session loop (Signet's runtime contract, ``Provider``), by the contract's names.
+"""A language model as the session loop sees it (Signet's runtime contract, ``Provider``).
 
 A conversation is a sequence of :class:`memory.Message`; a call of a tool stands in ``Message.tool_calls`` as
 ``{"id": ..., "name": ..., "arguments": {...}}``, whatever the model's own API makes of it.
@@ -22,7 +22,7 @@ Temperature = Annotated[float, BeforeValidator(check_number), Field(ge=0, le=2, 
 
 
 class ToolDefinition(Frozen):
-    """What a model is told of a tool; ``input_schema`` is a JSON Schema of an object."""
+    """A tool's description for a model. ``input_schema`` is a JSON Schema of an object."""
 
     name: Id
     description: Text = ""
@@ -79,7 +79,7 @@ class CompletionOptions(Frozen):
 
 
 class CompletionResult(Frozen):
-    """A whole answer. ``model`` is the one that answered, where the server says it."""
+    """A whole answer. ``model`` names the model that answered, if the server says so."""
 
     content: Text = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -138,7 +138,7 @@ class Provider(Protocol):
 
 
 def encodable(text: str) -> str:
-    """What a model said, with halves of surrogate pairs replaced: no store and no wire takes them."""
+    """A text with halves of surrogate pairs replaced, because no store and no wire takes them."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

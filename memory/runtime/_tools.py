@@ -1,4 +1,4 @@
-"""Tools a model may call, and the registry that keeps their mistakes, delays and errors away from the loop."""
+"""Tools for a model, and a registry that turns their errors and delays into results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 
 @dataclass(frozen=True)
 class ToolContext:
-    """Where a tool is called from; everything of the memory goes through it.
+    """The session that calls a tool. Tools reach the memory through it.
 
     Attributes:
         session_key: the conversation.
@@ -42,13 +42,13 @@ class ToolContext:
 
     @property
     def scope(self) -> MemoryScope:
-        """Whose."""
+        """The scope of the session."""
         return self.items.scope
 
 
 @runtime_checkable
 class Tool(Protocol):
-    """What a model may call.
+    """A tool.
 
     ``input_schema`` is a JSON Schema of an object. With ``run_before_generation`` it is called with
     ``{"query": <what the user said>}`` before the model sees the turn.
@@ -64,11 +64,11 @@ class Tool(Protocol):
     def run_before_generation(self) -> bool: ...
 
     async def execute(self, input: Mapping[str, object], context: ToolContext) -> object:
-        """Do it; what is returned is JSON-ready, what is raised goes back to the model."""
+        """Run the tool. Its result is JSON-ready. An error goes back to the model."""
 
 
 class ToolResult(Frozen):
-    """What a call led to. ``content`` is text or JSON as text; with ``is_error`` it says what went wrong."""
+    """The result of a call. ``content`` is text, or JSON as text. With ``is_error`` it says what went wrong."""
 
     call_id: Id
     name: Text
@@ -123,18 +123,18 @@ class ToolRegistry:
         self._tools[tool.name] = (tool, self._validator(tool.input_schema))
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
-        """As models are told of them."""
+        """Descriptions of the tools, for models."""
         return tuple(
             ToolDefinition(name=tool.name, description=tool.description, input_schema=dict(tool.input_schema))
             for tool, _ in self._tools.values()
         )
 
     def before_generation(self) -> tuple[str, ...]:
-        """Names of those that are called before the model sees a turn."""
+        """Names of the tools that run before the model sees a turn."""
         return tuple(name for name, (tool, _) in self._tools.items() if tool.run_before_generation)
 
     async def execute(self, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Call a tool; whatever goes wrong is a result that says so."""
+        """Call a tool. A failure becomes a result that names it."""
         if call.name not in self._tools:
             known = ", ".join(self._tools) or "none"
             return failed_call(call, f"there is no tool of this name; there are: {known}")
@@ -189,7 +189,7 @@ def _normalised(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict
 
 
 def _wrong(validator: Any, arguments: Mapping[str, Any]) -> str | None:
-    """What is wrong with the input, by field; never its value."""
+    """The problem with the input: the field and the rule, never the value."""
     error = next(validator.iter_errors(dict(arguments)), None)
     if error is None:
         return None

@@ -25,7 +25,7 @@ _CANCELLED_S = 1.0
 
 @dataclass(slots=True)
 class WriteCounts:
-    """What became of the events handed over so far. No field holds user text.
+    """Counts of the events handed over so far. No field holds user text.
 
     Attributes:
         recorded: events that went into the outbox.
@@ -195,9 +195,9 @@ class WriteBehind:
         return False
 
     async def close(self, within_s: float) -> None:
-        """Take no more events, and deliver what waits for at most ``within_s`` seconds.
+        """Accept no further event, and deliver what waits for at most ``within_s`` seconds.
 
-        What outlives this process is tried once, without waiting for the pause after a failed attempt.
+        Events in a lasting outbox are tried once. Their pauses after a failed attempt are not waited for.
         """
         self._closed = True
         await self._ended(within_s, delivered=not self._slot.delivery.lasting)

@@ -1,4 +1,4 @@
-"""What the daemon's protocol knows of a memory and no backend keeps: type, tags, importance, pinned, version."""
+"""Labels of memories that Signet's protocol has and no backend keeps: type, tags, importance, pinned, version."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Note:
         return self._only("id", "content", "type", "importance") | {"created_at": self.created}
 
     def found(self, score: float | None) -> dict[str, Any]:
-        """As recall lists it. Clients format ``score``: where there is none it is 0, and ``scored`` false."""
+        """The row of a recall. Clients format ``score``, so a missing score is 0 and ``scored`` is false."""
         return {
             **self.short(),
             **self._only("tags", "pinned", "who", "project"),
@@ -64,7 +64,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a recall asks of its memories beside the words."""
+    """Filters of a recall."""
 
     asked: Mapping[str, Any]
 
@@ -95,7 +95,7 @@ class Filters:
 
 
 class Book:
-    """Notes by scope and id, and by a key of the client's own. What is read is a copy; :meth:`put` keeps it."""
+    """Notes by scope and id, and by a client's key. Reads return copies; :meth:`put` keeps a note."""
 
     def __init__(self, store: HostStore) -> None:
         self.store = store
@@ -136,7 +136,7 @@ class Book:
         return self.store.swap(claimed, known)
 
     def unlike_its_words(self, scope: MemoryScope, note: Note) -> None:
-        """The same words make another memory now; of one that was derived nobody knows from which."""
+        """Let the note's words make a new memory. A derived note hides its words, so all words of the scope may."""
         if note.stored_as is None:
             self.store.drop("stored_as", scope)
         note.stored_as = None
@@ -156,7 +156,7 @@ class Book:
         return notes
 
     def forget(self, scope: MemoryScope, note: Note) -> None:
-        """Its id stays, lest it be shown while a backend still finds it; no word does, nor on the disk."""
+        """Erase a note's words, on disk too. Its id stays and hides the memory while a backend still finds it."""
         self.store.drop("note", scope, note.id)
         self.put(scope, Note(note.id, "", version=note.version, deleted=True))
 

@@ -32,7 +32,7 @@ _READ_ONLY = {"status": "read_only", "error": "this memory is read-only"}
 
 
 class Changes:
-    """What ``/api/memory/...`` does to single memories, in whichever of a caller's scopes they are."""
+    """Changes of single memories by ``/api/memory/...``, in all scopes of a caller."""
 
     def __init__(self, memories: Memories) -> None:
         self.memories = memories
@@ -56,7 +56,7 @@ class Changes:
     async def patched(
         self, caller: Caller, scope: MemoryScope, item_id: str | None, patch: Any, reason: str | None = None
     ) -> dict[str, Any]:
-        """One patch; what went wrong stands in ``status``, never in an exception."""
+        """Apply one patch. ``status`` names a failure; nothing is raised."""
         if not item_id or not isinstance(patch, Mapping):
             return {"id": None, "status": "invalid_request", "error": "Patch id is required"}
         if not (text_of(patch, "reason") or reason):
@@ -94,7 +94,7 @@ class Changes:
             return _READ_ONLY | {"id": item_id}
         async with self.memories.alone(caller.scope, item_id):
             there = await self.memories.find(caller, scope, item_id)
-            # Where the backend has it no more words may be left beside it, as by who was killed on the way.
+            # A process that was killed here may have left the words of a memory that the backend has deleted.
             noted = there or self.memories.noted(self.memories.sessions.holders(caller, scope), item_id)
             if noted is None or noted[1].deleted:
                 return {"id": item_id, "status": "not_found"}
@@ -210,7 +210,7 @@ def _changed(note: Note, status: str, **more: Any) -> dict[str, Any]:
 
 
 def _labels(patch: Mapping[str, Any]) -> dict[str, Any]:
-    """What a patch changes beside the text, by the names of :class:`Note`."""
+    """The labels that a patch changes, by the names of :class:`Note`."""
     pinned, tags = patch.get("pinned"), patch.get("tags")
     labels = {
         "type": text_of(patch, "type"),
@@ -268,7 +268,7 @@ class ReachItems(MemoryItems):
         return _receipt(await self._changes.forgotten(self._caller, self.scope, item_id, force=False))
 
     async def readiness(self) -> receipts.BackendReadiness | None:
-        """Of the scope that is least ready."""
+        """The readiness of the least ready scope."""
         scopes = self._memories.sessions.reach(self._caller, self.scope)
         known = filter(None, [await MemoryItems(self.slot, scope).readiness() for scope in scopes])
         return min(known, key=lambda readiness: _WORST_FIRST.index(readiness.state), default=None)
@@ -302,7 +302,7 @@ async def open_reach(
 
 
 async def only_read(slot: MemorySlot, sessions: Sessions, callers: Iterable[Caller]) -> None:
-    """Write no more, once every scope that callers have something in is set up: that is refused from then on."""
+    """Become read-only. First set up every scope that callers use, because a read-only slot refuses that."""
     for caller in callers:
         for scope in sessions.used(caller):
             try:
@@ -313,7 +313,7 @@ async def only_read(slot: MemorySlot, sessions: Sessions, callers: Iterable[Call
 
 
 def _receipt(result: Mapping[str, Any]) -> receipts.NativeMutationReceipt:
-    """What became of a change; what went wrong with it is raised."""
+    """The outcome of a change. Raises its failure."""
     status = result["status"]
     if status in ("updated", "deleted", "unknown"):
         became: receipts.WriteStatus = "unknown" if status == "unknown" else "committed"

@@ -158,7 +158,7 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         return answer
 
     async def recall(self, query: str, **fields: object) -> list[JsonObject]:
-        """``POST /api/memory/recall``; the daemon's rows. Of the filters only ``who`` isolates.
+        """``POST /api/memory/recall``; the daemon's rows. Only the filter ``who`` isolates.
 
         Args:
             query: what to look for.
@@ -167,7 +167,7 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         return await self._rows("POST", "/api/memory/recall", "results", body={"query": query, **fields})
 
     async def get(self, memory_id: str) -> JsonObject | None:
-        """``GET /api/memory/:id``; None where there is none, or none any more."""
+        """``GET /api/memory/:id``; None if it does not exist."""
         row = await self._none_if_404(self._call("GET", _memory(memory_id)))
         return None if row is None or row.get("is_deleted") in (1, True) else row
 

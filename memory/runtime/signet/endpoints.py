@@ -1,4 +1,4 @@
-"""What each endpoint answers, once its caller is known and its body read; and how much of Signet they cover."""
+"""The answers of each endpoint, once its caller is known and its body is read, and their parity with Signet."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COUNTED = {
 
 
 class Metrics(Collector):
-    """Of one server; also a trace sink."""
+    """Figures of one server. Also a trace sink."""
 
     def __init__(self, memory: TurnMemory) -> None:
         self._memory = memory
@@ -65,7 +65,7 @@ class Metrics(Collector):
         self._requests.labels(route, str(status)).observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        """What is counted elsewhere; called by prometheus_client."""
+        """Yield the figures that are counted elsewhere, for prometheus_client."""
         status: dict[str, Any] = self._memory.status()
         for name, what in _COUNTED.items():
             yield CounterMetricFamily(f"memslot_{name}", what, value=status[name])
@@ -337,7 +337,7 @@ class Endpoints(SignetService):
         return await self._diagnosed()
 
     async def _diagnosed(self) -> dict[str, Any]:
-        async with self._looking:  # whoever asks, the memory is asked once a second at most
+        async with self._looking:  # ask the memory at most once a second
             if self._looked is None or time.monotonic() - self._looked[0] > 1.0:
                 self._looked = (time.monotonic(), await self.memory.health())
         health = self._looked[1]

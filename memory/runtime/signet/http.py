@@ -1,4 +1,4 @@
-"""Requests of Signet's clients as HTTP brings them: who sent one, its body within the limits, errors as answers."""
+"""HTTP requests of Signet's clients: the caller, the body within its limits, and errors as answers."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Work:
 
     @contextmanager
     def request(self, caller: Caller, *, admitted: bool = False) -> Iterator[None]:
-        """Around a request; one that was ``admitted`` before is no more than counted."""
+        """Count a request while it is in work. An ``admitted`` request is counted without limits."""
         mine = self._now[caller.scope]
         if not admitted and (mine >= self._per_caller or self._now.total() >= self._max_requests):
             raise Busy(503, "too many requests at once; try again")

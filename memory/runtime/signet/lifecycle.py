@@ -22,7 +22,7 @@ LIFECYCLE: tuple[tuple[str, str, type[types.SessionParams]], ...] = (
 def hook(
     adapter: types.RuntimeAdapter, method: str, kind: type[types.WireT]
 ) -> Callable[[Call], Awaitable[Any]]:
-    """What answers a lifecycle request by one method of an adapter."""
+    """A handler that answers a lifecycle request by one method of an adapter."""
 
     async def answer(call: Call) -> Any:
         if not isinstance(call.body.get("harness"), str):

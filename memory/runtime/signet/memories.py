@@ -65,7 +65,7 @@ class Memories:
         return text.encode("utf-8", "replace").decode()
 
     def alone(self, scope: MemoryScope, name: str) -> anyio.Lock:
-        """Of two changes of one memory, or stores by one key, the second sees what the first has made of it."""
+        """Serialise changes of one memory, and stores by one key, so that the second sees the first."""
         return self._locks.setdefault((scope, name), anyio.Lock())
 
     def is_read_only(self, caller: Caller) -> bool:
@@ -99,7 +99,7 @@ class Memories:
     ) -> tuple[Note, WriteReceipt | None]:
         if self.is_read_only(caller):
             raise Refused(403, "this memory is read-only; nothing was stored")
-        # Of its scope as well: an id that two of a caller's memories had could not be forgotten alone.
+        # The digest includes the scope. Otherwise two memories of a caller could share an id.
         name = uuid4().hex if key is None else sha256(f"{scope.label} {key}".encode()).hexdigest()
         digest = note.stored_as = sha256(" ".join(note.content.split()).encode()).hexdigest()
         given_up = anyio.current_time() + _STORING_S
@@ -202,7 +202,7 @@ class Memories:
         return merged[:limit]
 
     async def known(self, scope: MemoryScope, item_id: str | None) -> Note | None:
-        """A memory as it is now, where the backend can tell, else as it was last seen here."""
+        """A memory as the backend has it now. If the backend cannot tell, as it was last seen here."""
         note = self.book.get(scope, item_id) if item_id else None
         if not item_id or (note is not None and note.deleted):
             return None

@@ -143,7 +143,7 @@ class SecretCommands:
                     if not (stdout.flooded or stderr.flooded):
                         code = await process.wait()
             finally:
-                if code is None:  # end it with all it has started, whoever cancels
+                if code is None:  # end it and its children, even if cancelled
                     # A program that runs as another user may not be killed by us; it is not waited for.
                     with anyio.move_on_after(5.0, shield=True):
                         with suppress(ProcessLookupError, PermissionError):
@@ -163,7 +163,7 @@ class SecretCommands:
 
 
 class _Pipe(AbstractContextManager["_Pipe"]):
-    """What a command prints into. Its ends are ours to close, whatever still holds the other side."""
+    """A pipe for a command's output. This process closes its own ends, even if others hold the other side."""
 
     def __init__(self) -> None:
         read, write = os.pipe()

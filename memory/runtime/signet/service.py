@@ -191,9 +191,12 @@ class SignetService:
     async def _recall(
         self, caller: Caller, session: Session, text: str, *, shows: bool, afresh: bool = False
     ) -> tuple[str, list[Note], list[str]]:
-        """What the session's reach has for a text, as a section and as notes, and warnings; without what its host
-        still shows unless ``afresh``. ``shows`` says whether it goes on showing this, too."""
-        # Of a call without a session nobody knows what the host shows.
+        """Recall for a text over the session's reach: a section, its notes, and warnings.
+
+        Memories that the host still shows are left out, unless ``afresh``. ``shows`` says whether the host keeps
+        showing this section.
+        """
+        # Without a session it is unknown what the host shows.
         fields: RecallFields = {} if session.key else {"exclude_session": False}
         recalls: dict[MemoryScope, Recall] = {}
 
@@ -246,7 +249,7 @@ class SignetService:
     async def _record_transcript(
         self, caller: Caller, session: Session, params: types.SessionEndParams
     ) -> tuple[bool, list[str]]:
-        """What of a transcript was not recorded; of a session whose prompts were heard, its last answer at most."""
+        """The unrecorded messages of a transcript. If the session's prompts were heard, at most its last answer."""
         transcript, warnings = params.transcript, []
         if transcript is None and params.transcript_path:
             transcript = _transcript_in(self.settings.transcripts, params.transcript_path)

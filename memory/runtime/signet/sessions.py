@@ -1,7 +1,7 @@
-"""Who calls, and which memories that reaches: sessions, and the scope of each project and agent.
+"""Sessions, and the scope of each project and agent.
 
-A call writes to one scope: that of its project, else what its token keeps outside of projects. It reads all that
-:meth:`Sessions.reach` gives. What a session has come to is kept in the host store, and resumed from there.
+A call writes to one scope: that of its project, else the token's own. It reads the scopes of
+:meth:`Sessions.reach`. The host store keeps a session's state, and a later call resumes it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Session:
     named: tuple[str | None, str | None] = (None, None)  # project and agent, by its first call
     claimed_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     bypassed: bool = False
-    # One more after each compaction, and when it is taken up after its end: its host shows nothing of before.
+    # Incremented by each compaction and resumption, after which the host shows nothing of before.
     epoch: int = 1
     heard: int = 0  # prompts since then
     read: int = 0  # messages of its transcript that were recorded
@@ -136,7 +136,7 @@ class Sessions:
         return [session for (*owner, _), session in self._sessions.items() if tuple(owner) == mine]
 
     def find(self, caller: Caller, key: str) -> Session | None:
-        """A session of this caller, as it is or was, whichever of its clients began it."""
+        """A session of this caller, open or ended, whichever client began it."""
         if not self._shared_with_others(caller) and (known := self._sessions.get(_place(caller, key))):
             return known
         row = self._store.get("session", caller.scope, key) if key and not caller.read_only else None
@@ -185,13 +185,13 @@ class Sessions:
             )
 
     def end(self, caller: Caller, session: Session) -> None:
-        """Its client has ended it; the next call with its key takes it up again."""
+        """End a session. The next call with its key resumes it."""
         self._sessions.pop(_place(caller, session.key), None)
         session.ended = True
         self.keep(caller, session)
 
     def forget_words(self, scope: MemoryScope) -> None:
-        """A memory of a scope was deleted: so are the words its sessions left off with. Flushes to the disk."""
+        """Forget the last words of a scope's sessions, because a memory of it was deleted. Flushes to the disk."""
         for session in self._sessions.values():
             if session.scope == scope:
                 session.words = []

@@ -1,4 +1,4 @@
-"""What travels between a harness and a daemon, in the daemon's own field names.
+"""Messages between a harness and a daemon, in the daemon's field names.
 
 Both sides read tolerantly: unknown fields are ignored, a field of the wrong kind counts as absent.
 """
@@ -56,13 +56,15 @@ def read(model: type[WireT], data: Mapping[str, Any]) -> WireT:
 
 
 class SessionParams(Wire):
-    """What every lifecycle call may name. What is blank is absent: hooks send an empty text for what their host did
-    not say. OpenCode leaves the session out of half its calls; the original daemon ignores project and agent.
+    """Fields of every lifecycle call.
+
+    A blank text counts as absent, because hooks send an empty text for what their host did not say. OpenCode leaves
+    the session out of half its calls. The original daemon ignores project and agent.
     """
 
-    harness: str | None = None  # who calls; the daemon requires it
+    harness: str | None = None  # the calling host; the daemon requires it
     session_key: str | None = None  # the conversation
-    project: str | None = None  # whose memory, with the agent
+    project: str | None = None  # with the agent, it selects the scope
     agent_id: str | None = None
     runtime_path: str | None = None  # ``plugin`` or ``legacy``; a session is claimed by one of them
 
@@ -103,13 +105,13 @@ class PreCompactionParams(SessionParams):
 
 
 class CompactionCompleteParams(SessionParams):
-    """It did; ``summary`` is what is left."""
+    """The host has shortened its conversation to ``summary``."""
 
     summary: str | None = None
 
 
 class SessionStartResult(Wire):
-    """What the first prompt of a session is given; ``session_known`` where it is taken up again."""
+    """The answer to a session's start. ``session_known`` says that the session is resumed."""
 
     identity: dict[str, object] = Field(default_factory=dict)
     memories: list[dict[str, object]] = Field(default_factory=list)
@@ -121,7 +123,7 @@ class SessionStartResult(Wire):
 
 
 class PromptSubmitResult(Wire):
-    """What one prompt is given. Test ``memory_count``: ``inject`` may hold a date and nothing remembered."""
+    """The answer to one prompt. Test ``memory_count``: ``inject`` may hold a date and nothing remembered."""
 
     inject: str = ""
     memory_count: int = 0
@@ -132,7 +134,7 @@ class PromptSubmitResult(Wire):
 
 
 class SessionEndResult(Wire):
-    """What became of a session's end; the daemon works on it later."""
+    """The answer to a session's end. The daemon works on it later."""
 
     memories_saved: int = 0
     queued: bool = False
@@ -142,7 +144,7 @@ class SessionEndResult(Wire):
 
 
 class PreCompactionResult(Wire):
-    """What the host's model is asked to keep."""
+    """The request to the host's model before a compaction."""
 
     summary_prompt: str = ""
     guidelines: str = ""
@@ -182,7 +184,7 @@ class RuntimeAdapter(ABC):
 
     @abstractmethod
     async def on_compaction_complete(self, params: CompactionCompleteParams) -> CompactionResult:
-        """It was; keep the summary."""
+        """The conversation was shortened; keep the summary."""
 
 
 class RememberParams(Wire):
@@ -230,7 +232,7 @@ class ModifyParams(Wire):
 
 
 class ForgetParams(Wire):
-    """What to delete, by ``ids`` or ``query``; nothing is deleted unless ``mode`` is ``execute``."""
+    """Memories to delete, by ``ids`` or ``query``. Nothing is deleted unless ``mode`` is ``execute``."""
 
     ids: list[str] = Field(default_factory=list)
     query: str | None = None
@@ -260,7 +262,7 @@ class SecretsExecParams(Wire):
 
 
 class ChatParams(SessionParams):
-    """What the user says to the agent."""
+    """A message of the user to the agent."""
 
     content: str
 
