@@ -101,7 +101,6 @@ def recomputed(rows):
     return {
         "style fit": over(rows, own, lambda row: row["fit_first"], 0),
         "discrimination": over(rows, differing, lambda row: row["fit_first"], 0),
-        "contamination": over(rows, differing, lambda row: row["first"] == "other", 1),
         "detection": share(((who, name), first is not None) for (who, _, name), _, first in changes_of(rows)),
         "stale reversion": later(rows, stale),
         "forgetting": later(rows, lambda row: not right(row)),
@@ -119,10 +118,6 @@ def recomputed(rows):
         ),
         "read right": over(rows, wanted, read_right, 0),
         "shown": over(rows, wanted, lambda row: row["shows_current"], 0),
-        "stale rate": over(
-            rows, lambda row: wanted(row) and row["has_stale"],
-            lambda row: row["shows_stale"] and not row["shows_current"], 1,
-        ),
         "evidence recall": over(
             rows, lambda row: row["gold"] > 0, lambda row: (row["found"] or 0) / row["gold"], 0
         ),

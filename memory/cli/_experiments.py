@@ -22,18 +22,24 @@ Out = Annotated[
     typer.Option(help="Where the directory of the results is made; default: manifests.", show_default=False),
 ]
 
-Form = Literal["csv", "markdown", "latex"]
+Form = Literal["csv", "markdown"]
 """Forms of the figures for other programs."""
 
 
 def play(
-    context: typer.Context, experiment: Experiment, *, resume: Path | None = None, as_json: bool = False
+    context: typer.Context,
+    experiment: Experiment,
+    *,
+    resume: Path | None = None,
+    source: Path | None = None,
+    as_json: bool = False,
 ) -> Outcome:
     """Play an experiment, or take one up, with its progress and its failures told.
 
     Raises:
         ConfigError, PluginError: it cannot begin; nothing was written.
     """
+    from memory.bench.engine.again import answer_again
     from memory.bench.engine.experiment import Listeners, begin
     from memory.bench.engine.experiment import resume as take_up
     from memory.bench.report.report import write_page
@@ -57,11 +63,13 @@ def play(
                 on_error=tracebacks(context),
                 write_page=write_page,
             )
+            if source is not None:
+                return answer_again(experiment, source, listeners=listeners)
             if resume is not None:
                 return take_up(experiment, resume, listeners=listeners)
             return begin(experiment, listeners=listeners)
     except BaseException:
-        if place is not None:
+        if place is not None and source is None:
             complain(f"incomplete: {place}; --resume {place} goes on", warning=True)
         raise
 
@@ -78,7 +86,7 @@ def conclude(outcome: Outcome, *, as_json: bool) -> None:
 
 def show_results(results: Results, directory: Path, report: Path, *, as_json: bool) -> None:
     """Print figures side by side, remarks about them, the winner, the path of the page, and how to go on."""
-    from memory.bench.report.tables import by_part, summary
+    from memory.bench.report.tables import by_category, summary
     from memory.bench.report.verdict import banner, problems, remarks, resumption, unequal, verdict
 
     if as_json:
@@ -89,11 +97,10 @@ def show_results(results: Results, directory: Path, report: Path, *, as_json: bo
     columns, rows = summary(results)
     print_table(columns, rows)
     if len(results.entries) == 1 and results.headline is not None:
-        for by in ("category", "context", "persona"):
-            parts = by_part(results, results.headline, by)
-            if len(parts[1]) > 1:
-                say("")
-                print_table(*parts)
+        parts = by_category(results, results.headline)
+        if len(parts[1]) > 1:
+            say("")
+            print_table(*parts)
     for what in (*(note for manifest in results.manifests for note in manifest.notes), *unequal(results)):
         say(what, "yellow")
     for remark in remarks(results) if len(results.entries) == 1 else ():
@@ -126,13 +133,11 @@ def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
 
 def newest(directory: Path) -> Path:
     """The directory itself if results are in it, else the one below it that ended last."""
-    from memory.bench.engine.manifest import MANIFEST_FILE, OLD_MANIFESTS
-    from memory.bench.report.report import SEVERAL_FILE
+    from memory.bench.engine.manifest import MANIFEST_FILE
 
-    names = (SEVERAL_FILE, MANIFEST_FILE, *OLD_MANIFESTS)
-    if any((directory / name).exists() for name in names):
+    if (directory / MANIFEST_FILE).exists():
         return directory
-    found = [path for name in names for path in directory.glob(f"*/{name}")]
+    found = [*directory.glob(f"*/{MANIFEST_FILE}")]
     return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else directory
 
 
@@ -145,13 +150,10 @@ def written(directories: Sequence[Path]) -> tuple[Path, Path, Results]:
     from datetime import UTC, datetime
 
     from memory.bench.engine.files import make_directory, new_id
-    from memory.bench.report.report import parts_of, write_report, write_several
+    from memory.bench.report.report import write_report
 
-    parts = parts_of(directories)
-    if parts == [directories[0]]:
-        return directories[0], *write_report(directories[0])
     if len(directories) == 1:
-        return directories[0], *write_several(directories[0], parts)
+        return directories[0], *write_report(directories[0])
     place = directories[0].absolute().parent / new_id("compare", datetime.now(UTC))
     make_directory(place)
-    return place, *write_several(place, parts)
+    return place, *write_report(place, directories)

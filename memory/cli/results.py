@@ -72,10 +72,9 @@ def report(
 def _failures(directories: list[Path], provider: str | None, max_rows: int, *, as_json: bool) -> None:
     """What failed, is missing, was not shown, or is not what the user wanted."""
     from memory.bench.report.page import judged_requests
-    from memory.bench.report.report import parts_of
     from memory.bench.report.results import read_results
 
-    entries = read_results(parts_of(directories)).entries
+    entries = read_results(directories).entries
     labels = [entry.metrics.label for entry in entries]
     if provider is not None and provider not in labels:
         raise InputError(f"--provider: {provider} is not in it; give one of {', '.join(labels)}")
@@ -106,12 +105,9 @@ def _failures(directories: list[Path], provider: str | None, max_rows: int, *, a
 def _verify(directories: list[Path], data: Path | None, *, as_json: bool) -> None:
     """Exits with 1 if anything differs. A part that cannot be checked is named, and is not a failure."""
     from memory.bench.engine.verify import verify as compute_anew
-    from memory.bench.report.report import SEVERAL_FILE, parts_of, rendered, verify_several
+    from memory.bench.report.report import rendered
 
-    all_found = {part: compute_anew(part, data, render=rendered) for part in parts_of(directories)}
-    for directory in directories:
-        if (directory / SEVERAL_FILE).exists():
-            all_found[directory] = verify_several(directory, parts_of([directory]))
+    all_found = {directory: compute_anew(directory, data, render=rendered) for directory in directories}
     if as_json:
         payload = [
             {"directory": str(directory), "ok": not found.deviations, **asdict(found)}

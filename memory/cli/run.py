@@ -49,6 +49,14 @@ def run(
         Path | None,
         typer.Option(help="Take up what is in this directory where it stopped.", show_default=False),
     ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Answer and judge the requests of this run again, with the file's roles; no memory is asked.",
+            show_default=False,
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -87,7 +95,7 @@ def run(
         if data is not None and "timeline" not in written:
             given["timeline"] = kind_of_file(data)
     experiment = load_experiment(config, providers=providers or None, **given)
-    conclude(play(context, experiment, resume=resume, as_json=as_json), as_json=as_json)
+    conclude(play(context, experiment, resume=resume, source=source, as_json=as_json), as_json=as_json)
 
 
 def demo(

@@ -161,7 +161,7 @@ def test_every_part_has_an_interval_and_its_number_of_personas():
     samples.append(sample("q", "a", False, items=0))
     (provider,) = metrics(one=samples).providers
     assert (shown(provider).clusters, shown(provider).n) == (5, 11)
-    parts = {part.label: part.estimate for part in provider.parts if part.by == "category"}
+    parts = {part.label: part.estimate for part in provider.parts}
     assert list(parts) == ["task, changed", "task, steady"]
     for found in parts.values():
         assert (found.clusters, found.low is not None) == (5, True)

@@ -105,7 +105,6 @@ def test_markers_are_found_ignoring_case_and_line_breaks():
 
 def test_each_role_is_told_apart():
     assert scored(ContextEntry("stay dry"))["shows_stale"]
-    assert scored(ContextEntry("Oskar: crack a joke"))["shows_decoy"]
     assert scored(ContextEntry("the flat in porto"), foreign=("the flat in Porto",))["leaks"]
     assert scored()["shows_current"] is False
 

@@ -85,16 +85,6 @@ def test_nothing_played_yet_is_said(tmp_path: Path) -> None:
     assert "nothing was played here yet" in listing(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["experiment.json", "comparison.json", "manifest.json"])
-def test_what_the_old_engine_made_is_listed_by_name(tmp_path: Path, name: str) -> None:
-    place = tmp_path / "of-before"
-    place.mkdir()
-    (place / name).write_text('{"format_version": 1}', encoding="utf-8")
-    page = listing(tmp_path)
-    assert "1 run in" in page
-    assert f"of-before/{name} was made by the old engine of memslot, which this one does not read" in page
-
-
 def test_what_cannot_be_viewed_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="missing: is no directory; give the one in which results"):
         runs_below(tmp_path / "missing")

@@ -159,8 +159,10 @@ def report() -> None:
             check=True,
         ).stdout
         took, peak = time.perf_counter() - started, float(printed)
+        page = (outcome.directory / "report.html").stat().st_size / 1e6
     show("100,000 judged requests of 3 providers reported", f"{took:.1f} s", "< 30 s", took < 30)
     show("  its memory at most", f"{peak:.0f} MB", "< 500 MB", peak < 500, failed=peak > 500)
+    show("  its page", f"{page:.1f} MB", "< 2 MB", page < 2, failed=page > 2)
 
 
 WHAT = {

@@ -132,7 +132,7 @@ def test_bad_run_settings_are_one_line(tmp_path: Path, block: str, said: str) ->
         (("run", "x.yaml", "--limit", "0"), "Invalid value for '--limit'"),
         (
             ("report", "x", "--as", "html"),
-            "Invalid value for '--as': 'html' is not one of 'csv', 'markdown', 'latex'",
+            "Invalid value for '--as': 'html' is not one of 'csv', 'markdown'",
         ),
         (("tools",), None),
         (("tools", "data"), None),

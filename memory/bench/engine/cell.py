@@ -42,7 +42,7 @@ from memory.bench.engine.manifest import (
 )
 from memory.bench.engine.matrix import CellSpec, Experiment
 from memory.bench.engine.openings import Openings
-from memory.bench.engine.play import CellPlayer, diagnosed
+from memory.bench.engine.play import CellPlayer
 from memory.bench.engine.probe_session import Answering, completed
 from memory.bench.engine.provenance import wire_truth
 from memory.bench.engine.role_set import RoleSet
@@ -71,7 +71,6 @@ class Job:
     spec: CellSpec
     directory: Path
     scope_run_id: str
-    workers: int = 1  # cells that are played at a time, which share what a model's server grants
 
     @property
     def cell_directory(self) -> Path:
@@ -242,7 +241,6 @@ class _Cell:
             data,
             job.directory,
             replicate=job.spec.replicate,
-            workers=job.workers,
             providers=self.models,
         )
         scope = open_record(job).scope
@@ -276,7 +274,6 @@ class _Cell:
                     health = await openings.slot.health()
                 self._check_health(health, self.scrub)
                 await player.play()
-                await self._diagnose(openings.slot, scope)
                 traces.check()
             finally:
                 closing = time.perf_counter()
@@ -293,14 +290,6 @@ class _Cell:
         if health.status == "unavailable":
             why = "; ".join(health.warnings)
             raise Stopped(f"{health.backend_name} is unavailable{': ' if why else ''}{why}")
-
-    async def _diagnose(self, slot: MemorySlot, scope: MemoryScope) -> None:
-        """Ask what the settings name, after the last probe of all."""
-        settings = self.job.experiment.settings
-        if queries := settings.diagnostics.items():
-            texts = settings.texts_kept
-            rows = [await diagnosed(slot, scope, *query, texts, self._error) for query in queries]
-            write_whole(self.directory / "diagnostics.jsonl", json_lines(rows))
 
     def _finish(self, journal: CellJournal) -> None:
         """Write what was said in test sessions where texts are kept, else forget it."""

@@ -45,7 +45,6 @@ class CellSettings:
     labels: bool = False
     read_only: bool = True  # whether test sessions close the slot for writes
     wait_timeout_s: float = 120.0
-    bulk: bool = False
 
 
 TEST_COUNTS = (

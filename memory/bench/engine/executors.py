@@ -11,7 +11,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
@@ -142,7 +142,7 @@ class ProcessExecutor:
         self._took_ms: dict[str, float] = {}
 
     def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
-        waiting = [replace(job, workers=self._count) for job in jobs]
+        waiting = list(jobs)
         try:
             while True:
                 while waiting and len(self._workers) < min(self._count, len(jobs)) and may_begin():
@@ -220,7 +220,7 @@ class DaskExecutor:
             return
         with self._client() as client:
             room = max(1, sum(client.nthreads().values()))
-            waiting, running = deque(replace(job, workers=room) for job in jobs), dict[Any, Job]()
+            waiting, running = deque(jobs), dict[Any, Job]()
 
             def submit() -> Any:
                 future = client.submit(run_job, waiting[0], pure=False, retries=0)

@@ -17,7 +17,6 @@ import anyio
 from memory.bench.engine.cell import Job, open_record
 from memory.bench.engine.executors import Executor, make_executor
 from memory.bench.engine.files import (
-    JOURNAL_VERSION,
     OTHERWISE_FILE,
     CeilingReached,
     each_line,
@@ -145,16 +144,11 @@ def resume(
 ) -> Outcome:
     """Take an experiment up again: cells that are not completed go on from their journals; else as :func:`begin`.
 
-    ConfigError is raised where the journals are of a version that is not continued, or where matrix, data or
-    prompts have changed since, so that its cells would not be comparable.
+    Raises:
+        ConfigError: matrix, data or prompts have changed since, so that its cells would not be comparable.
     """
     registry = registry or MemoryAdapterRegistry()
     earlier = read_manifest(directory)
-    if earlier.journal_version != JOURNAL_VERSION:
-        raise ConfigError(
-            f"{directory.name} cannot be resumed: its journals are of version {earlier.journal_version}, and this "
-            f"memslot continues {JOURNAL_VERSION}; take the memslot that began it"
-        )
     experiment, variants = without_broken(experiment, registry)
     with experiment.placing():
         now = first_manifest(experiment, variants, registry, earlier.experiment_id, earlier.created_at)
@@ -228,6 +222,20 @@ def read_metrics(directory: Path) -> Metrics:
         raise ConfigError(f"{file} is missing or damaged; resume the experiment to its end") from None
 
 
+def finish(directory: Path, manifest: Manifest, runs: tuple[RunRecord, ...], listeners: Listeners) -> Outcome:
+    """Write figures and page, and only then the manifest that says that the experiment has ended."""
+    metrics = measure(directory, manifest)
+    status = manifest.outcome(troubled=any(provider.failed for provider in metrics.providers))
+    update = {"runs": runs, "status": status, "files": file_hashes(directory)}
+    manifest = manifest.model_copy(update=update)
+    manifest = manifest.model_copy(update={"record_sha256": manifest.own_hash()})
+    write_record(metrics, directory / METRICS_FILE)
+    if listeners.write_page is not None:
+        listeners.write_page(directory, manifest, metrics)
+    write_record(manifest, directory / MANIFEST_FILE)
+    return Outcome(directory, manifest, metrics)
+
+
 @dataclass
 class _Run:
     experiment: Experiment
@@ -267,7 +275,7 @@ class _Run:
             self._update()
         self._fill_results(jobs)
         run = run.model_copy(update={"ended_at": datetime.now(UTC)})
-        return self._finish((*earlier, run))
+        return finish(self.directory, self.manifest, (*earlier, run), self.listeners)
 
     def _fill_results(self, jobs: Sequence[Job]) -> None:
         """Cells that left no results have records all the same: nothing leaves a denominator."""
@@ -278,19 +286,6 @@ class _Run:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 fault = cell.fault or ("provider" if variant.error else "harness")
                 job.write_results((), fault, cell.error or variant.error)
-
-    def _finish(self, runs: tuple[RunRecord, ...]) -> Outcome:
-        """Figures and page, and only then the word that it has ended."""
-        metrics = measure(self.directory, self.manifest)
-        status = self.manifest.outcome(troubled=any(provider.failed for provider in metrics.providers))
-        update = {"runs": runs, "status": status, "files": file_hashes(self.directory)}
-        ended = self.manifest.model_copy(update=update)
-        self.manifest = ended.model_copy(update={"record_sha256": ended.own_hash()})
-        write_record(metrics, self.directory / METRICS_FILE)
-        if self.listeners.write_page is not None:
-            self.listeners.write_page(self.directory, self.manifest, metrics)
-        write_record(self.manifest, self.directory / MANIFEST_FILE)
-        return Outcome(self.directory, self.manifest, metrics)
 
     def _update(self, **fields: Any) -> None:
         cells = tuple(self.cells[cell.cell_id] for cell in self.manifest.cells)

@@ -55,12 +55,9 @@ class CeilingReached(Interrupted):
 
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
-FORMAT_VERSION = 2  # of records; counts up when a reader of the old form would misread the new one
-JOURNAL_VERSION = 3  # counts up when a journal of before could not be continued
 METER_FILE = "calls.log"
-AGAIN_FILE = "again.jsonl"  # traces of what was asked a second time
 OTHERWISE_FILE = "otherwise.jsonl"  # records of the requests that were answered otherwise then
-_HASHED = (AGAIN_FILE, METER_FILE, OTHERWISE_FILE, "diagnostics.jsonl", "journal.jsonl", "results.jsonl",
+_HASHED = (METER_FILE, OTHERWISE_FILE, "journal.jsonl", "results.jsonl",
            "texts.jsonl", "times.jsonl", "traces.jsonl")  # fmt: skip
 
 
@@ -119,7 +116,7 @@ def write_record(record: BaseModel, path: Path) -> None:
 
 
 def read_record(model: type[RecordT], file: Path) -> RecordT:
-    """A record that was written whole; ConfigError where there is none, or it is damaged or of another form."""
+    """A record that was written whole; ConfigError where there is none, or it is damaged."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -128,23 +125,10 @@ def read_record(model: type[RecordT], file: Path) -> RecordT:
         raise ConfigError(f"{file} cannot be read, or is not JSON; it is damaged") from None
     if not isinstance(content, Mapping):
         raise ConfigError(f"{file} is damaged: it is no object")
-    version = content.get("format_version", FORMAT_VERSION)
-    if version == 1:
-        raise of_old_engine(file)
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise ConfigError(
-            f"{file} has format_version {version}, and this memslot knows {FORMAT_VERSION}; upgrade memslot"
-        )
     try:
         return model.model_validate(content)
     except ValidationError as error:
         raise ConfigError(f"{file} is damaged: {first_problem(error)}") from None
-
-
-def of_old_engine(file: Path) -> ConfigError:
-    return ConfigError(
-        f"{file} was made by the old engine of memslot, which this one does not read; play it again"
-    )
 
 
 def json_lines(rows: Iterable[object]) -> bytes:
@@ -216,19 +200,17 @@ class CellJournal(AppendedLines):
 
 
 class TraceFile(AppendedLines):
-    """The sink of a cell's traces; a cell that goes on appends. What is asked a second time stands in a file of its
-    own, so that it counts nowhere else."""
+    """The sink of a cell's traces; a cell that goes on appends. Calls of the second time leave none."""
 
     def __init__(self, path: Path, scrub: Scrubber) -> None:
         super().__init__(path)
-        self._first, self._again = path, path.with_name(AGAIN_FILE)
-        drop_torn_line(self._again)
         self._scrub = scrub
         self._probe_id: str | None = None
         self._lost: OSError | None = None
+        self._paused = False
 
     def emit(self, trace: Trace) -> None:
-        if self._lost:
+        if self._lost or self._paused:
             return
         if trace.warnings:
             trace = trace.model_copy(update={"warnings": self._scrub(trace.warnings)})
@@ -245,8 +227,8 @@ class TraceFile(AppendedLines):
             raise HarnessFailed.full(self.path.name, self._lost) from self._lost
 
     def asking_again(self, again: bool) -> None:
-        """Traces of the calls that follow are those of a second time, or no longer."""
-        self.path = self._again if again else self._first
+        """Leave no traces while the requests are put a second time, so that they count nowhere."""
+        self._paused = again
 
     def mark_probe(self, probe_id: str | None) -> None:
         """Traces of the calls that follow name the probe."""

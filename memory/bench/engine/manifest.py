@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from memory.bench.data.nodes import canonical_hash
-from memory.bench.engine.files import JOURNAL_VERSION, of_old_engine, read_record
+from memory.bench.engine.files import read_record
 from memory.bench.engine.prompts import RoleName
 from memory.bench.engine.settings import REFERENCES, EventContext
 from memory.bench.scores.model import Record, Standing
@@ -160,7 +160,6 @@ def error_record(error: BaseException) -> ErrorRecord:
 
 
 MANIFEST_FILE, CELL_FILE = "manifest.json", "cell.json"
-OLD_MANIFESTS = ("experiment.json", "comparison.json")  # of the engine before
 
 CellStatus = Literal["not_run", "completed", "failed", "stopped", "died"]
 
@@ -330,9 +329,6 @@ def run_id_of(scope: MemoryScope | None, experiment_id: str) -> str:
 class Manifest(Record):
     """Everything of an experiment but its scores."""
 
-    format_version: Literal[2] = 2
-    journal_version: int = JOURNAL_VERSION
-    """Of the cells' journals, from which it is resumed."""
     experiment_id: str
     """Unique; also the directory's name."""
     created_at: AwareDatetime
@@ -376,7 +372,7 @@ class Manifest(Record):
 
     def parts(self) -> dict[str, str]:
         """``hashes``, computed anew from what else is in here."""
-        left_aside = ("limits", "doctor", "providers", "diagnostics", "prices")
+        left_aside = ("limits", "doctor", "providers", "prices")
         parts: dict[str, Any] = {
             "settings": {name: value for name, value in self.settings.items() if name not in left_aside},
             "data": {seed: item.sha256 for seed, item in self.data.items()},
@@ -405,11 +401,7 @@ class Manifest(Record):
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of an experiment's directory; ConfigError where there is none, or one of another form."""
-    if not (directory / MANIFEST_FILE).exists():
-        for name in OLD_MANIFESTS:
-            if (directory / name).exists():
-                raise of_old_engine(directory / name)
+    """The manifest of an experiment's directory; ConfigError where there is none."""
     return read_record(Manifest, directory / MANIFEST_FILE)
 
 

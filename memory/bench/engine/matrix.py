@@ -17,7 +17,6 @@ from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.context import CellSettings
 from memory.bench.engine.manifest import LeftOutRecord
 from memory.bench.engine.settings import (
-    FORMER_NAMES,
     RUN_DEFAULTS,
     ExperimentSettings,
     Variant,
@@ -110,7 +109,6 @@ class Experiment:
             labels=settings.labels,
             read_only=config.memory.read_only_test_sessions,
             wait_timeout_s=settings.wait_timeout_s,
-            bulk=settings.bulk,
         )
 
     def timelines(self, seed: int) -> TimelineSet:
@@ -224,10 +222,6 @@ def _block(content: Mapping[str, Any], block: BlockName, problem: Problems) -> d
 def _settings(
     written: dict[str, Any], given: dict[str, Any], block: BlockName, problem: Problems
 ) -> ExperimentSettings:
-    if (name := next((name for name in FORMER_NAMES if name in written), None)) is not None:
-        raise problem((block, name), FORMER_NAMES[name])
-    if written.get("timeline") == "quickstart":
-        raise problem((block, "timeline"), "quickstart is now game, asked by probes")
     filled = {**(RUN_DEFAULTS if block == "run" else {}), **written, **given}
     if block == "run" and isinstance(filled["game"], Mapping):
         filled["game"] = {**RUN_DEFAULTS["game"], **filled["game"]}

@@ -7,13 +7,10 @@ import errno
 import json
 import os
 import re
-import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import anyio
@@ -25,42 +22,6 @@ from memory.bench.engine.roles import Exchange, Verdict, WholeAnswers, lettered
 from memory.contract.errors import BackendError, BackendRateLimited, ConfigError
 from memory.contract.events import Message
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, Usage
-
-
-class Pace:
-    """Spreads calls evenly, so that no minute has more requests or tokens than the server grants. Tokens are known
-    once a call is answered, and delay the next."""
-
-    def __init__(self, requests: float | None = None, tokens: float | None = None) -> None:
-        self._request_s = 60 / requests if requests else 0.0
-        self.token_s = 60 / tokens if tokens else 0.0
-        self._lock = threading.Lock()  # a dask worker may play cells in several threads
-        self._next_request = self._next_token = 0.0
-
-    async def wait(self) -> None:
-        """Until the next call may be made."""
-        with self._lock:
-            now = time.monotonic()
-            due = max(now, self._next_request, self._next_token)
-            self._next_request = due + self._request_s
-        if due > now:
-            await anyio.sleep(due - now)
-
-    def spent(self, tokens: int) -> None:
-        with self._lock:
-            self._next_token = max(time.monotonic(), self._next_token) + tokens * self.token_s
-
-    def hold(self, seconds: float) -> None:
-        """Make no call for so long, because the server asked for it."""
-        with self._lock:
-            self._next_request = max(self._next_request, time.monotonic() + seconds)
-
-
-@cache
-def pace_of(endpoint: str, requests: float | None, tokens: float | None) -> Pace:
-    """The one of an endpoint; the same for every cell of this process."""
-    return Pace(requests, tokens)
-
 
 _PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)  # after refusals in a row for a rate limit that says no time
 _RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 6)  # after no answer
@@ -118,7 +79,6 @@ class RoleModel(WholeAnswers):
     meter: Meter
     temperature: float | None = None  # None leaves it to the model
     seed: int | None = None
-    pace: Pace = field(default_factory=Pace)
     retries: int = 0  # after no answer; the SDK makes none of its own, so that each is counted
     spent: Counter[str] = field(default_factory=_nothing)
 
@@ -130,29 +90,27 @@ class RoleModel(WholeAnswers):
     ) -> CompletionResult:
         asked = options or CompletionOptions()
         own = {"temperature": self.temperature, "seed": self.seed if asked.seed is None else asked.seed}
-        result = await self._at_pace(messages, asked.model_copy(update=own))
+        result = await self._answer(messages, asked.model_copy(update=own))
         tokens = (result.usage.input_tokens or 0) + (result.usage.output_tokens or 0)
         self._count(tokens, result.usage.output_tokens or 0)
         if result.usage == Usage():
             self.spent["unmetered"] += 1
-            if self.meter.max_tokens is not None or self.pace.token_s:
+            if self.meter.max_tokens is not None:
                 raise ConfigError(
                     f"limits: the model of {self.provider.id} does not say how many tokens it takes, so they "
-                    "cannot be limited; limit max_calls and requests_per_minute"
+                    "cannot be limited; limit max_calls"
                 )
         said = result.content.strip()
         self.spent["unread"] += not said
         return result.model_copy(update={"content": said})
 
     def _count(self, tokens: int, output: int = 0) -> None:
-        self.pace.spent(tokens)
         self.spent.update(calls=1, tokens=tokens, output_tokens=output)
         self.meter.add(tokens)
 
-    async def _at_pace(self, messages: Sequence[Message], options: CompletionOptions) -> CompletionResult:
+    async def _answer(self, messages: Sequence[Message], options: CompletionOptions) -> CompletionResult:
         refused, failed = list(_PAUSES_S), list(_RETRY_PAUSES_S[: self.retries])
         while True:
-            await self.pace.wait()
             self.meter.check()
             try:
                 return await self.provider.complete(messages, options)
@@ -168,7 +126,7 @@ class RoleModel(WholeAnswers):
                 wait_s = asked_s if asked_s > 0 else pause_s
                 if wait_s > _LONGEST_S:
                     raise
-                self.pace.hold(wait_s)
+                await anyio.sleep(wait_s)
 
     async def available(self) -> bool:
         return await self.provider.available()

@@ -4,13 +4,10 @@ session too."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
-
-from pydantic_core import to_jsonable_python
 
 from memory.bench.data.timeline import Beat, Script, Session, TestSession, Timeline
 from memory.bench.engine.context import (
@@ -23,16 +20,13 @@ from memory.bench.engine.context import (
     turn_event,
 )
 from memory.bench.engine.files import HarnessFailed, Stopped
-from memory.bench.engine.manifest import ErrorRecord
 from memory.bench.engine.openings import ACCUMULATION, Way
 from memory.bench.engine.probe_session import ProbeSession
 from memory.bench.engine.roles import Exchange
 from memory.bench.engine.test_session import TestSessionRun
-from memory.contract.adapter import SupportsBulkIngest, SupportsNativeQuery
-from memory.contract.errors import CapabilityNotSupported, MemslotError
+from memory.contract.errors import MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
-from memory.contract.requests import NativeQueryRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
 
@@ -56,10 +50,6 @@ class CellPlayer:
     @property
     def _slot(self) -> MemorySlot:
         return self._context.slot
-
-    @property
-    def _bulk(self) -> SupportsBulkIngest | None:
-        return self._slot.capability(SupportsBulkIngest) if self._settings.bulk else None
 
     async def play(self) -> None:
         """Go through the timeline, from where the journal ends; of what raises, all that was done stands there."""
@@ -241,18 +231,11 @@ class CellPlayer:
         if self._forgotten:
             for event in (event for event in events if event.event_id in self._written):
                 await self._slot.record_event(event)
-        if self._bulk is not None and len(new) > 1 and not self._uncertain:
+        for event in new:
             with self._context.timed("write"):
-                receipts = await self._bulk.record_events(new)
-            for event, receipt in zip(new, receipts, strict=True):
-                self._note_written(event, receipt)
-        else:
-            for event in new:
-                with self._context.timed("write"):
-                    receipt = await self._sent(event)
-                self._uncertain = self._uncertain and self._bulk is not None
-                self._note_written(event, receipt)
-            self._uncertain = self._uncertain and not new
+                receipt = await self._sent(event)
+            self._uncertain = False
+            self._note_written(event, receipt)
         self._told += events
 
     def _note_written(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
@@ -285,42 +268,3 @@ def _with_context(event: MemoryEvent) -> MemoryEvent:
     before = f"[{event.context}] " if event.context is not None else ""
     said = (each.model_copy(update={"content": f"{before}{each.content}"}) for each in event.messages)
     return event.model_copy(update={"messages": tuple(said)})
-
-
-async def diagnosed(
-    slot: MemorySlot,
-    scope: MemoryScope,
-    operation: str,
-    arguments: Mapping[str, Any],
-    keep_texts: bool,
-    record_of: Callable[[Exception], ErrorRecord],
-) -> dict[str, Any]:
-    """A line of ``diagnostics.jsonl``: the answer of one native query, without texts its shape alone, or why there
-    is none (spec 10.3)."""
-    row: dict[str, Any] = {"persona_id": scope.persona_id, "operation": operation}
-    start = time.perf_counter()
-    try:
-        asked = slot.capability(SupportsNativeQuery)
-        if asked is None:
-            raise CapabilityNotSupported(f"{slot.backend_name} answers no native query")
-        request = NativeQueryRequest(scope=scope, operation=operation, arguments=dict(arguments))
-        raw = to_jsonable_python((await asked.native_query(request)).raw)
-        row |= {"status": "answered", "shape": shape_of(raw)}
-        row |= {"arguments": dict(arguments), "raw": raw} if keep_texts else {}
-    except Exception as error:  # whatever a diagnosis meets, the figures stand
-        status = "not_supported" if isinstance(error, CapabilityNotSupported) else "failed"
-        row |= {"status": status, "error": record_of(error).model_dump()}
-    return {**row, "latency_ms": round((time.perf_counter() - start) * 1000, 3)}
-
-
-def shape_of(raw: Any) -> Any:
-    """Numbers, switches and nulls of a native answer and of its fields; of all else how much it is, and no text."""
-    return {name: _size_of(value) for name, value in raw.items()} if isinstance(raw, dict) else _size_of(raw)
-
-
-def _size_of(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {"fields": len(value)}
-    if isinstance(value, list):
-        return {"items": len(value)}
-    return {"characters": len(value)} if isinstance(value, str) else value

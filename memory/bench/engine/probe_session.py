@@ -37,7 +37,7 @@ from memory.bench.engine.test_session import (
 )
 from memory.bench.scores.answers import exact_match, token_f1
 from memory.bench.scores.model import ProbeRecord, ProbeStatus
-from memory.bench.scores.sections import abstains, entries_of, plain
+from memory.bench.scores.sections import abstains, entries_of
 from memory.contract.receipts import RetrieveResult
 from memory.runtime._policy import Recall
 
@@ -181,14 +181,7 @@ class ProbeSession(TestSessionRun):
             return fields
         shown = self.context.turns.shown(section)
         found = [turn for turn in truth.turns if turn in shown]
-        fields |= {"found": len(found), "ranks": self._ranks(section, found), "relevant_tokens": 0}
-        if found:
-            counter, text = self._slot.delivery.token_counter, plain(section)
-            words = [self.context.turns.plain[turn] for turn in found]
-            fields["relevant_tokens"] = sum(counter.count(word) for word in words)
-            end = min((at + len(word) for word in words if (at := text.find(word)) >= 0), default=len(text))
-            fields["first_relevant_tokens"] = counter.count(text[:end])
-        return fields
+        return {**fields, "found": len(found), "ranks": self._ranks(section, found)}
 
     def _ranks(self, section: str, found: Sequence[str]) -> list[int]:
         """Of each turn that was found the place of the first entry that shows it, from 1."""

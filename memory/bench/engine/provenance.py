@@ -320,18 +320,14 @@ def first_manifest(
     """What is known before anything is played."""
     settings = experiment.settings
     selected = registry.selected(experiment.config(settings.providers[0]))
-    hidden = {"output", "data", "wordings", "executor", "providers", "roles", "diagnostics"}
+    hidden = {"output", "data", "wordings", "executor", "providers", "roles"}
     shown = settings.model_dump(mode="json", exclude=hidden)
     manifest = Manifest(
         experiment_id=experiment_id,
         created_at=created,
         versions=version_record(selected, variants[0].provider),
         block=experiment.block,
-        settings={
-            **shown,
-            "providers": [variant.label for variant in settings.providers],
-            "diagnostics": sorted(settings.diagnostics),
-        },
+        settings={**shown, "providers": [variant.label for variant in settings.providers]},
         scope=experiment.scope,
         left_out=experiment.left_out,
         notes=experiment.notes,

@@ -1,4 +1,4 @@
-"""Test sessions once more, with the sections that were shown then, and what deviates in what is computed anew."""
+"""Replays test sessions with the sections that were shown, and compares records with what is computed anew."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Unpack
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from memory.bench.data.timeline import Beat, Probe, Script, Timeline
 from memory.bench.engine.context import CellContext, CellMemory, CellSettings, SessionDriver, looked_for
-from memory.bench.engine.files import CellJournal, read_lines
+from memory.bench.engine.files import CellJournal
 from memory.bench.engine.manifest import CellRecord, VariantRecord
+from memory.bench.engine.probe_session import ProbeSession
 from memory.bench.engine.roles import Exchange, Roles, Verdict, lettered
-from memory.contract.errors import BackendError, ConfigError
+from memory.bench.engine.test_session import TestSessionRun
+from memory.contract.errors import BackendError
 from memory.contract.formatting import Utf8TokenCounter
 from memory.contract.receipts import RetrieveResult, Trace
 from memory.contract.requests import RetrieveRequest
@@ -67,10 +69,9 @@ class ReplayDriver(SessionDriver):
         roles: Roles,
         timeline: Timeline,
         timelines: Iterable[Timeline],
-        texts: Iterable[Row],
-        retrieved: Mapping[str, Sequence[Trace]],
+        session: Row,
     ) -> None:
-        """``texts`` and ``retrieved`` are rows and traces of one test session."""
+        """``session`` is the journal's line of one test session."""
         # Of the slot the session loop counts tokens alone; nothing is asked of it, and nothing offered to it.
         context = CellContext(
             MemorySlot(FakeBackend(), token_counter=Utf8TokenCounter()),
@@ -80,7 +81,8 @@ class ReplayDriver(SessionDriver):
             mark_probe=self._mark_probe,
         )
         super().__init__(context, record.scope, CellSettings(budget=variant.budget, read_only=False))
-        self._retrieved, self._rows = retrieved, first_rows(texts)
+        self._rows = first_rows(session["texts"])
+        self._records = {row["probe_id"]: row for row in session["records"]}
         self._probe = ""
         self._named: list[tuple[RetrieveResult, list[str] | None]] = []
 
@@ -94,34 +96,64 @@ class ReplayDriver(SessionDriver):
         return next((names for known, names in self._named if known is result), None)
 
     def _section(self, request: RetrieveRequest) -> Recall:
-        answered = [item for item in self._retrieved.get(self._probe, ()) if item.error is None]
-        row = self._rows.get(self._probe)
-        if row is None or not answered:
+        row, record = self._rows.get(self._probe), self._records[self._probe]
+        if row is None or record["error"]:
             return Recall("", failure=BackendError("nothing was shown"))
-        return self._shown(request, row, answered[-1])
+        return self._shown(request, row, record)
 
-    def _shown(self, request: RetrieveRequest, row: Row, trace: Trace) -> Recall:
+    def _shown(self, request: RetrieveRequest, row: Row, record: Row) -> Recall:
         section: str = row["context"]
+        trace = _trace_of(record)
         result = RetrieveResult(request=request, raw=None, formatted_context=section, trace=trace)
         self._named.append((result, row["event_ids"]))
         return Recall(section, result=result)
 
-    def second(
-        self, first: Mapping[str, Recall], texts: Iterable[Row], again: Mapping[str, Sequence[Trace]]
-    ) -> dict[str, Recall]:
-        """What was recalled the second time, by request; with the traces of that time where it differed."""
-        held = dict(first)
-        for probe, row in first_rows(texts).items():
+    def second(self, first: Mapping[str, Recall], session: Row) -> dict[str, Recall]:
+        """The recalls of the second time, by request."""
+        held, again = dict(first), {row["probe_id"]: row for row in session["again"]}
+        for probe, row in first_rows(session["texts_again"]).items():
             result = first[probe].result
             if result is not None and row["context"] != first[probe].section:
-                held[probe] = self._shown(result.request, row, again[probe][-1])
+                held[probe] = self._shown(result.request, row, again.get(probe, self._records[probe]))
         return held
 
     def outcome(self, recall: Recall) -> str | None:
-        if recall.failure is None:
-            return None
-        traces = self._retrieved.get(self._probe)
-        return (traces[-1].error if traces else None) or type(recall.failure).__name__
+        return self._records[self._probe]["error"] if recall.failure else None
+
+
+async def replayed(
+    session: Row,
+    record: CellRecord,
+    variant: VariantRecord,
+    roles: Roles,
+    timeline: Timeline,
+    timelines: Iterable[Timeline],
+) -> tuple[ReplayDriver, TestSessionRun]:
+    """Play a test session again, with the sections that its line of the journal holds."""
+    driver = ReplayDriver(record, variant, roles, timeline, timelines, session)
+    run: TestSessionRun
+    if session["kind"] == "test":
+        test = next(each for each in timeline.tests if each.session_id == session["session"])
+        run = TestSessionRun(driver, test)
+    else:
+        wanted = {row["probe_id"] for row in session["records"]}
+        run = ProbeSession(driver, [probe for probe in timeline.probes if probe.probe_id in wanted])
+    await run.ask_all(session["readiness"], variant.traits.consistency)
+    return driver, run
+
+
+def _trace_of(record: Row) -> Trace:
+    """A trace of which :func:`memory.bench.engine.test_session.measured` makes the record's own counts."""
+    return Trace(
+        backend_name="recorded",
+        scope=None,
+        native_operation="recorded",
+        token_count=record["tokens"],
+        shortfall_tokens=record["shortfall"],
+        retrieved_count=record["retrieved"],
+        included_count=record["items"],
+        left_out_count=(record["left_out"] or 0) - (record["retrieved"] or 0) + (record["items"] or 0),
+    )
 
 
 def first_rows(texts: Iterable[Row]) -> dict[str, Row]:
@@ -164,18 +196,6 @@ class Verified:
     deviations: tuple[Deviation, ...]
     unchecked: tuple[str, ...]
     learning: tuple[str, ...] = ()
-
-
-def read_traces(file: Path) -> list[tuple[Trace, str | None]]:
-    """Traces, each with the probe it belongs to; ConfigError where they cannot be read."""
-    found = []
-    for row in read_lines(file):
-        probe = row.pop("probe_id", None)
-        try:
-            found.append((Trace.model_validate(row), probe))
-        except ValidationError:
-            raise ConfigError(f"{file} is damaged, or of another version of memslot") from None
-    return found
 
 
 def same(where: str, recorded: object, computed: object) -> Iterator[Deviation]:

@@ -6,9 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from socket import gethostname
 from typing import Any
-from urllib.parse import urlsplit
 
 from memory.bench.data.language import language_of, load_language
 from memory.bench.data.timeline import TimelineSet
@@ -21,7 +19,6 @@ from memory.bench.engine.models import (
     ModelReader,
     ModelSimulator,
     RoleModel,
-    pace_of,
 )
 from memory.bench.engine.prompts import ROLES, RoleName, prompt_hash, prompts_of
 from memory.bench.engine.roles import (
@@ -44,8 +41,6 @@ from memory.runtime._provider import Provider
 from memory.runtime.providers import create_provider, provider_options, takes_seed
 
 _TRANSPORT = ("timeout_s", "max_retries")
-# Where a provider asks that is given no address.
-_SERVICES = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
 
 
 def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
@@ -118,12 +113,11 @@ class RoleSet(AsyncExitStack):
         directory: Path,
         *,
         replicate: int = 1,
-        workers: int = 1,  # that share what a server grants
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
         super().__init__()
         self._meter = Meter(directory / METER_FILE, settings.limits.max_calls, settings.limits.max_tokens)
-        self._limits, self._earlier_seeds, self._workers = settings.limits, 16 * (replicate - 1), workers
+        self._earlier_seeds = 16 * (replicate - 1)
         self._models: dict[str, RoleModel] = {}
         self._given = providers or {}
         roles = settings.roles
@@ -164,35 +158,19 @@ class RoleSet(AsyncExitStack):
     def _model(self, role: RoleName, chosen: RoleSettings) -> RoleModel | None:
         if chosen.provider is None:
             return None
-        provider, address, retries = self._given.get(role), None, 0
+        provider, retries = self._given.get(role), 0
         if provider is None:
             where = f"bench.roles.{role}.options"
             options = provider_options(chosen.provider, _filled(role, chosen), where)
-            address = getattr(options, "base_url", None)
             if retries := getattr(options, "max_retries", 0):
                 options = options.model_copy(update={"max_retries": 0})
             provider = create_provider(chosen.provider, options, where)
             self.push_async_callback(provider.aclose)
-        limits = (self._limits.requests_per_minute, self._limits.tokens_per_minute)
-        own = (limit and limit / self._workers for limit in limits)
-        pace = pace_of(_server(chosen.provider, address), *own)
         seed = None if chosen.seed is None else chosen.seed + self._earlier_seeds
-        self._models[role] = RoleModel(provider, self._meter, chosen.temperature, seed, pace, retries)
+        self._models[role] = RoleModel(provider, self._meter, chosen.temperature, seed, retries)
         return self._models[role]
 
     def take_usage(self) -> dict[str, dict[str, int]]:
         """What the models of the roles counted since it was asked last."""
         spent = {role: model.take_usage() for role, model in self._models.items()}
         return {role: counts for role, counts in spent.items() if any(counts.values())}
-
-
-def _server(provider: str, address: str | None) -> str:
-    """One server is one pace, whatever names its address has."""
-    address = address or _SERVICES.get(provider)
-    if address is None:
-        return provider
-    found = urlsplit(address)
-    host = (found.hostname or "").removesuffix(".")
-    if host in ("localhost", "::1", "0.0.0.0", gethostname()) or host.startswith("127."):
-        host = "127.0.0.1"
-    return f"{host}:{found.port or {'http': 80, 'https': 443}.get(found.scheme)}"

@@ -17,7 +17,6 @@ from memory.bench.data.sets import data_sets
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.prompts import ROLES, QuestionKind
 from memory.bench.scores.model import Record
-from memory.contract._model import JsonObject
 from memory.contract.requests import ContextBudget
 from memory.plugins.redaction import DataPath, InputFile, Public
 
@@ -124,14 +123,10 @@ class Price(Record):
 
 
 class Limits(Record):
-    """What models may cost, and how fast they may be asked. A run stops cleanly when a ceiling is reached, and can
-    be resumed with a higher one."""
+    """What models may cost. A run stops cleanly when a ceiling is reached, and can be resumed with a higher one."""
 
     max_calls: Count | None = None
     max_tokens: Count | None = None  # read and written, as far as the models say
-    # That one endpoint may get, from all workers together; a server's 429 is waited for with or without them.
-    requests_per_minute: Count | None = None
-    tokens_per_minute: Count | None = None
 
 
 class ExperimentSettings(Record):
@@ -159,10 +154,8 @@ class ExperimentSettings(Record):
     labels: bool = False
     cs: tuple[CsField, ...] = ("context",)
     wait_timeout_s: Annotated[float, Field(gt=0)] = 120.0  # for readiness, before each test session
-    bulk: bool = False  # write fixed transcripts session by session, where the provider can
     doctor: bool = True
     keep_texts: bool | None = None  # by default of generated data alone; what is read may be somebody's
-    diagnostics: dict[str, JsonObject] = Field(default_factory=dict)  # native query -> its arguments
     executor: ExecutorSettings = ExecutorSettings()
     limits: Limits = Limits()
     prices: dict[str, Price] = Field(default_factory=dict)  # model -> what its tokens cost; all that are used
@@ -264,15 +257,4 @@ RUN_DEFAULTS: dict[str, Any] = {  # of a ``run:`` block
     "mode": "probe",
     "game": {"users": 3, "sessions": 16, "tests": 16},
     "keep_texts": False,  # sections may hold what the file's own options say
-}
-
-
-FORMER_NAMES = {
-    "seed": "is now seeds, a list",
-    "users": "is now game.users",
-    "sessions": "is now game.sessions",
-    "replicate": "is now replicates: how often each cell is played",
-    "compare": "is now providers",
-    "budget": "stands in memory.budget, or in a provider's own budget",
-    "score_unknown": "is gone: what is asked of a memory that is not known to be ready counts, and is marked",
 }

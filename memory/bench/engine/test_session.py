@@ -13,7 +13,7 @@ from memory.bench.engine.files import Stopped
 from memory.bench.engine.openings import ACCUMULATION
 from memory.bench.engine.roles import Exchange, Verdict
 from memory.bench.scores.model import ProbeRecord, ProbeStatus, Shown
-from memory.bench.scores.sections import sentences_with, settings_shown
+from memory.bench.scores.sections import settings_shown
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.receipts import ConsistencyModel, Trace
 from memory.contract.requests import AdapterMode
@@ -269,11 +269,6 @@ class TestSessionRun:
             fields["choices"] = len(roles.settings(attribute)) or None
             taken = roles.taken(section, attribute, context)
             fields["taken"] = _relation(truth, Verdict(fit=None, shown=taken))
-        if truth.current is not None:
-            relevant, before = sentences_with(section, wordings(truth.current))
-            count = self._slot.delivery.token_counter.count
-            fields["relevant_tokens"] = sum(count(said) for said in relevant)
-            fields["first_relevant_tokens"] = None if before is None else count(before)
         return fields
 
     async def _offer_artefacts(self) -> None:

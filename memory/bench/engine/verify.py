@@ -84,7 +84,7 @@ class _Check:
             check = CellCheck(self.directory, self.manifest, record, own, roles, self.unchecked)
             found += few(check.deviations())
         found += few(self._figures())
-        checked = ["manifest: hashes", "cells: against their journals", "journals: against traces"]
+        checked = ["manifest: hashes", "cells: against their journals"]
         if not any("verdicts:" in why for why in self.unchecked):
             checked.append("verdicts: from the sections shown")
         checked += ["metrics: from the results", *(["report: from metrics"] if self.render else [])]
@@ -141,7 +141,7 @@ class _Check:
             return {}, []
         read = {"wordings": self.data if own_words else None, "data": None if game else self.data}
         try:
-            self.settings = ExperimentSettings.model_validate({**given, **read, "diagnostics": {}})
+            self.settings = ExperimentSettings.model_validate({**given, **read})
         except ValidationError as error:
             return {}, [Deviation(f"{MANIFEST_FILE}: settings", "cannot be used", first_problem(error))]
         found: dict[int, TimelineSet] = {}

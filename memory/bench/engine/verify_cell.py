@@ -1,11 +1,10 @@
-"""Whether what a cell left agrees with itself: its record and results from the journal, that against the traces;
-where texts were kept and all play by rules, replies, verdicts and scores from the sections that were shown."""
+"""Checks a cell: its record and results against its journal. Where texts were kept and rules played every role, it
+also computes replies, verdicts and scores anew from the sections that were shown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from memory.bench.data.timeline import Timeline, TimelineSet
 from memory.bench.engine.cell import timings
 from memory.bench.engine.context import CellState
 from memory.bench.engine.files import (
-    AGAIN_FILE,
     OTHERWISE_FILE,
     CellJournal,
     each_line,
@@ -23,7 +21,7 @@ from memory.bench.engine.files import (
     read_lines,
 )
 from memory.bench.engine.manifest import CELL_FILE, MANIFEST_FILE, CellRecord, Manifest, read_cell
-from memory.bench.engine.probe_session import Answering, ProbeSession, completed
+from memory.bench.engine.probe_session import Answering, completed
 from memory.bench.engine.replay import (
     Deviation,
     RecordedReader,
@@ -31,19 +29,17 @@ from memory.bench.engine.replay import (
     Row,
     SilentJudge,
     compared,
-    read_traces,
+    first_rows,
+    replayed,
     rows_differ,
     same,
 )
 from memory.bench.engine.roles import Roles
-from memory.bench.engine.test_session import TestSessionRun, measured
+from memory.bench.engine.test_session import TestSessionRun
 from memory.bench.scores.metrics import llm_use
-from memory.bench.scores.model import OF_SECTION, ProbeRecord
+from memory.bench.scores.model import OF_SECTION
 from memory.contract.errors import ConfigError
 from memory.contract.formatting import Utf8TokenCounter
-from memory.contract.receipts import Trace
-
-Traces = Sequence[tuple[Trace, str | None]]
 
 
 class CellCheck:
@@ -64,9 +60,6 @@ class CellCheck:
         self._timelines = data.timelines if data else ()
         own = (each for each in self._timelines if each.persona_id == record.persona_id)
         self._timeline: Timeline | None = next(own, None)
-        # Not of a cell that stopped, or may have been taken up again: it has made others.
-        once = len(manifest.runs) == 1 and manifest.runs[0].executor != "dask"
-        self._every_call_counts = once and record.status == "completed" and not record.resumed
         variants = manifest.variants
         self._variant = next((variant for variant in variants if variant.label == record.label), variants[0])
 
@@ -100,14 +93,7 @@ class CellCheck:
             for row in rows:
                 state.add(row)
             yield from self._state(state)
-            traces = read_traces(self._directory / "traces.jsonl")
-            # Who answered, and as what: as each of its calls says.
-            provider = self._variant.provider
-            seen = {(trace.backend_name, trace.condition_kind) for trace, _ in traces}
-            expected = {(provider.name, provider.kind)} if seen else set()
-            yield from same(f"{MANIFEST_FILE}: {self._variant.label}: provider and kind", expected, seen)
-            yield from self._calls(rows, traces)
-            yield from self._verdicts(rows, traces)
+            yield from self._verdicts(rows)
         except Exception as error:  # whatever a damaged line makes of itself
             why = f"{type(error).__name__}: {error}".splitlines()[0][:120]
             yield Deviation(f"{self._name}/journal.jsonl", "cannot be used", why)
@@ -160,97 +146,31 @@ class CellCheck:
                 if limit is not None and (row.get(name) or 0) > limit:
                     yield Deviation(f"{probe}: {name}", str(row[name]), f"at most {limit} by the budget")
 
-    def _calls(self, rows: Sequence[Row], traces: Traces) -> Iterator[Deviation]:
-        """Turns in their order, writes, and what test sessions offered."""
-        where = f"{self._name}/journal.jsonl"
-        asked = [
-            (each.token_count, each.error)
-            for each, probe in traces
-            if each.operation == "retrieve" and not probe
-        ]
-        turns = [(row["tokens"], row["error"]) for row in rows if row["kind"] == "turn"]
-        yield from self._within(f"{where}: turns", turns, asked)
-        # A provider that keeps nothing is reminded of its clock, without a line in the journal.
-        writes = [trace for trace, _ in traces if trace.operation == "record_event"]
-        sent = {(trace.event_id, trace.consistency or "unknown") for trace in writes}
-        written = {(row["event"], row["status"]) for row in rows if row["kind"] == "written"}
-        in_bulk = any(trace.operation == "record_events" for trace, _ in traces)
-        for event, status in sorted(written - sent) if self._every_call_counts and not in_bulk else ():
-            yield Deviation(f"{where}: {event}", status, "no such write in traces.jsonl")
-        refused = sum(bool(trace.read_only) for trace in writes)
-        tests = sum(row["skipped"] for row in rows if row["kind"] in ("test", "probes"))
-        if tests > refused or (tests < refused and self._every_call_counts):
-            yield Deviation(f"{where}: skipped", str(tests), f"{refused} in traces.jsonl")
-
-    def _within(self, where: str, kept: Sequence[Any], seen: Sequence[Any]) -> Iterator[Deviation]:
-        if not self._every_call_counts:
-            left = iter(seen)
-            missing = next((item for item in kept if item not in left), None)
-            if missing is not None:
-                yield Deviation(where, str(missing), "not in traces.jsonl")
-            return
-        for place, (item, other) in enumerate(zip_longest(kept, seen), start=1):
-            if item != other:
-                yield Deviation(f"{where}, {place}", str(item), str(other))
-                return
-
-    def _verdicts(self, rows: Sequence[Row], traces: Traces) -> Iterator[Deviation]:
-        retrieved: dict[str, list[Trace]] = {}
-        for trace, probe in traces:
-            if probe is not None and trace.operation == "retrieve":
-                retrieved.setdefault(probe, []).append(trace)
+    def _verdicts(self, rows: Sequence[Row]) -> Iterator[Deviation]:
         tests = [row for row in rows if row["kind"] in ("test", "probes")]
-        for record in (ProbeRecord.load(item) for row in tests for item in row["records"]):
-            yield from self._retrievals(record, retrieved.get(record.probe_id, []))
         if not all("texts" in row for row in tests):
             self._unchecked.append("verdicts: texts were not kept (keep_texts)")
             return
         if self._variant.counter != Utf8TokenCounter.name:
             self._unchecked.append("verdicts: the token counter is not memslot's own")
             return
-        yield from self._token_counts(tests, retrieved)
-        if self._timeline is not None and self._roles is not None:
-            for row in tests:
-                yield from anyio.run(self._again, row, retrieved, self._timeline, self._roles)
+        for row in tests:
+            yield from self._token_counts(row)
+            if self._timeline is not None and self._roles is not None:
+                yield from anyio.run(self._again, row, self._timeline, self._roles)
 
-    def _retrievals(self, record: ProbeRecord, traces: Sequence[Trace]) -> Iterator[Deviation]:
-        where = f"{self._name}/results.jsonl, {record.probe_id}"
-        if not traces:
-            yield Deviation(where, "a retrieval", "none in traces.jsonl")
-            return
-        own = traces[-1]  # a request is put once; the session may have been played before, and killed
-        yield from same(f"{where}: error", record.error, own.error)
-        if record.error is None:
-            for name, seen in measured(own).items():
-                yield from same(f"{where}: {name}", getattr(record, name), seen)
+    def _token_counts(self, session: Row) -> Iterator[Deviation]:
+        counter, shown = Utf8TokenCounter(), first_rows(session["texts"])
+        for record in session["records"]:
+            if (text := shown.get(record["probe_id"])) is not None and record["error"] is None:
+                where = f"{self._name}/texts.jsonl, {record['probe_id']}: tokens"
+                yield from same(where, record["tokens"], counter.count(text["context"]))
 
-    def _token_counts(
-        self, tests: Iterable[Row], retrieved: Mapping[str, Sequence[Trace]]
-    ) -> Iterator[Deviation]:
-        counter = Utf8TokenCounter()
-        for row in (text for test in tests for text in test["texts"]):
-            probe, tokens = row["probe_id"], counter.count(row["context"])
-            seen = [item.token_count for item in retrieved.get(probe, ()) if item.error is None]
-            yield from same(f"{self._name}/texts.jsonl, {probe}: tokens", tokens, seen[-1] if seen else None)
-
-    async def _again(
-        self, row: Row, retrieved: Mapping[str, Sequence[Trace]], timeline: Timeline, roles: Roles
-    ) -> list[Deviation]:
-        """A test session once more, with the sections that were shown then."""
+    async def _again(self, row: Row, timeline: Timeline, roles: Roles) -> list[Deviation]:
+        """Play a test session again, with the sections that were shown."""
         if row["kind"] == "probes" and roles.reads:
             roles = replace(roles, reader=RecordedReader(row["texts"]))
-        driver = ReplayDriver(
-            self._record, self._variant, roles, timeline, self._timelines, row["texts"], retrieved
-        )
-        run: TestSessionRun
-        if row["kind"] == "test":
-            test = next(each for each in timeline.tests if each.session_id == row["session"])
-            run = TestSessionRun(driver, test)
-        else:
-            wanted = {record["probe_id"] for record in row["records"]}
-            probes = [probe for probe in timeline.probes if probe.probe_id in wanted]
-            run = ProbeSession(driver, probes)
-        await run.ask_all(row["readiness"], self._variant.traits.consistency)
+        driver, run = await replayed(row, self._record, self._variant, roles, timeline, self._timelines)
         where = f"{self._name}/journal.jsonl, {row['session']}"
         rows = [record.row() for record in run.records]
         second = await self._second(driver, run, row)
@@ -264,13 +184,9 @@ class CellCheck:
 
     async def _second(self, driver: ReplayDriver, run: TestSessionRun, row: Row) -> list[Row]:
         """The records of the second time, with the sections that were shown then."""
-        texts = row["texts_again"]
-        if not texts:
+        if not row["texts_again"]:
             return []
-        traces: dict[str, list[Trace]] = {}
-        for trace, probe in read_traces(self._directory / AGAIN_FILE):
-            traces.setdefault(probe or "", []).append(trace)
-        await run.repeat(driver.second(run.recalled, texts, traces))
+        await run.repeat(driver.second(run.recalled, row))
         return [record.row() for record in run.again]
 
 

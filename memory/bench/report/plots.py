@@ -30,7 +30,6 @@ _DASHES = ("", "7 4", "2 3", "10 3 2 3", "14 5", "5 2 1 2", "1 5", "9 3 2 3 2 3"
 _SHARES = (0, 0.25, 0.5, 0.75, 1)
 _LETTER = 6.8  # of a label, in pixels, on average
 _LEFT, _TOP, _BOTTOM = 48, 12, 190  # where what has an x begins and ends
-_POINTS = 12  # of a learning curve: more are noise, of a dozen requests each
 References = Sequence[tuple[str, float]]
 """Names and shares that all else is compared with, such as the ceiling; drawn as rules across the plot."""
 
@@ -175,29 +174,22 @@ def lines(
     series: Sequence[Line],
     x_label: str,
     *,
-    marks: Sequence[float] = (),
     references: References = (),
-    doubling: bool = False,
 ) -> Markup:
-    """Shares over whole numbers, with a legend; ``marks`` are positions on x.
-
-    With ``doubling``, equal steps on x are equal factors.
-    """
+    """Shares over whole numbers, with a legend. Equal steps on x are equal factors."""
     right, values = NARROW - 16, sorted({x for line in series for x, _ in line.points})
     if not values:
         return _svg(NARROW, 60, title, [_text(NARROW / 2, 34, "nothing to draw", "tick", "middle")])
     first, last = values[0], max(values[-1], values[0] + 1)
 
     def place(x: float) -> float:
-        along = math.log(x / first) / math.log(last / first) if doubling else (x - first) / (last - first)
-        return _LEFT + (right - _LEFT) * along
+        return _LEFT + (right - _LEFT) * math.log(x / first) / math.log(last / first)
 
     body, free = [], 0.0
     for x in values[:: max(1, math.ceil(len(values) / 12))]:
         if (at := place(x)) >= free:
             body.append(_text(at, _BOTTOM + 16, _number(x), "tick", "middle"))
             free = at + 26
-    body += [_rule(place(x), _TOP, place(x), _BOTTOM, "mark") for x in marks if first <= x <= last]
     for name, value in references:
         y = _y(value)
         body.append(_rule(_LEFT, y, right, y, "reference"))
@@ -248,25 +240,9 @@ def over_budgets(results: Results, name: str) -> Iterator[Block]:
         points = tuple((budget, entry.estimate(name).value) for budget, entry in ordered)
         series.append(Line(label, points, colour_of(label), len(series)))
     heading, references = f"{name.capitalize()} over the token budget", _references(results, name)
-    plot = lines(heading, series, "tokens of the budget", references=references, doubling=True)
+    plot = lines(heading, series, "tokens of the budget", references=references)
     yield Block(
         heading, plot=plot, note="One budget decides a ranking; where lines cross, so does the winner."
-    )
-
-
-def learning(results: Results, name: str) -> Iterator[Block]:
-    """A figure along the timeline, where it was asked at several points."""
-    shifts = sorted({shift for entry in results.entries for shift in entry.metrics.shifts})
-    series, sizes = _series(results, shifts)
-    if max((len(line.points) for line in series), default=0) < 2:
-        return
-    over = str(max(sizes)) if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
-    note = f"A point is over {over} requests."
-    if shifts:
-        note += f" Vertical rules: preferences change after session {', '.join(map(str, shifts))}."
-    heading = f"{name.capitalize()} while sessions are ingested"
-    yield Block(
-        heading, plot=lines(heading, series, "sessions ingested", marks=shifts), note=note, folded=True
     )
 
 
@@ -278,30 +254,3 @@ def _references(results: Results, name: str) -> list[tuple[str, float]]:
             found.setdefault(entry.variant.provider.condition or "", set()).add(value)
     names = {CEILING: "ceiling", FLOOR: "floor"}
     return [(names[which], values.pop()) for which, values in found.items() if len(values) == 1]
-
-
-def _series(results: Results, shifts: Sequence[int]) -> tuple[list[Line], set[int]]:
-    """A line of each provider, and over how many requests its points are."""
-    series, sizes = list[Line](), set()
-    curves = [entry.metrics.curve for entry in results.entries]
-    pools = _pools(sorted({point.at for known in curves for point in known}), shifts)
-    for entry, known in zip(results.entries, curves, strict=True):
-        points: list[tuple[float, float | None]] = []
-        for pool in pools:
-            fits = [at.estimate for at in known if at.at in pool and at.estimate.value is not None]
-            if number := sum(fit.n for fit in fits):
-                points.append((pool[-1], math.fsum((fit.value or 0.0) * fit.n for fit in fits) / number))
-                sizes.add(number)
-        series.append(Line(entry.shown, tuple(points), colour_of(entry.variant.series), len(series)))
-    return series, sizes
-
-
-def _pools(points: Sequence[int], shifts: Sequence[int]) -> list[list[int]]:
-    """Neighbouring points, about ``_POINTS`` pools of them, none with a change of preferences within."""
-    size = math.ceil(len(points) / _POINTS)
-    pools: list[list[int]] = []
-    for point in points:
-        if not pools or len(pools[-1]) >= size or any(pools[-1][-1] < shift <= point for shift in shifts):
-            pools.append([])
-        pools[-1].append(point)
-    return pools

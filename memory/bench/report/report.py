@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +11,13 @@ from markupsafe import Markup
 
 from memory.bench.engine.files import write_whole
 from memory.bench.engine.manifest import Manifest
-from memory.bench.engine.replay import Deviation, Verified, page_differs
 from memory.bench.report import plots, tables
 from memory.bench.report.control import contamination
-from memory.bench.report.page import INSTEAD, Block, Page, count, request_blocks, share, stacked
-from memory.bench.report.results import Entry, Results, read_results, results_of
+from memory.bench.report.page import Block, Page, count, request_blocks, share, stacked
+from memory.bench.report.results import Results, read_results, results_of
 from memory.bench.report.verdict import banner, problems, remarks, tests_by, unequal, verdict
 from memory.bench.scores.intervals import METHOD, MIN_CLUSTERS, TOO_FEW
-from memory.bench.scores.model import Metrics, PartName
-from memory.contract.errors import ConfigError
+from memory.bench.scores.model import Metrics
 
 REPORT_FILE = "report.html"
 _TROUBLE = (
@@ -106,10 +103,7 @@ def _blocks(results: Results) -> Iterator[Block]:
             columns, rows = tables.side_by_side(results, names)
             yield Block(heading, columns=columns, rows=rows, note=note, folded=True)
     if headline is not None:
-        yield from plots.learning(results, headline)
         yield from _noticing(results)
-        lost = [_lost(entry, headline) for entry in results.entries]
-        yield Block("Where each lost", points=lost, folded=True)
     for figure in results.metrics.headlines:
         yield from _parts(results, figure)
     if (control := contamination(results)) is not None:
@@ -177,38 +171,13 @@ def _noticing(results: Results) -> Iterator[Block]:
 
 
 def _parts(results: Results, figure: str) -> Iterator[Block]:
-    parts: tuple[PartName, ...] = ("attribute", "category", "context", "persona")
-    for by in parts:
-        columns, rows = tables.by_part(results, figure, by)
-        if len(rows) > 1:
-            if len(columns) > max(len(rows), 8):  # so that it fits a page
-                columns, *rows = [list(row) for row in zip(columns, *rows, strict=True)]
-                columns[0] = "provider"
-            yield Block(f"{figure.capitalize()} by {by}", columns=columns, rows=rows, folded=True)
-
-
-def _lost(entry: Entry, figure: str) -> str:
-    """A sentence: the attribute and the category with the lowest share, and what was shown instead."""
-    sentences = []
-    for by in ("attribute", "category"):
-        found = (part for part in entry.metrics.parts if (part.figure, part.by) == (figure, by))
-        parts = [part for part in found if part.estimate.value is not None]
-        if len({part.estimate.value for part in parts}) < 2:
-            continue
-        worst = min(parts, key=lambda part: (part.estimate.value or 0, -part.estimate.n, part.label))
-        reached = f"{share(worst.estimate.value)} of {worst.estimate.n}"
-        sentences.append(f"{by} {worst.label}, {reached}{_instead(worst.shown)}")
-    if not sentences:
-        return f"{entry.shown}: {share(entry.estimate(figure).value)} throughout."
-    return f"{entry.shown}: lowest {figure} in {'; and in '.join(sentences)}."
-
-
-def _instead(shown: Mapping[str, int]) -> str:
-    wrong = {what: number for what, number in shown.items() if what in INSTEAD}
-    if not wrong:
-        return ""
-    worst = max(wrong, key=lambda what: (wrong[what], what))
-    return f" ({wrong[worst]} showed {INSTEAD[worst]})"
+    columns, rows = tables.by_category(results, figure)
+    if len(rows) < 2:
+        return
+    if len(columns) > max(len(rows), 8):  # so that it fits a page
+        columns, *rows = [list(row) for row in zip(columns, *rows, strict=True)]
+        columns[0] = "provider"
+    yield Block(f"{figure.capitalize()} by category", columns=columns, rows=rows, folded=True)
 
 
 def _providers(results: Results) -> Block:
@@ -274,43 +243,3 @@ def _record(manifest: Manifest) -> Block:
         ("source revision", f"{git.revision}{_CHANGED[git.dirty]}" if git else "not a checkout"),
     ]
     return Block(f"Record: {manifest.experiment_id}", rows=facts, folded=True)
-
-
-SEVERAL_FILE = "several.json"
-
-
-def parts_of(directories: Sequence[Path]) -> list[Path]:
-    """Each experiment once, those that a directory names in its place."""
-    found: dict[Path, Path] = {}
-    for part in (part for directory in directories for part in _named(directory)):
-        found.setdefault(part.resolve(), part)
-    return list(found.values())
-
-
-def _named(directory: Path) -> list[Path]:
-    file = directory / SEVERAL_FILE
-    if not file.exists():
-        return [directory]
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        return [directory / name for name in content["experiments"]]
-    except (OSError, ValueError, TypeError, KeyError):
-        raise ConfigError(f"{file} is damaged; compare the experiments again") from None
-
-
-def verify_several(directory: Path, parts: Sequence[Path]) -> Verified:
-    """Whether the page of several experiments is still what their cells' results make."""
-    try:
-        found = [*page_differs(directory / REPORT_FILE, render(read_results(parts)))]
-    except ConfigError as error:
-        found = [Deviation(REPORT_FILE, "cannot be computed anew", str(error))]
-    return Verified((f"report: of {len(parts)} experiments",), tuple(found), ())
-
-
-def write_several(directory: Path, parts: Sequence[Path]) -> tuple[Path, Results]:
-    """Write the page of several experiments, and which they are; returns its path and what it shows."""
-    page, results = write_report(directory, parts)
-    names = [Path(os.path.relpath(part.absolute(), directory.absolute())).as_posix() for part in parts]
-    content = {"format_version": 1, "experiments": names}
-    write_whole(directory / SEVERAL_FILE, json.dumps(content, indent=2) + "\n")
-    return page, results

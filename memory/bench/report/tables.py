@@ -96,14 +96,14 @@ def side_by_side(results: Results, names: Sequence[str]) -> Grid:
     ]
 
 
-def by_part(results: Results, figure: str, by: str) -> Grid:
-    """A figure by attribute, category, context or persona."""
+def by_category(results: Results, figure: str) -> Grid:
+    """A figure by the category of the request or question."""
     parts: dict[str, dict[str, Estimate]] = {}
     for entry in results.entries:
-        found = (part for part in entry.metrics.parts if (part.figure, part.by) == (figure, by))
+        found = (part for part in entry.metrics.parts if part.figure == figure)
         parts[entry.shown] = {part.label: part.estimate for part in found}
     labels = sorted({label for found in parts.values() for label in found})
-    return [by, *parts], [
+    return ["category", *parts], [
         [
             label,
             *(
@@ -230,12 +230,6 @@ def quantiles(entry: Entry, phase: str) -> tuple[float | None, float | None]:
 
 _COLUMNS = ("provider", "kind", "experiment", "group", "figure", "value", "low", "high", "n", "personas", "failed",
             "unready", "missing", "worst", "best")  # fmt: skip
-_LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
-    }
-)  # fmt: skip
 # What is markup in Markdown; an underscore within a word is none.
 _MARKDOWN = re.compile(r"[\\`*<>\[\]|~&]|(?<!\w)_|_(?!\w)")
 
@@ -269,7 +263,7 @@ def _figures(entry: Entry) -> Iterator[tuple[str, str, Estimate]]:
     for measure in entry.metrics.measures:
         yield measure.group, measure.name, measure.estimate
     for part in entry.metrics.parts:
-        yield f"{part.by} {part.label}", part.figure, part.estimate
+        yield f"category {part.label}", part.figure, part.estimate
 
 
 def _costs(entry: Entry) -> Iterator[tuple[str, float | None]]:
@@ -291,33 +285,16 @@ def _numbers(item: Estimate | Difference) -> tuple[str, ...]:
 def as_markdown(results: Results) -> str:
     """The side-by-side table and the paired differences, in GitHub's Markdown."""
 
-    def written(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-        lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-        escaped = ((_MARKDOWN.sub(r"\\\g<0>", cell) for cell in line) for line in lines)
-        return "\n".join(f"| {' | '.join(cells)} |" for cells in escaped)
-
-    return "\n\n".join(written(*table) for table in _tables(results)) + "\n"
-
-
-def as_latex(results: Results) -> str:
-    """The same as LaTeX tables: providers as rows, booktabs, a caption."""
-
-    def written(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
-        escaped = ([cell.translate(_LATEX) for cell in line] for line in (columns, *rows))
-        head, *body = [" & ".join(cells) + r" \\" for cells in escaped]
-        begin = [r"\begin{table}", rf"\caption{{{caption.translate(_LATEX)}}}"]
-        begin += [rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}", r"\toprule", head, r"\midrule"]
-        return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
-
-    captions = (f"{results.name}: figures by provider, with 95 % intervals by persona", "Paired differences")
-    parts = (written(*table, caption) for table, caption in zip(_tables(results), captions, strict=False))
-    return "% needs \\usepackage{booktabs}\n" + "\n\n".join(parts) + "\n"
-
-
-def _tables(results: Results) -> list[Grid]:
     paired = differences(results)
-    return [summary(results), *([paired] if paired[1] else [])]
+    tables = [summary(results), *([paired] if paired[1] else [])]
+    return "\n\n".join(_markdown(*table) for table in tables) + "\n"
+
+
+def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    escaped = ((_MARKDOWN.sub(r"\\\g<0>", cell) for cell in line) for line in lines)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in escaped)
 
 
 # By the name that the command takes.
-FORMS: dict[str, Callable[[Results], str]] = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex}
+FORMS: dict[str, Callable[[Results], str]] = {"csv": as_csv, "markdown": as_markdown}

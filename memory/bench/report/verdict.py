@@ -197,7 +197,7 @@ def unequal(results: Results) -> list[str]:
 
 
 # Settings that decide no figure, or stand with each provider.
-_BESIDE = {"providers", "budgets", "event_context", "keep_texts", "diagnostics"}
+_BESIDE = {"providers", "budgets", "event_context", "keep_texts"}
 _SWEPT = ("token budgets", "ways to tell the context")
 _EQUAL = 1.1  # tokens shown may differ by so much before they are no longer called equal
 

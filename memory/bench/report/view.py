@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 from markupsafe import Markup
 
 from memory.bench.engine.experiment import METRICS_FILE
-from memory.bench.engine.manifest import MANIFEST_FILE, OLD_MANIFESTS, Manifest, read_manifest
+from memory.bench.engine.manifest import MANIFEST_FILE, Manifest, read_manifest
 from memory.bench.report.page import Block, Page
 from memory.bench.report.report import REPORT_FILE
 from memory.bench.report.results import results_of
@@ -35,8 +35,7 @@ def runs_below(directory: Path) -> list[Run]:
     """Every run in a directory or up to three below it, the newest first; what cannot be read stands last."""
     if not directory.is_dir():
         raise ConfigError(f"{directory}: is no directory; give the one in which results were written")
-    names = (MANIFEST_FILE, *OLD_MANIFESTS)
-    files = (file for depth in range(4) for name in names for file in directory.glob("*/" * depth + name))
+    files = (file for depth in range(4) for file in directory.glob("*/" * depth + MANIFEST_FILE))
     found = [_run(directory, place) for place in sorted({file.parent for file in files})]
     found.sort(key=lambda run: run.manifest.created_at.timestamp() if run.manifest else 0, reverse=True)
     return found

@@ -244,11 +244,6 @@ FIGURES: tuple[Figure, ...] = (
         "First replies that suit, of the requests where the settings of the two contexts differ.",
         applies=_differing, value=lambda item: item.fit_first,
     ),
-    of_requests(
-        "contamination", "CS", "lower",
-        "First replies that show the other context's setting, of the same requests.",
-        applies=_differing, value=lambda item: item.first == "other", fault=True,
-    ),
     Figure(
         "detection", "PET", "higher",
         "Changes of a preference that two requests in a row show after them.",
@@ -324,24 +319,6 @@ FIGURES: tuple[Figure, ...] = (
         applies=_wanted, value=lambda item: item.shows_current, fault=True,
     ),
     of_requests(
-        "stale rate", "retrieval", "lower",
-        "Sections that hold an older setting and not the one in force, where the setting has changed.",
-        applies=lambda item: _wanted(item) and item.has_stale,
-        value=lambda item: item.shows_stale and not item.shows_current, fault=True,
-    ),
-    of_requests(
-        "mixed contexts", "retrieval", "lower",
-        "Sections that hold the other context's setting in an entry that does not name that context, where the two "
-        "settings differ.",
-        applies=lambda item: _wanted(item) and item.has_other, value=lambda item: item.shows_unlabelled,
-        fault=True,
-    ),
-    of_requests(
-        "decoys", "retrieval", "lower",
-        "Sections that hold hearsay or a single exception for the attribute.",
-        applies=_wanted, value=lambda item: item.shows_decoy, fault=True,
-    ),
-    of_requests(
         "evidence recall", "retrieval", "higher",
         "Share of the turns that hold the answer whose words stand in the section. Finding a turn is not answering "
         "the question.",
@@ -368,14 +345,6 @@ FIGURES: tuple[Figure, ...] = (
         "nonsense shows", "retrieval", "lower",
         "The same share for nonsense: as many words as the section has, the conversation's most frequent ones.",
         applies=lambda item: item.has_answer, value=lambda item: item.nonsense_shown, fault=True,
-    ),
-    of_requests(
-        "relevant tokens", "retrieval", "higher",
-        "Of a section's tokens, those of the turns that hold the answer, or of the sentences that tell the setting "
-        "in force. An empty section has 0 %.",
-        applies=lambda item: item.gold > 0 or _wanted(item),
-        value=lambda item: min(1.0, (item.relevant_tokens or 0) / item.tokens) if item.tokens else 0.0,
-        fault=True,
     ),
     of_requests(
         "nothing shown", "retrieval", "lower",

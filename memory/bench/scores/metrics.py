@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from statistics import fmean
@@ -13,13 +13,11 @@ from typing import Any
 from memory.bench.scores.figures import BY_NAME, FIGURES, HEADLINES, Figure, Requests, Unit, averaged
 from memory.bench.scores.intervals import Waited, difference, estimate, latency
 from memory.bench.scores.model import (
-    CurvePoint,
     Difference,
     Estimate,
     Measure,
     Metrics,
     Part,
-    PartName,
     ProbeRecord,
     ProviderMetrics,
     Sample,
@@ -49,8 +47,6 @@ def spread(values: Iterable[float | None]) -> Spread:
         mean=fmean(found) if found else None,
         p50=percentile(found, 0.5),
         p95=percentile(found, 0.95),
-        smallest=min(found, default=None),
-        largest=max(found, default=None),
     )
 
 
@@ -118,7 +114,6 @@ def provider_metrics(
     records = [record for _, record, _ in requests.samples]
     answered = [record for record in records if record.answered]
     status = Counter(record.status for record in records)
-    own = [record for record in answered if record.of_memory and record.judged]
     agreements = [record.agreement for record in answered if record.agreement is not None]
     return ProviderMetrics(
         label=label,
@@ -139,7 +134,6 @@ def provider_metrics(
             )
             for item in FIGURES
         ),
-        turns=spread(record.turns for record in own),
         latency=latency(_waits(requests)),
         detection_by_chance=fmean(change.by_chance for change in requests.changes)
         if requests.changes
@@ -147,13 +141,8 @@ def provider_metrics(
         changes=len(requests.changes),
         noticed=sum(change.noticed is not None for change in requests.changes),
         tokens=spread(record.tokens for record in answered),
-        items=spread(record.items for record in answered),
-        first_relevant_tokens=spread(record.first_relevant_tokens for record in answered),
-        shortfall=spread(record.shortfall for record in answered),
         cut=sum(bool(record.left_out) for record in answered),
         parts=tuple(part for name in headlines for part in _parts(BY_NAME[name], requests)),
-        curve=tuple(_curve(headlines, requests)),
-        shifts=tuple(sorted({change.since for change in requests.changes})),
     )
 
 
@@ -194,42 +183,20 @@ def _estimated(figure: Figure, averaged: Sequence[Unit], *, reference: bool = Fa
 
 
 def _parts(figure: Figure, requests: Requests) -> Iterator[Part]:
-    keys: dict[PartName, Callable[[ProbeRecord], str | None]] = {
-        "attribute": lambda record: record.attribute,
-        "category": _category,
-        "context": lambda record: record.context,
-        "persona": lambda record: record.persona_id,
-    }
-    for by, key in keys.items():
-        groups: dict[str, list[Sample]] = {}
-        for sample in requests.samples:
-            if label := key(sample.record):
-                groups.setdefault(label, []).append(sample)
-        for label, samples in sorted(groups.items()):
-            found = _estimated(figure, averaged(figure.units(Requests(samples))))
-            if found.n or found.missing:
-                records = [sample.record for sample in samples]
-                replies = [record for record in records if record.of_memory and record.judged]
-                counts = Counter(record.first or record.status for record in replies)
-                shown = dict(sorted(counts.items()))
-                yield Part(figure=figure.name, by=by, label=label, estimate=found, shown=shown)
+    groups: dict[str, list[Sample]] = {}
+    for sample in requests.samples:
+        if label := _category(sample.record):
+            groups.setdefault(label, []).append(sample)
+    for label, samples in sorted(groups.items()):
+        found = _estimated(figure, averaged(figure.units(Requests(samples))))
+        if found.n or found.missing:
+            yield Part(figure=figure.name, label=label, estimate=found)
 
 
 def _category(record: ProbeRecord) -> str | None:
     if record.kind == "question":
         return record.category
     return f"{record.category or record.kind}, {'changed' if record.change else 'steady'}"
-
-
-def _curve(headlines: Sequence[str], requests: Requests) -> Iterator[CurvePoint]:
-    points: dict[int, list[Sample]] = {}
-    for sample in requests.samples:
-        points.setdefault(sample.record.after, []).append(sample)
-    for name in headlines[:1]:
-        for at, samples in sorted(points.items()):
-            found = _estimated(BY_NAME[name], averaged(BY_NAME[name].units(Requests(samples))))
-            if found.n or found.missing:
-                yield CurvePoint(at=at, estimate=found)
 
 
 def _differences(

@@ -13,7 +13,6 @@ Group = Literal["CS", "PET", "IQI", "over-personalisation", "questions", "retrie
 Better = Literal["higher", "lower"]
 Standing = Literal["architecture", "control", "reference"]
 """What a provider is in a comparison. References are the floor, which shows nothing, and the ceiling, the truth."""
-PartName = Literal["attribute", "category", "context", "persona"]
 
 
 class Record(BaseModel):
@@ -72,8 +71,6 @@ class Spread(Record):
     mean: float | None
     p50: float | None
     p95: float | None
-    smallest: float | None = None
-    largest: float | None = None
 
 
 class Measure(Record):
@@ -89,20 +86,11 @@ class Measure(Record):
 
 
 class Part(Record):
-    """A figure of a part of the requests."""
+    """A headline figure over the requests of one category."""
 
     figure: str
-    by: PartName  # what the part shares
     label: str
     estimate: Estimate
-    shown: dict[str, int]  # first replies by what they showed; empty where nobody replies
-
-
-class CurvePoint(Record):
-    """The headline figure at one point."""
-
-    at: int  # sessions ingested
-    estimate: Estimate  # the share, over all personas asked there
 
 
 class ProviderMetrics(Record):
@@ -118,25 +106,18 @@ class ProviderMetrics(Record):
     leaks: int  # whose section shows a phrase of another persona: anything but 0 is a broken isolation
     agreement: float | None  # mean share of a judge's votes that say the same; null where nothing was judged
     measures: tuple[Measure, ...]  # the figures
-    turns: Spread  # replies until a request was done or given up
     latency: Latency  # sessions from a change to the first request that shows it
     detection_by_chance: float | None  # share of changes that replies at random, one of four, would notice
     changes: int  # changes that were tested
     noticed: int  # changes that some request shows
     tokens: Spread  # tokens of the section, per first reply
-    items: Spread  # entries of it
-    first_relevant_tokens: Spread  # up to the end of the first entry that tells what is asked for, if any
-    shortfall: Spread  # by how much sections stayed below budget.min_tokens; null without one
     cut: int  # sections that would have been longer without the budget
-    parts: tuple[Part, ...]  # the headline figures by attribute, by category, by context, by persona
-    curve: tuple[CurvePoint, ...]  # the first headline figure along the timeline
-    shifts: tuple[int, ...]  # after how many sessions preferences changed, over all personas
+    parts: tuple[Part, ...]  # the headline figures by category
 
 
 class Metrics(Record):
     """The figures of an experiment, as ``metrics.json`` holds them: no times, so a resumed run has the same."""
 
-    format_version: Literal[2] = 2  # version of this form
     experiment_id: str
     headlines: tuple[str, ...]  # figures that parts are given of; the first one decides
     chance: float | None  # what guessing reaches in the first one; null where nothing can be guessed
@@ -186,7 +167,6 @@ class ProbeRecord:
     shows_other: bool | None = None
     shows_unlabelled: bool | None = None  # the other context's in an entry that does not name that context
     shows_unknown: bool | None = None  # a setting of the attribute that this user never had or heard of
-    shows_decoy: bool | None = None
     taken: Shown | None = None  # the setting that a fixed reader takes from the section
     choices: int | None = None  # settings or given answers of which a guess would take one
     leaks: bool | None = None  # whether it holds a phrase of another persona
@@ -200,8 +180,6 @@ class ProbeRecord:
     unresolved: int = 0  # ids of the data that name no turn
     found: int | None = None  # of gold, those whose words stand in the section
     ranks: list[int] | None = None  # of each that was found the place of its entry in the section, from 1
-    relevant_tokens: int | None = None  # of entries that hold evidence, or the setting in force
-    first_relevant_tokens: int | None = None  # up to the end of the first such entry; None without one
     items: int | None = None  # entries shown
     retrieved: int | None = None  # native records returned
     left_out: int | None = None  # those the budget had no room for
@@ -233,9 +211,8 @@ class ProbeRecord:
 
 _FIELDS = tuple(field.name for field in fields(ProbeRecord))
 # What the section decides alone, whoever replies and judges.
-OF_SECTION = ("shows_current", "shows_stale", "shows_other", "shows_unlabelled", "shows_unknown", "shows_decoy",
-              "taken", "choices", "leaks", "found", "ranks", "answer_shown", "nonsense_shown", "relevant_tokens",
-              "first_relevant_tokens")  # fmt: skip
+OF_SECTION = ("shows_current", "shows_stale", "shows_other", "shows_unlabelled", "shows_unknown", "taken",
+              "choices", "leaks", "found", "ranks", "answer_shown", "nonsense_shown")  # fmt: skip
 
 
 class Sample(NamedTuple):

@@ -16,7 +16,6 @@ from memory.contract.formatting import clean_text
 LABELS = re.compile(r"- \(([^()]*)\) ")
 GROUP = re.compile(r"\[([^\[\]]+)\]\Z")
 _FENCE = re.compile(r"</?memory-context\b[^<>]*>")
-_SENTENCE = re.compile(r"(?<=[.!?]) |(?<=[\u3002\uff01\uff1f])")
 _ABSTAINS = re.compile(
     r"\b(not|never|n't|nothing|no (information|mention|record|idea|answer)|unknown|unclear|cannot|unable)\b|n't\b"
     "|没有|没提|不知道|不清楚|未提|从未|无法"
@@ -66,19 +65,6 @@ def holds(text: str, phrases: Iterable[str]) -> bool:
 
 
 _plain_phrase = lru_cache(maxsize=4096)(plain)
-
-
-def sentences_with(section: str, phrases: Sequence[str]) -> tuple[list[str], str | None]:
-    """The sentences of a section that hold a phrase, and its text up to the end of the first one that does.
-
-    Sentences and no entries, so that an entry that holds everything counts no more than what is in it.
-    """
-    text = plain(section)
-    ends = [at + len(own) for own in map(_plain_phrase, phrases) if (at := text.find(own)) >= 0]
-    if not ends:
-        return [], None
-    found = [said for said in _SENTENCE.split(text) if holds(said, phrases)]
-    return found or [phrase for phrase in map(_plain_phrase, phrases) if phrase in text], text[: min(ends)]
 
 
 def abstains(reply: str, trap: str | None = None) -> bool:
@@ -152,7 +138,6 @@ def settings_shown(
         "shows_other": holds(text, other),
         "shows_unlabelled": unlabelled,
         "shows_unknown": holds(text, said(*(each for each in settings if each not in of_user))),
-        "shows_decoy": holds(text, said(*truth.decoys)),
         "leaks": holds(text, foreign),
     }
 

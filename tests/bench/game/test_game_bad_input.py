@@ -7,7 +7,6 @@ malformed in test_loaders.
 from __future__ import annotations
 
 import errno
-import json
 import multiprocessing
 import os
 import sys
@@ -24,8 +23,8 @@ from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.timeline import ChoiceTruth, Probe, Timeline
 from memory.bench.engine import files
 from memory.bench.engine.experiment import Outcome
-from memory.bench.engine.files import StoreFingerprint, exclusively, write_record
-from memory.bench.engine.manifest import MANIFEST_FILE, read_manifest
+from memory.bench.engine.files import StoreFingerprint, exclusively
+from memory.bench.engine.manifest import read_manifest
 from memory.plugins.registry import MemoryAdapterRegistry
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
@@ -142,19 +141,6 @@ def test_a_cell_that_failed_is_told_by_the_exit_code(tmp_path: Path, monkeypatch
     result = invoke("run", file)
     assert result.exit_code == 1
     assert "full_history, mara (01-s1-r1-p1): failed: " in " ".join(result.output.split())
-
-
-def test_journals_of_another_version_are_not_continued(whole: Outcome, tmp_path: Path) -> None:
-    experiment = matrix(tmp_path, *THREE, game=SMALL)
-    done = begin(experiment)
-    older = done.manifest.model_copy(update={"journal_version": 99})
-    write_record(older, done.directory / MANIFEST_FILE)
-    with pytest.raises(ConfigError, match=r"its journals are of version 99, and this memslot continues 3"):
-        resume(experiment, done.directory)
-    newer = done.manifest.model_dump(mode="json") | {"format_version": 99}
-    (done.directory / MANIFEST_FILE).write_text(json.dumps(newer), "utf-8")
-    with pytest.raises(ConfigError, match="has format_version 99"):
-        resume(experiment, done.directory)
 
 
 def _holds(directory: Path, held: Any, end: Any) -> None:

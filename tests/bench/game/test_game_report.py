@@ -19,13 +19,12 @@ from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.manifest import CellRecord, LlmUse, PhaseRecord
 from memory.bench.engine.settings import REFERENCES
 from memory.bench.report import plots, report, tables
-from memory.bench.report.page import Block
 from memory.bench.report.results import Entry, Results, results_of
 from memory.bench.report.verdict import verdict
 from memory.bench.scores.figures import BY_NAME
 from memory.bench.scores.intervals import METHOD
 from memory.bench.scores.metrics import Rival, experiment_metrics
-from memory.bench.scores.model import CurvePoint, Difference, Estimate, ProbeRecord, Sample
+from memory.bench.scores.model import Difference, ProbeRecord, Sample
 
 
 def _record(number: int, after: int, fit: bool, **more: Any) -> ProbeRecord:
@@ -88,14 +87,18 @@ def _with(results: Results, **fields: Any) -> Results:
     return Results(results.name, results.manifests, (changed, *rest), results.metrics)
 
 
-def _learning(results: Results) -> Block:
-    (block,) = plots.learning(results, "style fit")
-    return block
+def _learning(results: Results) -> str:
+    """A plot with a line of each provider."""
+    series = [
+        plots.Line(entry.shown, ((300, 0.5), (600, 0.5)), plots.colour_of(entry.variant.series), number)
+        for number, entry in enumerate(results.entries)
+    ]
+    return str(plots.lines("style fit", series, "tokens"))
 
 
-def _strokes(block: Block) -> list[tuple[str, str | None]]:
+def _strokes(plot: str) -> list[tuple[str, str | None]]:
     """Colour and dashes of the lines, without those of the legend."""
-    paths = re.findall(r'<path d="M[^"]*" fill="none"[^>]*>', str(block.plot))
+    paths = re.findall(r'<path d="M[^"]*" fill="none"[^>]*>', plot)
     found = []
     for path in paths:
         colour, dashes = re.search(r'stroke="([^"]+)"', path), re.search(r'dasharray="([^"]+)"', path)
@@ -115,41 +118,6 @@ def test_a_provider_keeps_its_colour_whatever_the_others_score() -> None:
     assert before == _strokes(_learning(_fits(one=[False, False], two=[True, True])))
 
 
-def test_a_point_is_the_share_of_all_requests_it_pools() -> None:
-    results = _fits(one=[True] * 24)
-    halves = tuple(
-        CurvePoint(at=at.at, estimate=Estimate(value=float(at.at % 2), n=3 if at.at % 2 else 1, clusters=1))
-        for at in results.entries[0].metrics.curve
-    )
-    block = _learning(_with(results, curve=halves))
-    path = re.search(r'<path d="(M[^"]*)" fill="none"', str(block.plot))
-    assert path
-    heights = {float(y) for _, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", path.group(1))}
-    assert heights == {190 - (190 - 12) * 0.75}
-    assert "A point is over 4 requests." in block.note
-
-
-def test_no_point_mixes_what_was_before_a_change_and_after() -> None:
-    assert plots._pools(range(1, 25), [4, 5]) == [
-        [1, 2], [3], [4], [5, 6], [7, 8], [9, 10], [11, 12], [13, 14], [15, 16], [17, 18], [19, 20], [21, 22],
-        [23, 24],
-    ]  # fmt: skip
-    assert plots._pools([], [4]) == []
-
-
-def test_changes_are_marked_and_named() -> None:
-    results = _fits(one=[True] * 6)
-    block = _learning(_with(results, shifts=(3, 5)))
-    assert str(_learning(results).plot).count('class="mark"') == 0
-    assert str(block.plot).count('class="mark"') == 2
-    assert "after session 3, 5" in block.note
-
-
-@pytest.mark.parametrize("fits", [[], [True]])
-def test_a_curve_without_two_points_is_not_drawn(fits: list[bool]) -> None:
-    assert [*plots.learning(_fits(one=fits), "style fit")] == []
-
-
 def test_bars_are_ranked_within_architectures_controls_and_references() -> None:
     values = {"low": 1, "no_memory": 0, "high": 3, "rag": 2, "history": 4}
     samples = {
@@ -167,40 +135,16 @@ def test_a_provider_has_one_colour_on_every_page() -> None:
     assert _strokes(_learning(first))[1][0] == _strokes(_learning(second))[1][0] == plots.colour_of("two")
 
 
-def test_where_a_provider_lost_is_said_in_a_sentence() -> None:
-    rows: list[tuple[bool, str, str, dict[str, Any]]] = [
-        (True, "tone", "current", {}),
-        (True, "length", "current", {}),
-        (False, "length", "stale", {"change": "x", "since": 1}),
-        (False, "length", "stale", {"change": "x", "since": 1}),
-    ]
-    samples = [
-        Sample("c", _record(number, number, fit, attribute=attribute, first=first, **more))
-        for number, (fit, attribute, first, more) in enumerate(rows, start=1)
-    ]
-    (entry,) = _results({"one": samples}).entries
-    assert report._lost(entry, "style fit") == (
-        "one: lowest style fit in attribute length, 33.3% of 3 (2 showed an older setting); "
-        "and in category task, changed, 0.0% of 2 (2 showed an older setting)."
-    )
-
-
-def test_where_there_is_nothing_to_tell_apart_the_sentence_says_so() -> None:
-    full, none = _fits(one=[True, True], two=[]).entries
-    assert report._lost(full, "style fit") == "one: 100.0% throughout."
-    assert report._lost(none, "style fit") == "two: – throughout."
-
-
 def test_a_long_name_stands_in_the_legend_whole() -> None:
     name = "mem0 (control, the same as simple_rag; lexical embedder)"
     samples = [Sample("c", _record(at, at, True)) for at in (1, 2)]
     results = _results({"a": samples, "b": samples}, a=name, b="one")
-    for block in (_learning(results),):
-        texts = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="label"[^>]*>([^<]*)<', str(block.plot))
+    for plot in (_learning(results),):
+        texts = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="label"[^>]*>([^<]*)<', plot)
         assert " ".join(unescape(text) for _, _, text in texts) == f"{name} one"
         assert all(float(x) + 6.8 * len(text) <= 400 for x, _, text in texts)
         places = [float(y) for _, y, _ in texts]
-        box = re.search(r'viewBox="0 0 400 (\d+)"', str(block.plot))
+        box = re.search(r'viewBox="0 0 400 (\d+)"', plot)
         assert box
         assert places == sorted(set(places))
         assert places[-1] < int(box.group(1))

@@ -261,7 +261,7 @@ def worse_by(name: str, lie: float | None, honest: float | None) -> float:
 def test_the_honest_memory_is_nearly_perfect(honest: dict[str, float | None]) -> None:
     assert (honest["style fit"] or 0) > 0.9
     assert honest["detection"] == 1.0
-    assert (honest["contamination"], honest["over-personalisation"]) == (0.0, 0.0)
+    assert honest["over-personalisation"] == 0.0
 
 
 @pytest.mark.parametrize("name", plain("says pending", "shows nothing", of=LIES))

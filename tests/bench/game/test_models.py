@@ -8,7 +8,6 @@ import json
 import re
 import resource
 import signal
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,9 @@ from memory.bench.engine.models import (
     Meter,
     ModelJudge,
     ModelSimulator,
-    Pace,
     RoleModel,
-    pace_of,
 )
 from memory.bench.engine.prompts import load_prompt
-from memory.bench.engine.role_set import RoleSet
 from memory.bench.engine.roles import Exchange, RuleAssistant
 from memory.contract.errors import BackendRateLimited, BackendRejected
 from memory.contract.events import Message
@@ -287,8 +283,8 @@ def test_a_disk_that_is_full_costs_no_count(tmp_path: Path) -> None:
     assert (meter.calls, meter.tokens) == (3, 37), "of the torn one as much as was written"
 
 
-@pytest.mark.parametrize("limits", [{"max_tokens": 10**9}, {"tokens_per_minute": 10**9}])
-def test_tokens_that_a_model_does_not_tell_cannot_be_limited(tmp_path: Path, limits: dict[str, int]) -> None:
+def test_tokens_that_a_model_does_not_tell_cannot_be_limited(tmp_path: Path) -> None:
+    limits = {"max_tokens": 10**9}
     given = {
         **models(),
         "judge": ScriptedProvider(script=lambda *_: CompletionResult(content="?", usage=Usage())),
@@ -386,19 +382,14 @@ def limited(seconds: float | None) -> BackendRateLimited:
 
 
 class Clock:
-    """Time that passes by sleeping alone."""
+    """Sleeps without waiting, and notes for how long."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.slept = 100.0, list[float]()
-        monkeypatch.setattr("memory.bench.engine.models.time", self)
+        self.slept = list[float]()
         monkeypatch.setattr("memory.bench.engine.models.anyio", self)
-
-    def monotonic(self) -> float:
-        return self.now
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(round(seconds, 3))
-        self.now += seconds
 
 
 def test_a_rate_limit_is_waited_for_as_the_server_asks(
@@ -420,28 +411,6 @@ def test_a_rate_limit_is_waited_for_as_the_server_asks(
         role.provider = ScriptedProvider(endless)
         with pytest.raises(BackendRateLimited):
             asyncio.run(role.ask("s", []))
-
-
-def test_a_server_gets_no_more_requests_and_tokens_a_minute_than_it_grants(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock(monkeypatch)
-
-    async def minutes(pace: Pace, tokens: int, calls: int) -> float:
-        began = clock.now
-        for _ in range(calls):
-            await pace.wait()
-            pace.spent(tokens)
-        await pace.wait()
-        return (clock.now - began) / 60
-
-    assert asyncio.run(minutes(Pace(requests=30), 10, 60)) == pytest.approx(2)
-    assert asyncio.run(minutes(Pace(tokens=1000), 50, 60)) == pytest.approx(3)
-    assert asyncio.run(minutes(Pace(30, 1000), 50, 60)) == pytest.approx(3)
-    assert asyncio.run(minutes(Pace(), 50, 60)) == 0
-    # Roles on one server share its limit, in every cell of the process; those on another do not.
-    assert pace_of("openai a", 30, None) is pace_of("openai a", 30, None)
-    assert pace_of("openai a", 30, None) is not pace_of("openai b", 30, None)
 
 
 class Refusing(HttpServer):
@@ -531,21 +500,6 @@ def test_a_model_that_refuses_for_good_fails_its_cell(tmp_path: Path) -> None:
     assert (cell.status, cell.error and cell.error.type) == ("failed", "HarnessFailed")
 
 
-def test_the_limit_of_a_matrix_holds_for_all_its_roles_and_workers_together(tmp_path: Path) -> None:
-    experiment = matrix(
-        tmp_path,
-        "no_memory",
-        game=SMALL,
-        roles=ROLES,
-        limits={"requests_per_minute": 60},
-        executor={"kind": "processes", "workers": 4},
-    )
-    roles = RoleSet(experiment.settings, experiment.timelines(7), tmp_path, workers=4, providers=models())
-    paces = {id(model.pace) for model in roles._models.values()}
-    assert len(paces) == 1
-    assert roles._models["judge"].pace._request_s == pytest.approx(4.0)
-
-
 def test_seeds_and_temperatures_are_sent_and_recorded(tmp_path: Path) -> None:
     roles: dict[str, Any] = {
         "assistant": {"provider": "scripted", "seed": 5, "temperature": 0.5},
@@ -632,19 +586,3 @@ def test_texts_of_models_are_kept_beside_the_scores(tmp_path: Path) -> None:
     texts = lines(done.directory / "cells" / "01-s1-r1-p1" / "texts.jsonl")
     assert texts
     assert set(texts[0]) == {"persona_id", "probe_id", "user", "reply", "context", "event_ids"}
-
-
-def test_one_server_is_one_pace_whatever_it_is_called() -> None:
-    from memory.bench.engine.role_set import _server
-
-    names = ("http://localhost:8099/v1", "http://127.0.0.1:8099", "http://0.0.0.0:8099/v1/")
-    assert {_server("openai", name) for name in names} == {"127.0.0.1:8099"}
-    assert (
-        _server("openai", "https://api.example/v1")
-        == _server("anthropic", "https://API.example:443")
-        != "openai"
-    )
-    assert _server("openai", None) == _server("openai_compatible", "https://API.openai.com./v1")
-    assert _server("scripted", None) == "scripted"
-    here = {f"http://{name}:8000" for name in ("127.0.1.1", "[::1]", socket.gethostname())}
-    assert {_server("openai", name) for name in here} == {"127.0.0.1:8000"}

@@ -63,9 +63,7 @@ def test_an_experiment_verifies_until_the_page_is_touched(tmp_path: Path) -> Non
 
 def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rolling_summary", "static_profile", "oracle_ipas")
-    printed = {
-        form: stdout_of("report", outcome.directory, "--as", form) for form in ("csv", "markdown", "latex")
-    }
+    printed = {form: stdout_of("report", outcome.directory, "--as", form) for form in ("csv", "markdown")}
     rows = list(csv.DictReader(io.StringIO(printed["csv"])))
     fits = {
         row["provider"]: row["value"] for row in rows if (row["group"], row["figure"]) == ("CS", "style fit")
@@ -73,21 +71,18 @@ def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) 
     assert fits["oracle_ipas"] == "1.0"
     assert set(fits) == {"rolling_summary (extractive summariser)", "static_profile", "oracle_ipas"}
     assert printed["markdown"].splitlines()[1].startswith("| --- | ---: |")
-    assert printed["latex"].count(r"\begin{tabular}") == 2, "figures, and their paired differences"
     less = {(row["provider"], row["group"]) for row in rows if row["group"].startswith("less")}
     assert less == {("rolling_summary (extractive summariser)", "less static_profile")}, (
         "as the table names them"
     )
     assert "| rolling_summary (extractive summariser) less static_profile | " in printed["markdown"]
-    assert "oracle\\_ipas" in printed["latex"]
     assert "style fit" in stdout_of("report", outcome.directory)
 
 
 def test_figures_for_papers_have_their_intervals(tmp_path: Path) -> None:
     outcome = play(tmp_path, "full_history", game={**SIZE, "users": 5, "sessions": 10})
-    for form in ("markdown", "latex"):
-        printed = stdout_of("report", outcome.directory, "--as", form).replace("\\", "")
-        assert re.search(r"\d+\.\d% \(\d+\.\d% to \d+\.\d%\) of \d+", printed), form
+    printed = stdout_of("report", outcome.directory, "--as", "markdown").replace("\\", "")
+    assert re.search(r"\d+\.\d% \(\d+\.\d% to \d+\.\d%\) of \d+", printed)
 
 
 def stdout_of(*arguments: object) -> str:
