@@ -152,6 +152,7 @@ def written(directories: Sequence[Path]) -> tuple[Path, Path, Results]:
     from memory.bench.engine.files import make_directory, new_id
     from memory.bench.report.report import write_report
 
+    directories = [*{directory.resolve(): directory for directory in directories}.values()]
     if len(directories) == 1:
         return directories[0], *write_report(directories[0])
     place = directories[0].absolute().parent / new_id("compare", datetime.now(UTC))

@@ -143,8 +143,11 @@ class Rendering:
                 said.add(what)
         if len(kept) == len(result.entries):
             return result
-        result, section, _ = self.fitted(result.model_copy(update={"entries": tuple(kept)}), result.request)
-        return result.model_copy(update={"formatted_context": section})
+        fewer = result.model_copy(update={"entries": tuple(kept)})
+        result, section, measured = self.fitted(fewer, result.request)
+        names = ("token_count", "retrieved_count", "included_count", "shortfall_tokens")
+        trace = result.trace.model_copy(update={name: measured[name] for name in names})
+        return result.model_copy(update={"formatted_context": section, "trace": trace})
 
     def _misrendered(self, what: str) -> BackendProtocolError:
         return BackendProtocolError(f"{self._adapter.backend_name}: format_context {what}")
