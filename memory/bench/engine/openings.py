@@ -9,9 +9,10 @@ lives in its process alone.
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import stat
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Literal, Self
 
@@ -25,6 +26,8 @@ from memory.storage.insert import FILE_NAME
 
 Way = Literal["copy", "fresh reader", "told again", "same"]
 """How a test meets the memory. ``same``: a caller gave the open slot alone, so nothing is opened anew."""
+_BESIDE = {"outbox", "journal", "partitions", "host store", "mirror"}
+"""Groups of tables that memslot keeps beside a memory. All other groups hold a memory."""
 ACCUMULATION = AdapterMode(read_only=False, reason="accumulation")
 
 
@@ -68,12 +71,21 @@ class Openings:
     def way(self) -> Way:
         """How tests meet the memory, as far as its files and its declared store say.
 
-        What memslot itself keeps beside a server is no memory. A copy of it would send what waits a second time.
+        Rows that memslot itself keeps beside a server are no memory. A copy of them would send what waits twice.
         """
         files = self._fingerprint() or {}
-        if any(not Path(name).name.startswith(FILE_NAME) for name in files):
+        if any(not Path(name).name.startswith(FILE_NAME) for name in files) or self._keeps_rows():
             return "copy"
         return "fresh reader" if self.slot.traits.store else "told again"
+
+    def _keeps_rows(self) -> bool:
+        """Whether the memory has tables of its own in the store of memslot."""
+        file = self._store / FILE_NAME
+        if not file.exists():
+            return False
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            groups = {what for (what,) in database.execute("SELECT what FROM versions")}
+        return bool(groups - _BESIDE)
 
     @asynccontextmanager
     async def aside(self, scope: MemoryScope) -> AsyncIterator[Way]:

@@ -229,7 +229,7 @@ def test_a_provider_that_changes_its_store_while_it_is_read_is_seen(tmp_path: Pa
         retrieve = adapter.retrieve
 
         async def writing(request: Any) -> Any:
-            file = more["data_dir"] / "full_history" / "reads.log"
+            file = more["data_dir"] / "reads.log"
             if file.parent.exists():
                 file.write_text(str(time.perf_counter_ns()), "utf-8")
             return await retrieve(request)

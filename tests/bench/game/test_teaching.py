@@ -224,3 +224,9 @@ def test_what_a_memory_writes_into_its_files_in_a_test_is_gone_after_it(
     assert not (place / "store-test").exists()
     rows = lines(place / "journal.jsonl")
     assert {row["way"] for row in rows if row["kind"] == "test"} == {"copy"}
+
+
+def test_a_memory_with_rows_in_the_store_of_memslot_is_copied_for_each_test(tmp_path: Path) -> None:
+    outcome = play(tmp_path, "full_history", "rolling_summary", game={**SIZE, "sessions": 10, "tests": 3})
+    rows = [row for file in outcome.directory.glob("cells/*/journal.jsonl") for row in lines(file)]
+    assert {row["way"] for row in rows if row["kind"] == "test"} == {"copy"}
