@@ -200,7 +200,7 @@ def test_what_a_memory_writes_into_its_files_in_a_test_is_gone_after_it(
 
     def create(config: Any, **more: Any) -> Any:
         adapter = real(registry, config, **more)
-        kept, retrieve = more["data_dir"] / provider / "queries", adapter.retrieve
+        kept, retrieve = more["data_dir"] / "queries", adapter.retrieve
 
         async def keeping(request: RetrieveRequest) -> RetrieveResult:
             if (request.session_id or "").startswith("test"):
