@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,8 @@ from memory.plugins.console import AsJson, print_json, print_table, say
 
 if TYPE_CHECKING:
     from memory.bench.engine.replay import Verified
+    from memory.bench.report.view import RunServer
+    from memory.cli._memory_page import MemoryServer
 
 
 def report(
@@ -136,21 +139,36 @@ def _show(found: Verified, of: str) -> None:
 
 
 def view(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the results.")] = Path(
-        "manifests"
-    ),
+    what: Annotated[
+        Path, typer.Argument(metavar="DIR|CONFIG", help="The directory of results, or the file of a memory.")
+    ] = Path("manifests"),
     port: Annotated[int, typer.Option(help="Of 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
 ) -> None:
-    """Serve the runs of a directory as one list, to a browser of this machine; until interrupted."""
-    from memory import ConfigError
+    """Show runs, or what a memory knows, in a browser of this machine; until interrupted.
+
+    A directory shows its runs as one list. A configuration shows the memory of its scope: what a question finds,
+    with score and time, and what of it a prompt gets. A row can be deleted if the backend can.
+    """
+    if what.is_file():
+        from memory import open_memory_sync
+        from memory.cli._memory_page import MemoryServer
+
+        with open_memory_sync(what) as memory:
+            memory.slot.delivery.scope_or_default(None)
+            _serve(lambda: MemoryServer(memory, port), port, "the memory")
+        return
     from memory.bench.report.view import RunServer, runs_below
 
-    runs = runs_below(directory)
+    runs = runs_below(what)
+    _serve(lambda: RunServer(what, port), port, f"{len(runs)} run{'s' * (len(runs) != 1)}")
+
+
+def _serve(opened: Callable[[], RunServer | MemoryServer], port: int, what: str) -> None:
     try:
-        server = RunServer(directory, port)
+        server = opened()
     except OSError as error:
-        raise ConfigError(f"--port {port}: {error.strerror or error}; 0 takes a free one") from error
+        raise InputError(f"--port {port}: {error.strerror or error}; 0 takes a free one") from error
     with server:
-        say(f"{len(runs)} run{'s' * (len(runs) != 1)} at {server.url} (Ctrl+C ends it)")
+        say(f"{what} at {server.url} (Ctrl+C ends it)")
         with suppress(KeyboardInterrupt):
             server.serve_forever()

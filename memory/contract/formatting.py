@@ -59,6 +59,8 @@ _CONTROL = re.compile(
 )
 # What Python calls printable of these.
 _PRINTABLE_CONTROL = re.compile("[\u034f\U000e0100-\U000e01ef]|[\ufe00-\ufe0f]{2}")
+# In a label, where an id that holds "<" is written so. A reader may decode it, and the tag would end there.
+_ANGLE_IN_PERCENT = re.compile("%(?=3[ce])", re.IGNORECASE)
 _LINE_BREAK = re.compile("\r\n|[\r\u2028\u2029\x0b\x0c\x85]")
 
 JsonT = TypeVar("JsonT")
@@ -171,7 +173,8 @@ _name = lru_cache(256)(_one_line)  # names of labels are the adapter's own, few,
 
 def _attribute(text: str) -> str:
     text = _one_line(text).replace("&", "&amp;").replace('"', "&quot;")
-    return text.replace("<", "&lt;").replace(">", "&gt;")
+    text = text.replace("<", "&lt;").replace(">", "&gt;")
+    return _ANGLE_IN_PERCENT.sub("&#37;", text)
 
 
 @lru_cache(256)  # for every answer of a scope the same

@@ -25,6 +25,7 @@ from memory import (
     ContextBudget,
     InputError,
     IsolationError,
+    MemoryScope,
     MemorySlot,
     RetrieveResult,
     ScopeError,
@@ -76,6 +77,13 @@ async def test_a_score_that_is_no_number_is_nobodys_best(slot, adapter, monkeypa
 
     monkeypatch.setattr(adapter, "retrieve", retrieve)
     assert (await slot.retrieve(ask())).trace.top_score == 0.5
+
+
+async def test_an_id_that_holds_a_tag_reads_what_it_wrote():
+    ada = MemoryScope(run_id="r", persona_id="<b>ada</b>")
+    async with MemorySlot(Obedient(), scope=ada) as slot:
+        await slot.after_turn(user="I like oolong", session_id="s")
+        assert "oolong" in await slot.before_turn("tea?", session_id="t")
 
 
 async def test_a_prompt_shows_equal_texts_once_and_nothing_below_the_backends_floor(monkeypatch):
