@@ -308,8 +308,8 @@ class NativeCalls:
             why = f"{self.backend_name}: {operation} raised {type(error).__name__}"
             raise BackendProtocolError(why, **named) from error
         if isinstance(error, StoreError):
-            # The store of an adapter, which refuses it before anything is written.
-            raise BackendUnavailable(str(error), **named, sent=False) from error
+            # The store of an adapter; only a server that did not answer may have written something.
+            raise BackendUnavailable(str(error), **named, sent=error.maybe_done) from error
         if isinstance(error, MemslotError) and not isinstance(error, BackendError):
             raise error
         cause = error.__cause__ if isinstance(error, BackendError) else error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from urllib.parse import parse_qs, urlsplit
@@ -17,7 +19,7 @@ from journals import keep
 from postgres import NEEDS_POSTGRES, ask
 from slot_support import ALICE, Lookup, event
 
-from memory import ConfigError, MemorySlot
+from memory import BackendTimeout, BackendUnavailable, ConfigError, MemorySlot, SupportsReadiness
 from memory.adapter import StoreError
 from memory.contract.errors import JournalError
 from memory.plugins.config import load_config
@@ -208,3 +210,68 @@ def test_an_id_too_long_for_it_is_refused_in_words(state_url: str) -> None:
         pytest.raises(JournalError, match="an id is too long for it; shorten it"),
     ):
         anyio.run(keep, journal, event(1, wide))
+
+
+# Controls of two machines: one state, a data_dir each.
+
+
+@pytest.mark.parametrize("kind", ["full_history", "rolling_summary"])
+async def test_a_machine_knows_what_another_one_wrote_and_reset(
+    state_url: str, tmp_path: Path, kind: str
+) -> None:
+    def machine(name: str) -> MemorySlot:
+        block = {"condition": kind, "state": state_url, "data_dir": str(tmp_path / name)}
+        return build_slot({"memory": block}, scope=ALICE)
+
+    async with machine("a") as first, machine("b") as second:
+        for number in range(4):
+            said = f"I prefer word{number} tea."
+            await (first, second)[number % 2].after_turn(session_id=f"s{number}", user=said)
+        if (readiness := first.capability(SupportsReadiness)) is not None:
+            assert (await readiness.readiness(ALICE)).state == "pending"
+            assert (await readiness.wait_until_ready(ALICE, 10)).state == "ready"
+        for slot in (first, second):
+            shown = await slot.before_turn("tea", session_id="t")
+            assert [f"word{number}" in shown for number in range(4)] == [True] * 4
+        assert (await second.reset_scope(ALICE)).verified
+        assert await first.before_turn("tea", session_id="t") == ""
+    assert not list(tmp_path.rglob("*.db*"))  # noqa: ASYNC240
+
+
+@pytest.mark.thorough
+async def test_a_write_to_a_server_that_stands_still_ends_in_time_and_is_looked_up(
+    state_url: str, tmp_path: Path
+) -> None:
+    """Every process of a real PostgreSQL is stopped, and goes on later."""
+    block = {"condition": "full_history", "state": state_url, "data_dir": str(tmp_path)}
+    with suspended(state_url) as stop:
+        async with build_slot({"memory": {**block, "deadlines": {"write_s": 2.0}}}, scope=ALICE) as slot:
+            await slot.after_turn(session_id="s", user="I like tea.")
+            stop()
+            began = time.monotonic()
+            written: str | None = None
+            with suppress(BackendUnavailable, BackendTimeout, StoreError):
+                written = (await slot.after_turn(session_id="s", user="And oolong.", event_id="e")).status
+            assert time.monotonic() - began < 8.0
+            assert written in (None, "unknown")
+
+
+@contextmanager
+def suspended(url: str) -> Iterator[Callable[[], None]]:
+    """Yields what stops every process of a server; at the end they go on."""
+    import psutil
+
+    [[directory]] = ask(url, "SHOW data_directory")
+    main = psutil.Process(int(Path(directory, "postmaster.pid").read_text().split()[0]))
+    stopped: list[psutil.Process] = []
+
+    def stop() -> None:
+        stopped.extend([main, *main.children(recursive=True)])
+        for process in stopped:
+            process.suspend()
+
+    try:
+        yield stop
+    finally:
+        for process in stopped:
+            process.resume()

@@ -202,7 +202,11 @@ def test_a_condition_made_of_a_backend_that_is_not_there_is_a_row_and_breaks_not
     assert rows["good"].installed
 
 
-def test_a_missing_sdk_says_the_pip_line(plugin):
+@pytest.mark.parametrize("folder", [False, True], ids=["nothing", "a folder of its name"])
+def test_a_missing_sdk_says_the_pip_line(plugin, tmp_path, monkeypatch, folder):
+    if folder:
+        (tmp_path / "surely_not_installed").mkdir()
+        monkeypatch.syspath_prepend(tmp_path)
     extra = ', sdk_modules=("surely_not_installed",), install="pip install \'memslot[x]\'"'
     registry = MemoryAdapterRegistry([plugin("needy", extra=extra)])
     (row,) = registry.rows()

@@ -54,10 +54,9 @@ async def test_a_probe_across_contexts_is_traced_as_filtered_by_none(across):
     assert sink[-1].cs_filtering == ("none" if across else "hard")
 
 
-async def test_a_slot_without_a_journal_shares_none_and_a_view_keeps_the_rest_of_the_scope():
+async def test_a_view_keeps_the_rest_of_the_scope():
     whole = MemoryScope(run_id="r", persona_id="alice", backend_namespace="n")
     async with MemorySlot(Obedient(), scope=whole) as slot:
-        assert await slot.delivery.refresh() is False
         assert slot.for_scope(persona_id="bob", run_id="s").scope.backend_namespace == "n"
 
 

@@ -29,7 +29,7 @@ from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.book import number_of
 from memory.runtime.signet.changing import Changes
-from memory.runtime.signet.http import Call, Callers, Work
+from memory.runtime.signet.http import Call, Callers, Work, without_directories
 from memory.runtime.signet.secrets_exec import SecretCommands
 from memory.runtime.signet.service import ServiceSettings, SignetService
 from memory.runtime.signet.sessions import Caller, Session
@@ -344,11 +344,14 @@ class Endpoints(SignetService):
         turns: dict[str, Any] = self.memory.status()
         answer = {"status": health.status, "backend": health.backend_name}
         answer |= {name: turns[name] for name in ("waiting", "recall_circuit")}
-        answer |= {"isolate": self.sessions.isolate, "labels": f"kept in {self.book.store.place}"}
+        answer |= {
+            "isolate": self.sessions.isolate,
+            "labels": f"kept in {without_directories(self.book.store.place)}",
+        }
         try:
             self.book.store.check()
         except StoreError as error:
-            answer |= {"status": "unavailable", "labels": str(error)}
+            answer |= {"status": "unavailable", "labels": without_directories(str(error))}
         return answer | ({"status": "unavailable", "leaving": True} if self.leaving else {})
 
 

@@ -6,6 +6,7 @@ import hmac
 import json
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +27,8 @@ from memory.runtime.signet.sessions import Caller, TokenGrant
 from memory.runtime.signet.types import Refused
 
 log = logging.getLogger("memslot.signet")
+
+_DIRECTORIES = re.compile(r"(?<![\w:/.])/(?:[^\s/:;,'\"]+/)+")
 
 Body = Mapping[str, Any]
 _PATHS = ("plugin", "legacy")
@@ -226,8 +229,13 @@ def refused_answer(refused: Refused) -> JSONResponse:
 
 
 def error_answer(status: int, why: str) -> JSONResponse:
-    """An error as the daemon words it: a status, and one sentence under ``error``."""
-    return JSONResponse({"error": why}, status)
+    """An error as the daemon words it: a status, and one sentence under ``error``, without directories."""
+    return JSONResponse({"error": without_directories(why)}, status)
+
+
+def without_directories(text: str) -> str:
+    """A text whose absolute paths are file names alone: a client needs no directory of this machine."""
+    return _DIRECTORIES.sub("", text)
 
 
 def _finite(number: str) -> float:

@@ -339,9 +339,9 @@ def config(**options: Any) -> dict[str, Any]:
 
 
 async def test_a_second_worker_is_refused_at_its_start(tmp_path: Path) -> None:
-    mirror = config()
+    mirror = config(primary="mem0")
     del mirror["memory"]["scope"]
-    async with open_memory({"memory": {"backend": "full_history"}}, data_dir=tmp_path):
+    async with open_memory({"memory": {"backend": "mem0"}}, data_dir=tmp_path):
         with pytest.raises(BackendUnavailable, match="open elsewhere"):
             async with open_memory(mirror, data_dir=tmp_path):
                 pass
