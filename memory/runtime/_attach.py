@@ -1,7 +1,7 @@
-"""One memory, several processes of one user: the first owns its store, and later ones attach to it.
+"""One memory for several processes of one user: the first owns its store, and later ones attach to it.
 
-A call is a line of JSON and its answer another, over a Unix socket that only its user may enter. When the owner
-ends, one of the others becomes the owner.
+A call and its answer are a line of JSON each, over a Unix socket of this user alone. When the owner ends, another
+process becomes the owner.
 """
 
 from __future__ import annotations
@@ -45,14 +45,13 @@ async def open_shared(
     scope: MemoryScope | None = None,
     setup: bool = True,
 ) -> AsyncIterator[MemorySlot]:
-    """As :func:`memory.open_memory`; where another process of this user has this memory open, attached to it.
+    """As :func:`memory.open_memory`. If another process of this user has the memory open, attach to it.
 
-    On asyncio, where the system has Unix sockets, and without ``memory.state``; else no more than
-    :func:`memory.open_memory`.
+    That needs asyncio and Unix sockets. It does not happen with ``memory.state``, which processes share anyway.
 
     Args:
         config, scope: as for :func:`memory.open_memory`.
-        setup: set the scope up now. False leaves it to its first use: this opens although the backend is down.
+        setup: set the scope up now. False leaves it to the first use, and opens even if the backend is down.
 
     Raises:
         ConfigError, PluginError: the configuration or the plugin it selects cannot be used.

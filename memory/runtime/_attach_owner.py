@@ -1,6 +1,4 @@
-"""The process that has a memory open, and serves its store to others of its user: lines of JSON, and their
-answers.
-"""
+"""The process that has a memory open. It serves the memory to other processes of its user, by lines of JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +29,6 @@ from memory.plugins.opening import build_slot
 from memory.runtime._circuit import Background
 from memory.runtime._sockets import keep_from_children, let_go, listening_at, socket_in
 from memory.slot.slot import MemorySlot
-from memory.storage.files import replace_file
 from memory.storage.insert import create_directory
 from memory.storage.kept import HostStore
 from memory.storage.lock import FileLock
@@ -40,7 +37,7 @@ MAX_LINE = 64_000_000  # bytes of a call, or of its answer
 
 
 class _ReceivedResult(receipts.RetrieveResult):
-    """Read from the wire, with what the contract leaves unchecked for an adapter's sake."""
+    """A result from the wire, with the fields that the contract leaves unchecked for adapters."""
 
     entries: tuple[receipts.ContextEntry, ...] = ()
     included: tuple[int, ...] = ()
@@ -137,26 +134,25 @@ _CLOSING_S = 5.0
 
 @dataclass(frozen=True)
 class Place:
-    """Where the processes that share a memory meet; ``note`` holds the path of the socket its owner listens at."""
+    """The lock and the socket of the processes that share a memory."""
 
     lock: Path
-    note: Path
     socket: Path
 
     @classmethod
     def of(cls, config: MemslotConfig) -> Place:
-        """By what is configured: two configurations of one store that differ do not attach to each other."""
+        """The place of a configuration. Processes with different configurations of one store do not attach."""
         store = [config.provider, str(config.data_dir.resolve()), config.options, str(config.journal)]
         name = sha256(json.dumps(store, sort_keys=True, default=str).encode()).hexdigest()[:16]
         directory = config.data_dir.resolve() / "attach"
         create_directory(directory)
         socket_file = socket_in(directory, f"{name}.sock")
         create_directory(socket_file.parent)
-        return cls(directory / f"{name}.lock", directory / f"{name}.at", socket_file)
+        return cls(directory / f"{name}.lock", socket_file)
 
 
 class Owner:
-    """The right to own a memory, and what is served while this process has it."""
+    """The right to own a memory, and its server while this process has that right."""
 
     def __init__(self, settings: MemslotConfig, place: Place) -> None:
         self.place = place
@@ -173,7 +169,7 @@ class Owner:
         self._store: HostStore | None = None
 
     def resets(self, scope: MemoryScope | None = None) -> int:
-        """How often a scope, or any, was reset since a process first attached, whoever owned the memory then."""
+        """How often a scope, or any, was reset since the first process attached, by any owner."""
         if self._store is None:
             self._store = HostStore(self.backend_name, self._settings.data_dir)
         return self._store.resets(scope)
@@ -186,7 +182,7 @@ class Owner:
         return True
 
     async def succeed(self) -> MemorySlot | None:
-        """The store, if this process owns it by now, or can."""
+        """Become the owner if the place is free. Returns the slot if this process is the owner."""
         self._electing = self._electing or anyio.Lock()
         async with self._electing:
             if self.slot is None and self.take():
@@ -199,7 +195,6 @@ class Owner:
         listener = listening_at(self.place.socket)
         self._listening = listener.fileno()
         self._server = await asyncio.start_unix_server(self._converse, sock=listener, limit=MAX_LINE)
-        replace_file(self.place.note, str(self.place.socket), "process")
         return slot
 
     async def _converse(self, lines: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -243,7 +238,7 @@ class Owner:
             let_go(self._listening)
             self._server.close()
             for writer in self._conversations.values():
-                writer.close()  # what is in work is finished, and its answer lost
+                writer.close()  # calls in work end, but their answers are lost
             if self._conversations:
                 await asyncio.wait(list(self._conversations), timeout=_CLOSING_S)
         try:
@@ -258,7 +253,7 @@ class Owner:
 
 
 async def _line(lines: asyncio.StreamReader) -> bytes | None:
-    """The next line; empty at the end, and None for one that is too long."""
+    """The next line. Empty at the end, None if the line is too long."""
     try:
         return await lines.readline()
     except ValueError:
@@ -266,9 +261,9 @@ async def _line(lines: asyncio.StreamReader) -> bytes | None:
 
 
 async def _deliver(slot: MemorySlot, scope: MemoryScope) -> None:
-    """Send what an attached process put into the journal; what the backend cannot take now stays there."""
+    """Deliver the events of an attached process. If the backend is down, they wait."""
     try:
         async with slot.delivery.leases.lease(scope):
             await slot.delivery.deliver(scope)
     except MemslotError as error:
-        log.warning("%s: what waits in the journal stays there: %s", slot.backend_name, error)
+        log.warning("%s: events wait in the outbox: %s", slot.backend_name, error)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -38,7 +37,7 @@ _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class RemoteAdapter:
-    """Asks the process that owns a memory. What needs no store is asked of an adapter that is never opened.
+    """Asks the process that owns a memory. Calls without a store go to an adapter that is never opened.
 
     Args:
         native: the adapter that the configuration selects.
@@ -49,8 +48,8 @@ class RemoteAdapter:
         keeps_events: whether the owner has a journal.
         host_store: where hosts keep what goes with a reset; its owner empties it.
 
-    Every call raises what the owner's slot raises; BackendUnavailable where no owner answers; and LifecycleError in
-    a process that was forked from the one that opened it.
+    Every call raises the errors of the owner's slot. It raises BackendUnavailable if no owner answers, and
+    LifecycleError in a forked child of the process that opened it.
     """
 
     def __init__(self, native: MemoryAdapter, owner: Owner, settings: MemslotConfig) -> None:
@@ -74,7 +73,7 @@ class RemoteAdapter:
         await self.call("setup_scope", scope)
 
     async def set_mode(self, mode: requests.AdapterMode) -> receipts.ModeReceipt:
-        """Of this process's slot alone; others go on as they are."""
+        """Change nothing in the owner: the mode belongs to this process's slot alone."""
         return receipts.ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
     async def keep(self, event: MemoryEvent) -> bool | None:
@@ -130,7 +129,7 @@ class RemoteAdapter:
             self._idle.pop()[1].close()
 
     async def call(self, name: str, *arguments: Any) -> Any:
-        """One call of the owner; a read that lost its owner is asked of the next."""
+        """Call the owner. A read that lost its owner asks the next one."""
         if os.getpid() != self._pid:
             why = (
                 "this memory was opened before the process was forked; open it in each worker, after the fork"
@@ -156,7 +155,7 @@ class RemoteAdapter:
         raise AssertionError
 
     async def _reached(self) -> MemorySlot | _Connection:
-        """The store itself, where this process owns it by now; else a connection to its owner."""
+        """The slot if this process has become the owner, else a connection to the owner."""
         with anyio.move_on_after(_OPENING_S):
             while True:
                 if self._owner.slot is not None:
@@ -167,11 +166,11 @@ class RemoteAdapter:
                         return lines, writer
                     writer.close()
                 try:
-                    path = Path(self._owner.place.note.read_text("utf-8"))
-                    return await asyncio.open_unix_connection(sock=connected_to(path), limit=MAX_LINE)
+                    connection = connected_to(self._owner.place.socket)
+                    return await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE)
                 except BlockingIOError:
                     pass  # its owner is busy
-                except (OSError, ValueError):
+                except OSError:
                     if (slot := await self._owner.succeed()) is not None:
                         return slot
                 await anyio.sleep(_PAUSE_S)  # its owner is still opening it

@@ -58,7 +58,7 @@ class _View:
         calls = self._calls
 
         async def perform() -> ReceiptT:
-            self._delivery.check_readable(cast(MemoryScope, span.scope))
+            await self._delivery.finish_reset(cast(MemoryScope, span.scope))
             try:
                 return await calls.call(span, calls.deadlines.write_s, native, type(receipt))
             except BackendError as error:

@@ -174,6 +174,14 @@ class Delivery:
 
     # Writes.
 
+    async def finish_reset(self, scope: MemoryScope) -> None:
+        """Carry out again a reset of a scope whose end is not known.
+
+        Raises:
+            BackendUnavailable: it could not be finished.
+        """
+        await self._resetting.finish(self._key(scope))
+
     async def _write_at_once(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Send events of one scope that this slot has not sent before.
 

@@ -209,8 +209,14 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
         namespaces: Iterable[str] | None = ("preference",),
         handoff_details: bool = True,
     ) -> BootContext:
-        """Probe the node and, for middleware, pull the agent's context. Never raises; always a BootContext. Of the
-        user's facts those of ``namespaces`` are kept, None keeps all; of projects, ``roadmap:constraint``."""
+        """Probe the node and, for middleware, pull the agent's context. Never raises.
+
+        Args:
+            user_entity: the user.
+            project_entities: projects; their facts ``roadmap:constraint`` are pulled.
+            namespaces: of the user's facts to keep; None keeps all.
+            handoff_details: also pull the contents of handoffs to this agent.
+        """
         if self._surfaces is None:
             return BootContext(problems=(self.problem,) if self.problem else ())
         node = self.open_node(retry_pause_s=0.0)

@@ -1,7 +1,7 @@
 """Intent envelopes (stigmem spec section 4): what an agent wants done, by whom, within which limits.
 
-The models hold every rule of the section, because a node checks few of them. Below them are the rules that a
-recipient weighs before it acts. A rule that cannot be judged counts against acting.
+The models hold every rule of the section, because a node checks few of them. The functions below are the rules
+that a recipient weighs before it acts. A rule that cannot be judged counts against acting.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def _broken(constraint: Constraint, planned: Any) -> str:
 
 
 def _as_time(value: Any) -> Any:
-    """The moment that a text stands for, None where it stands for none; every other value as it is."""
+    """A text as a moment, or None if it names no moment. Other values stay as they are."""
     return parse_time(value) if isinstance(value, str) else value
 
 
@@ -234,7 +234,8 @@ def ranked_options(
 
     The score is the weighted mean of how well each preference is met: sum(weight x met) / sum(weight). A preference
     of value ``minimize`` or ``maximize`` is met by (worst - own) / (worst - best), over the options that have a
-    number on its axis. Any other preference is met fully by an equal value. What an option does not say is not met.
+    number on its axis. Any other preference is met fully by an equal value. An option without
+    a value does not meet it.
 
     Args:
         envelope: what is wanted.
@@ -271,9 +272,11 @@ def _met(preference: Preference, options: Mapping[str, Mapping[str, Any]]) -> di
 
 
 def due_deferences(envelope: IntentRecord, situation: Mapping[str, Any]) -> tuple[int, ...]:
-    """The positions of the deference rules that apply, or cannot be ruled out. ``situation`` is what is known, by
-    the names that conditions use: ``cost > 100`` reads ``cost``, and ``requires_legal_review`` applies where that
-    is true. Of another form, a condition applies."""
+    """The positions of the deference rules that apply, or cannot be ruled out.
+
+    ``situation`` holds known values by the names in conditions. ``cost > 100`` reads ``cost``, and
+    ``requires_legal_review`` applies if that is true. A condition of another form applies.
+    """
     rules = enumerate(envelope.deference)
     return tuple(at for at, rule in rules if _holds(rule.condition, situation) is not False)
 

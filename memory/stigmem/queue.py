@@ -38,7 +38,7 @@ WriteState = Literal["queued", "written", "failed", "refused", "dropped", "aband
 
 @dataclass(eq=False)
 class Ticket:
-    """What becomes of one write.
+    """The outcome of one write.
 
     Attributes:
         what: the kind of write.
@@ -151,7 +151,7 @@ class WriteQueue:
         return self._facts
 
     def report(self) -> QueueReport:
-        """What became of the writes so far."""
+        """Counts of the writes so far."""
         with self._lock:
             return QueueReport(**self._counts)
 
@@ -219,7 +219,7 @@ class WriteQueue:
         except MemslotError as error:
             self._finish(ticket, "failed", error)
         except BaseException as error:
-            # Whatever it is, it costs one write, not the thread and with it every write to come.
+            # Any failure costs one write. It must not end the thread.
             if isinstance(error, asyncio.CancelledError) and self._gave_up():
                 self._finish(ticket, "abandoned")
             else:
@@ -243,7 +243,7 @@ class WriteQueue:
             self._counts.update({"waiting": -1, state: 1})
             self._facts -= ticket._size
         if error is not None:
-            # 12.6: a node that answered 4xx or 5xx is an error, one that did not answer a warning.
+            # 12.6: an answer of 4xx or 5xx is an error, no answer a warning.
             silent = isinstance(error, BackendError) and error.status is None
             level = logging.WARNING if silent else logging.ERROR
             log.log(level, "stigmem: %s not written: %s", ticket.what, error)

@@ -1,8 +1,8 @@
 """The hooks of one machine hand their writes over, so that none pays for the start of the HTTP client.
 
 A hook inserts an entry into an outbox in a directory of its user. The first hook that gets the directory's lock
-starts a sender. The sender holds the lock, sends what waits, notes in each entry what became of it, and ends when
-nothing came for a while. A hook reads that and removes its entry. Nothing is imported that a hook has no use for.
+starts a sender. The sender holds the lock, sends the entries, notes the outcome in each, and ends after a while
+without a new one. A hook reads its outcome and removes its entry. Hooks import nothing that they do not need.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def hand_over(arguments: list[str]) -> bool:
 
 
 class _Entry:
-    """What this hook has handed over, in the outbox."""
+    """The entry of this hook in the outbox."""
 
     def __init__(self, file: str, name: str) -> None:
         self._db = sqlite3.connect(file, timeout=5.0, isolation_level=None)
@@ -78,7 +78,7 @@ class _Entry:
         self._key = (KIND, name)
 
     def taken(self) -> dict[str, Any] | None:
-        """What the sender answered, once; None while there is no answer."""
+        """Take the sender's answer; None while there is none."""
         try:
             row = self._db.execute(
                 "SELECT outcome FROM outbox WHERE kind = ? AND key = ? AND state = 'sent'", self._key
@@ -123,7 +123,7 @@ def _directory(url: str) -> str:
 
 
 def _open_standard_streams() -> None:
-    """Where a hook was started with closed streams, files of ours would take their numbers."""
+    """Open streams that the hook was started without. Otherwise other files would take their numbers."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -154,7 +154,7 @@ def _see_to_a_sender(directory: str) -> bool:
 
 
 def _wait_of(arguments: list[str]) -> float:
-    """The command's ``--wait``; one that is no number, the command refuses."""
+    """The command's ``--wait``. The command itself refuses a value that is no number."""
     for number, argument in enumerate(arguments):
         name, _, value = argument.partition("=")
         if name == "--wait":

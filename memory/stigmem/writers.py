@@ -1,8 +1,10 @@
-"""What an adapter writes on an agent's lifecycle events (Spec-19 12.4), checked before the node sees it: it accepts
-these relations with any scope, any confidence and any length, and agents that route by them do not. A node has no
-batch, and agents look for ``intent:handoff_to`` and ``intent:escalation``, so that fact goes last: a write that
-failed half-way is never picked up. Facts that share entity, relation and scope contradict each other, so readers
-must ask with ``include_contradicted``, and the number of refs is limited."""
+"""An adapter's writes on an agent's lifecycle events (Spec-19 12.4).
+
+They are checked here. A node accepts any scope, confidence and length, and agents that route by these facts do not.
+A node has no batch. Agents look for ``intent:handoff_to`` and ``intent:escalation``, so that fact goes last,
+and no agent picks up a write that failed half-way. Facts that share entity, relation and scope contradict each
+other. So readers must ask with ``include_contradicted``, and the number of refs is limited.
+"""
 
 from __future__ import annotations
 

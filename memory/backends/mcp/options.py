@@ -28,10 +28,14 @@ def presets() -> dict[str, dict[str, Any]]:
 class Tool(BaseModel):
     """A tool of the server, and its arguments.
 
-    In ``arguments`` a text may hold ``{scope}``, ``{directory}`` and ``{key}`` (the name of a row as 32
-    hexadecimal digits), or be ``{text}``, ``{role}``, ``{name}`` and ``{fields}`` of a message; ``{query}``,
-    ``{any_word}`` (its words with OR between them) and ``{limit}`` of a request; ``{names}`` of rows; ``{page}``,
-    from 1 to the first page without rows. ``{"$each": {...}}`` is one such object for each message of an event.
+    In ``arguments`` a text may hold ``{scope}``, ``{directory}`` and ``{key}``, the name of a row as 32 hexadecimal
+    digits. Or it is a whole placeholder:
+
+    - of a message: ``{text}``, ``{role}``, ``{name}``, ``{fields}``
+    - of a request: ``{query}``, ``{any_word}`` (its words with OR between them), ``{limit}``
+    - of rows: ``{names}``, and ``{page}`` from 1 to the first page without rows
+
+    ``{"$each": {...}}`` is one such object for each message of an event.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)

@@ -286,10 +286,17 @@ async def run_conformance(
     tag: str = "",
     expire_scope: bool = False,
 ) -> list[Row]:
-    """Run every vector in order and report; without ``vectors``, only those of memslot. A node has no way to delete
-    a fact: against one that holds facts of a run already, give a ``tag``, which is put into the vectors' entities
-    and gardens. ``expire_scope`` also runs the vector that expires *every* fact of scope ``public``: for throw-away
-    nodes. A node that cannot be reached raises; one that fails later fails rows."""
+    """Run every vector in order. A node that fails on the way fails rows.
+
+    Args:
+        vectors: of the specification; None runs only memslot's own.
+        tag: goes into the vectors' entities and gardens. Needed where a node holds facts of an earlier run, because
+            a node cannot delete facts.
+        expire_scope: also run the vector that expires *every* fact of scope ``public``. For throw-away nodes.
+
+    Raises:
+        BackendUnavailable: the node cannot be reached.
+    """
     if tag.strip("abcdefghijklmnopqrstuvwxyz0123456789-"):
         raise InputError("tag: use lower-case letters, digits and dashes")
     async with (
