@@ -44,7 +44,7 @@ class ExtractingLlm(OpenAIGenericClient):
     """
 
     def __init__(self, options: GraphitiLlm, client: AsyncOpenAI) -> None:
-        names = LLMConfig(model=options.model, small_model=options.small_model or options.model)
+        names = LLMConfig(model=options.model, small_model=options.model)
         super().__init__(names, client=client, structured_output_mode=options.structured_output)
         self._options = options
 

@@ -166,13 +166,8 @@ class GraphitiEmbedder(GraphitiModel, Prefixes):
 class GraphitiLlm(GraphitiModel, Sampling):
     """The extracting model."""
 
-    small_model: Public[str] | None = None
-    """For Graphiti's simpler prompts, where its client makes the difference. Default: ``model``."""
     structured_output: Literal["json_schema", "json_object"] = "json_schema"
     """``json_object`` for endpoints that do not know JSON schemas."""
-
-    def effective(self) -> Mapping[str, Any]:
-        return {**super().effective(), "small_model": self.small_model or self.model}
 
 
 class FalkorServer(PluginOptions):
