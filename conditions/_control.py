@@ -33,7 +33,7 @@ class ControlCondition(BaseAdapter):
 
     def __init__(self, name: str, traits: AdapterTraits) -> None:
         self.backend_name = name
-        # What needs a model tells of it, the others have none.
+        # A control that uses a model counts its calls; the others make no call.
         self.traits = replace(traits, counts_llm_calls=True)
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
@@ -60,7 +60,7 @@ class ControlCondition(BaseAdapter):
 
 
 def content_hash(content: JsonValue) -> str:
-    """Of what a condition was given, so that a run's record tells one truth from another."""
+    """A hash of a condition's input, so that the record of a run tells two inputs apart."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""What rolling_summary keeps of a scope. The memory and how far it reaches are written in one transaction."""
+"""The notebook of rolling_summary for one scope: the memory and its progress change in one transaction."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ class Consolidation:
 def _cut_freeing(notebook: Notebook, tokens: int) -> int:
     """How many messages to work off so that ``tokens`` become free. The cut is before a message of the user.
 
-    If no cut frees enough, the last one counts; 0 if there is none.
+    If no cut frees enough, the last one counts. Without any, it is 0.
     """
     cut = freed = 0
     for index, cost in enumerate(notebook.costs if notebook.last_user > 0 else ()):

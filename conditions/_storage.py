@@ -1,4 +1,4 @@
-"""What conditions keep of a scope, in tables of the memory's store."""
+"""Tables of conditions, in the memory's store."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _SCOPE = "provider = ? AND scope = ?"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An event as it is stored.
+    """A stored event.
 
     Attributes:
         said_at: its timestamp, in microseconds since 1970.
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What is stored of a scope beside its events.
+    """The summary of a scope, and its progress.
 
     Attributes:
         version: another one after each change, whichever process makes it.
@@ -151,7 +151,7 @@ class ScopeTables:
         return [Row(*row) for row in rows]
 
     async def version(self, scope: MemoryScope) -> str:
-        """The version of a scope; empty where nothing of it is kept."""
+        """The version of a scope; empty where the scope has no rows."""
         row = await self._first(f"SELECT version FROM condition_scopes WHERE {_SCOPE}", self._key(scope))
         return row[0] if row else ""
 
@@ -233,7 +233,7 @@ class ScopeTables:
         return changed if db.execute(update, (changed, *key, version)).rowcount else None
 
     async def _first(self, statement: str, values: Sequence[Any]) -> Any:
-        """The first row of an answer; None where there is none. Creates no file."""
+        """The first row of an answer, or None. Creates no file."""
         if not self.store.begun:
             return None
         return await self.store.run(lambda db: db.execute(statement, values).fetchone(), writes=False)

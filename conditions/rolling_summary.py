@@ -110,7 +110,7 @@ class RollingSummary(ControlCondition):
         self._options = options
         self._summariser = summariser
         self._counter = counter
-        # Of a write's deadline, how much summarising may take before the write is answered without it.
+        # Summarising may take this part of a write's deadline; then the write is answered without it.
         self._write_limit_s = write_deadline_s * 0.8
         self._consolidation = Consolidation(
             summariser, options.update_policy, options.context_window_tokens - _RESERVED_TOKENS, _PAUSE_S
@@ -161,7 +161,7 @@ class RollingSummary(ControlCondition):
         )
 
     def _unsummarised(self) -> list[str]:
-        """What failed summaries have left behind, over all scopes that were read."""
+        """Sentences about failed summaries, over all scopes that were read."""
         progress = [notebook.progress for notebook in self._notebooks.values()]
         archived = sum(each.raw_archived for each in progress)
         failing = [each.last_error for each in progress if each.last_error]
@@ -283,7 +283,7 @@ class RollingSummary(ControlCondition):
         return NativeQueryResult(raw=kept[request.operation], trace=trace)
 
     async def _notebook(self, scope: MemoryScope) -> Notebook:
-        """The scope's notebook as it is now. One of a scope that was not set up is not kept."""
+        """The current notebook of a scope. The notebook of a scope that was not set up is not kept."""
         notebook = self._notebooks.get(scope) or Notebook(scope, self._counter, self.tables)
         await notebook.refresh()
         return notebook

@@ -67,7 +67,7 @@ def note_answer(answer: ModelAnswer | None) -> None:
 
 
 def model_answer_fault() -> str | None:
-    """What is wrong with the last answer of a model in this context; None where nothing is known.
+    """The fault of the last answer of a model in this context, or None.
 
     For an adapter that cannot read an answer and has only its text.
     """

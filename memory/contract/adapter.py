@@ -263,7 +263,7 @@ class SupportsReadiness(Protocol):
     """Whether asynchronous derivation has caught up."""
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """The state of a scope as it is known now, without waiting."""
+        """The state of a scope, without waiting."""
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """Wait at most ``timeout_s`` seconds; ``pending`` on timeout, never a false ``ready``."""

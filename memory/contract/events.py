@@ -156,7 +156,7 @@ class MemoryEvent(Frozen):
 
     @property
     def message_fields(self) -> dict[str, dict[str, object]]:
-        """What messages hold beside role and text, JSON-ready: position -> name, tool_call_id and tool_calls.
+        """Fields of messages beside role and text, JSON-ready: position -> name, tool_call_id and tool_calls.
 
         A backend that stores role and text alone keeps this as metadata (spec section 1).
         """

@@ -57,7 +57,7 @@ _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u180e\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e01ef]|(?<=[\ufe00-\ufe0f])[\ufe00-\ufe0f]+"
 )
-# What Python calls printable of these.
+# The printable ones of these, by Python.
 _PRINTABLE_CONTROL = re.compile("[\u034f\U000e0100-\U000e01ef]|[\ufe00-\ufe0f]{2}")
 # In a label, where an id that holds "<" is written so. A reader may decode it, and the tag would end there.
 _ANGLE_IN_PERCENT = re.compile("%(?=3[ce])", re.IGNORECASE)

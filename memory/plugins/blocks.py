@@ -292,7 +292,7 @@ def together(errors: Iterable[ConfigError]) -> ConfigError:
 
 
 class _Found:
-    """What is wrong with a block, by the path in it."""
+    """The faults of a block, by the path in it."""
 
     def __init__(self, model: type[BaseModel], data: Mapping[str, Any]) -> None:
         self._model = model

@@ -353,7 +353,7 @@ def _require_sdk(info: PluginInfo) -> None:
 def missing_modules(info: PluginInfo) -> tuple[str, ...]:
     """SDK modules that cannot be found. Looked up by top-level name, because a dotted one would be imported.
 
-    A directory without an ``__init__`` that happens to have the name of an SDK, such as ``data_dir/mem0``, is none.
+    A directory without an ``__init__`` does not count, even if it has the name of an SDK, such as ``mem0``.
     """
     found = {module: importlib.util.find_spec(module.split(".")[0]) for module in info.sdk_modules}
     return tuple(module for module, spec in found.items() if spec is None or spec.origin is None)

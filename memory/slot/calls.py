@@ -125,7 +125,7 @@ class NativeCalls:
         self.deadlines = deadlines
         self.gate = ModeGate()
         self.lanes = Lanes(self.traits)
-        self.scopes: dict[MemoryScope, bool] = {}  # those that were tried to set up, and whether they are
+        self.scopes: dict[MemoryScope, bool] = {}  # scope that was to be set up -> whether it is
         self.under_way = InFlight()
         self.closed = False  # no call is let in any more
         self.released = False  # nor is one admitted that was let in before
@@ -296,7 +296,7 @@ class NativeCalls:
 
     @contextmanager
     def mapping(self, operation: str) -> Iterator[None]:
-        """What the adapter raises in here is one of our errors; a native one becomes its cause."""
+        """Turn an error of the adapter into one of ours, with the native error as its cause."""
         try:
             yield
         except Exception as error:
@@ -340,7 +340,7 @@ class NativeCalls:
         for sink in self.sinks:
             try:
                 sink.emit(trace)
-            except Exception as error:  # what was done is done, whoever cannot write it down
+            except Exception as error:  # a sink that fails does not undo the call
                 self.lost_traces += 1
                 if self.lost_traces == 1:
                     log.warning("the trace sink failed (%s); health counts lost traces", type(error).__name__)

@@ -1,4 +1,4 @@
-"""What becomes of a slot's events and resets, and what is built on a slot needs beside the contract."""
+"""The way of a slot's events and resets, and calls for code that is built on a slot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Consistency = Literal["committed", "queued", "pending"]
 
 
 class HostDefaults(NamedTuple):
-    """What a host has chosen for a slot.
+    """The choices of a host for a slot.
 
     Attributes:
         scope: default of the turn calls; None asks for one in each.
@@ -60,7 +60,7 @@ class OwnedElsewhere(Protocol):
 
 
 class Delivery:
-    """What becomes of a slot's events and resets once its calls have let them through.
+    """Carries out the writes and resets of a slot, once its gate has let them through.
 
     Args:
         calls: the way to the adapter.
@@ -134,7 +134,7 @@ class Delivery:
         await self.journal.refresh()
 
     async def warnings(self) -> list[str]:
-        """What is not as it should be, for health; it is ``degraded`` as long as there is something."""
+        """Sentences for health, which is ``degraded`` as long as there is one."""
         found = self.written.warnings()
         others = sum(count for key, count in self.journal.undelivered() if not self._is_ours(key))
         if others:

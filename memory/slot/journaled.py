@@ -3,8 +3,8 @@
 With a journal, every event goes that way, and stays there as the memory's past. Without one, only events that a
 host hands over do, and the outbox forgets an event once it is delivered.
 
-What waits is delivered before the next journaled write of its scope, when the scope is set up, and when readiness
-is asked for. While an older event waits, newer ones wait behind it.
+A waiting event is delivered before the next journaled write of its scope, when the scope is set up, and when
+readiness is asked for. While an older event waits, newer ones wait behind it.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class JournaledWrites:
     async def _send_fresh(
         self, span: Span, lease: Lease, key: JournalKey, events: Sequence[MemoryEvent], seqs: Sequence[int]
     ) -> list[WriteReceipt]:
-        """Send events that were just recorded. What the backend refused for good is raised."""
+        """Send events that were just recorded. Raises the error of an event that the backend refused for good."""
         failure: MemslotError | None = None
         try:
             receipts = await self._sender.by(span)(span, events)
@@ -167,7 +167,7 @@ class JournaledWrites:
             if (answer := known.get(event.event_id)) is not None:
                 verdicts[seq] = _verdict_of(answer)
             elif failure is not None:
-                # Of a batch, only the first event without a receipt is known to be the one refused.
+                # In a batch, only the first event without a receipt is known to be the refused one.
                 verdicts[seq], refused = _verdict_of_error(failure, refused=refused), False
         try:
             await self.journal.note(lease, key, verdicts)
@@ -191,7 +191,7 @@ class JournaledWrites:
     async def _receipts(
         self, key: JournalKey, events: Sequence[MemoryEvent], done: Appended, held: str
     ) -> list[WriteReceipt]:
-        """What the journal says of events now."""
+        """Receipts of events, by their entries in the journal."""
         earlier = {entry.event.event_id for entry in done.before if entry is not None and entry.delivered}
         receipts = []
         for event in events:
@@ -239,7 +239,7 @@ class JournaledWrites:
             return await self.journal.outbox.deliver(
                 lease, lambda entry: self._send_entry(span, entry), before=before, ends=ends
             )
-        except JournalError as error:  # what became of one is not noted
+        except JournalError as error:  # a verdict could not be noted
             return str(error)
         finally:
             with anyio.CancelScope(shield=True), suppress(JournalError):
@@ -291,7 +291,7 @@ class JournaledWrites:
 
     async def deliver(self, span: Span, key: JournalKey, within_s: float | None) -> str | None:
         """Finish a reset whose end is not known, then deliver what waits; why some of it still waits, or None."""
-        # Nothing is shown until a reset is finished, and whoever died over one is known to be dead after a while.
+        # Nothing is shown until a reset is finished. It takes a while until a holder is known to be dead.
         wait_s = _RESET_LOCK_S if self.resetting.noted.is_open(key) else 0.0
         async with self._alone(key, wait_s) as lease:
             if lease is None:

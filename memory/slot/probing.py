@@ -1,4 +1,4 @@
-"""What the doctor asks of a slot beyond the contract; hosts have no use for it."""
+"""Questions of the doctor to a slot, beyond the contract."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memory.slot.slot import MemorySlot
 
 
 def missing_of(slot: MemorySlot, declared: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Of declared capabilities, those neither offered nor withheld, and the methods they lack."""
+    """Declared capabilities that are neither offered nor withheld, and the methods they lack."""
     return missing_methods(slot._calls.adapter, declared)
 
 

@@ -56,7 +56,7 @@ class Resetting:
             )
 
     async def carry_out(self, span: Span, key: JournalKey) -> ResetReceipt:
-        """Reset a scope. What was before is neither delivered nor replayed any more.
+        """Reset a scope. Earlier events are no longer delivered or replayed.
 
         That is noted before the backend is asked, and for good unless it certainly reset nothing: a process that
         dies over it, or gets no answer, must not deliver to a memory that was cleared.

@@ -71,7 +71,7 @@ class Sender:
     async def send_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Send events of one scope by the adapter's bulk call, ``traits.bulk_size`` at a time, in order.
 
-        Every call has a place and a deadline of its own, so others have their turn between two. A call without an
+        Every call has a place and a deadline of its own, so other calls run between two of them. A call without an
         answer goes as written where a look-up finds all of its events.
 
         Raises:
@@ -123,7 +123,7 @@ class Sender:
         try:
             if (ids := await self._calls.look_up(span, event)) is None:
                 return None, True
-            # Where memories are derived from what is stored, its being stored says nothing of them.
+            # Memories that are derived from a stored event may not exist yet.
             receipt = WriteReceipt(
                 event_id=event.event_id,
                 status="committed" if self._calls.traits.consistency == "immediate" else "queued",
@@ -144,7 +144,7 @@ def _check_receipts(receipts: Sequence[Any], events: Sequence[MemoryEvent]) -> N
 
 
 def skipped_receipts(*events: MemoryEvent) -> list[WriteReceipt]:
-    """What becomes of events while the slot is read-only."""
+    """Receipts of events while the slot is read-only."""
     return [WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events]
 
 

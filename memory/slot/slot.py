@@ -146,7 +146,7 @@ class MemorySlot(MemoryAdapter):
         return native_scope_of(self._adapter, scope)
 
     def capabilities(self) -> frozenset[str]:
-        """Names of the capabilities this adapter, configured as it is, offers."""
+        """Names of the capabilities that this adapter offers with its configuration."""
         return capabilities_of(self._adapter)
 
     def capability(self, protocol: Callable[..., T]) -> T | None:
@@ -256,8 +256,8 @@ class MemorySlot(MemoryAdapter):
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Clear exactly this scope, after its writes in flight. The scope stays set up.
 
-        A scope whose set-up has failed may be reset, and set up again: its store may be what is broken. What waits
-        for it in a journal is delivered no more, unless the backend surely reset nothing.
+        A scope whose set-up has failed may be reset, and set up again: its store may be what is broken. Events that
+        wait for it are discarded, unless the backend surely reset nothing.
 
         Raises:
             ReadOnlyError: the slot is read-only; a test session must not reset anything.
@@ -309,7 +309,7 @@ class MemorySlot(MemoryAdapter):
         return self.for_prompt(await self.retrieve(request)).formatted_context
 
     def for_prompt(self, result: RetrieveResult) -> RetrieveResult:
-        """What :meth:`before_turn` shows of a result: equal texts once, and no row below the backend's floor.
+        """The rows of a result for :meth:`before_turn`: equal texts once, and no row below the backend's floor.
 
         Raises:
             BackendError: the adapter's own rendering failed.

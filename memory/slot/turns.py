@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class RecallFields(TypedDict, total=False):
-    """What ``before_turn`` takes beside the words and the session; absent or None is the default.
+    """Arguments of ``before_turn`` beside the words and the session; absent or None is the default.
 
     ``budget`` replaces the slot's. ``exclude_session=False`` also shows what was said in this session. The other
     fields are as in :class:`RetrieveRequest`."""
@@ -39,7 +39,7 @@ class RecallFields(TypedDict, total=False):
 
 
 class TurnFields(TypedDict, total=False):
-    """What ``after_turn`` takes beside the session; absent or None is the default. ``user`` and ``assistant`` are
+    """Arguments of ``after_turn`` beside the session; absent or None is the default. ``user`` and ``assistant`` are
     what each said, blank ones are left out. ``messages`` stand between the two, as :meth:`Message.from_any` reads
     them; parts without words are counted in ``metadata.left_out``. ``event_id`` and ``turn_id`` are fresh by
     default: give your own where a turn may be recorded twice. ``timestamp`` is when it was said, now by default;
@@ -68,7 +68,7 @@ def request_of(
 
 
 def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFields]) -> MemoryEvent:
-    """What was said in a turn; fields as for :meth:`MemorySlot.after_turn`. Raises :class:`InputError` where one is
+    """The event of a turn; fields as for :meth:`MemorySlot.after_turn`. Raises :class:`InputError` where one is
     malformed, or nothing was said."""
     given = _given(fields, TurnFields)
     user, assistant = given.pop("user", ""), given.pop("assistant", "")
@@ -164,7 +164,7 @@ class ScopeLeases:
 
 
 class _Slot(Protocol):
-    """What a view asks of its slot; see :class:`~memory.slot.slot.MemorySlot`."""
+    """The part of a slot that a view uses; see :class:`~memory.slot.slot.MemorySlot`."""
 
     backend_name: str
 

@@ -1,4 +1,4 @@
-"""What a slot remembers of its writes: their ids, their failures, and what is not retrievable yet."""
+"""The memory that a slot has of its writes: their ids, their failures, and those not retrievable yet."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Written:
         return self.queued[scope] > self._derived[scope]
 
     def warnings(self) -> list[str]:
-        """What failed since the last success, for health."""
+        """Sentences about writes that failed since the last success, for health."""
         return [
             f"{count} writes since the last success failed ({name})"
             if name != NO_ANSWER

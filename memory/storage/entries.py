@@ -104,7 +104,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of an attempt.
+    """The result of an attempt.
 
     Attributes:
         state: ``waiting`` (failed, and certainly not stored: sent again after a pause), ``unknown`` (no answer),
@@ -123,7 +123,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What health says of an outbox.
+    """The troubles of an outbox, for health.
 
     Attributes:
         aside: entries that were set aside.
@@ -158,7 +158,7 @@ def read_entries(db: Any, where: str, values: Sequence[Any] = ()) -> list[Entry]
 
 
 def trouble_of(db: Any, kind: str | None = None) -> Trouble:
-    """What health says of one kind, or of all, as part of a call of the store."""
+    """The troubles of one kind, or of all, as part of a call of the store."""
     whose, values = ("", ()) if kind is None else (" AND kind = ?", (kind,))
     aside, first = db.execute(
         f"SELECT count(*), min(seq) FROM outbox WHERE state = 'aside'{whose}", values
@@ -203,7 +203,7 @@ def retry_entries(store: Store, numbers: Collection[int] = ()) -> list[int]:
 
 
 def forget_entries(store: Store, numbers: Collection[int]) -> list[int]:
-    """Remove entries from the disk for good, whatever their state: those that were there. Blocks."""
+    """Remove entries from the disk for good, whatever their state. Returns the numbers that existed. Blocks."""
 
     def erase(db: Any) -> list[int]:
         return [seq for seq in numbers if db.execute("DELETE FROM outbox WHERE seq = ?", (seq,)).rowcount]

@@ -1,8 +1,8 @@
-"""The journal: every event before it is sent, and what became of it after, as entries of the outbox.
+"""The journal keeps every event before it is sent, and its result afterwards, as entries of the outbox.
 
 It is the past of a memory as well, and a memory may be moved to another backend with it. An event may go out twice
 where a process dies between the native write and its note, or gets no answer, and the backend offers no look-up.
-One backend's delivery says nothing of another.
+Each backend has a delivery of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DELIVERED = ("committed", "queued", "pending")
 _ROOM_EVERY = 16  # writes
 _LOST = "the event was not kept, and not sent"
 _OPEN = "kind = 'event' AND state IN ('waiting', 'unknown')"
-# Once for all destinations: a memory that was moved has one past. What was erased in one of them is in none.
+# Once for all destinations: a memory that was moved has one past. An event that one of them erased is in none.
 # The sign keeps SQLite from the index by seq, which would go over all earlier events of the scope for each.
 _PAST = (
     "kind = 'event' AND erased = 0 AND NOT EXISTS (SELECT 1 FROM outbox AS earlier WHERE earlier.kind = 'event' "
@@ -187,15 +187,15 @@ class Journal(AbstractContextManager["Journal"]):
 
     @property
     def has_backlog(self) -> bool:
-        """Whether any event waits, as far as it is known here."""
+        """Whether an event waits, by the last look at the store."""
         return bool(self._backlog)
 
     def backlog(self, key: JournalKey) -> int:
-        """How many events of a scope wait, as far as it is known here."""
+        """How many events of a scope wait, by the last look at the store."""
         return self._backlog.get(key.lane, 0)
 
     def undelivered(self) -> list[tuple[JournalKey, int]]:
-        """Every scope with events that wait, as far as it is known here, and how many."""
+        """Every scope with events that wait, and how many, by the last look at the store."""
         return [
             (JournalKey(lane.destination, scope_of(lane.scope)), count)
             for lane, count in self._backlog.items()
@@ -297,7 +297,7 @@ class Journal(AbstractContextManager["Journal"]):
         return await self.store.run(lambda db: all(self.outbox.mark_sent(db, lease, seq) for seq in seqs))
 
     async def note(self, lease: Lease, key: JournalKey, made: Mapping[int, Verdict]) -> None:
-        """Note what became of events that were just recorded, by number, and give the lane back."""
+        """Note the verdicts on events that were just recorded, by number, and give the lane back."""
 
         def note(db: Any) -> None:
             for seq, verdict in made.items():
@@ -308,7 +308,7 @@ class Journal(AbstractContextManager["Journal"]):
         await self.store.run(note)
 
     async def find(self, key: JournalKey, event_id: str) -> JournalEntry | None:
-        """What there is of an event on its way to a destination."""
+        """The entry of an event on its way to a destination, or None."""
         where = "kind = 'event' AND destination = ? AND scope = ? AND key = ? AND state != 'reset'"
         found = await self.store.run(lambda db: read_entries(db, where, (*key.lane, event_id)), writes=False)
         return JournalEntry.of(found[0]) if found else None

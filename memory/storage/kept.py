@@ -154,7 +154,7 @@ class HostStore(AbstractContextManager["HostStore"]):
         return self.get(kept.kind, kept.owner, kept.name) == kept.value
 
     def drop(self, kind: str, owner: MemoryScope, name: str | None = None) -> None:
-        """Take out one object of an owner, or every one, and leave nothing of them on the disk."""
+        """Remove one object of an owner, or all, from the disk for good."""
         names = () if name is None else (name,)
         where = "kind = ? AND owner = ?" + (" AND id = ?" if names else "")
         self._erase((f"DELETE FROM kept WHERE {where}", (kind, self._key(owner), *names)))

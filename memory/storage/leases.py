@@ -1,9 +1,9 @@
-"""Who may deliver a lane of the outbox.
+"""The right to deliver a lane of the outbox.
 
-Whoever delivers holds the lane by a :class:`Lease`. Each taking of a lane increments its fencing counter, and notes
-of an earlier holder are refused. A holder shows that it lives by a second counter. No clock decides who holds a
-lane: a contender measures with its own monotonic clock how long that counter stands still. On SQLite a lock of the
-operating system tells at once that a holder is dead.
+A process that delivers holds the lane by a :class:`Lease`. Each taking of a lane increments its fencing counter,
+and notes of an earlier holder are refused. A holder shows that it lives by a second counter. No clock decides who
+holds a lane: a contender measures with its own monotonic clock how long that counter stands still. On SQLite a lock
+of the operating system tells at once that a holder is dead.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Leases:
     async def leasing(self, lane: Lane, within_s: float = 0.0) -> AsyncIterator[Lease | None]:
         """Hold a lane for the body; None where another process holds it all the time."""
         ends = time.monotonic() + within_s
-        # Nobody here is told when another process ends.
+        # No signal comes when another process ends.
         while (lease := await self.store.run(lambda db: self.take(db, lane))) is None:
             if time.monotonic() >= ends:
                 break
@@ -142,7 +142,7 @@ class Leases:
     def _be_holder(self) -> None:
         if self._pid == os.getpid():
             return
-        # A forked child holds nothing of its parent's.
+        # A lease stays with the parent of a forked child.
         self._pid, self._holder = os.getpid(), uuid4().hex
         self._held, self._watched, self._keeper, self._ended = {}, {}, None, threading.Event()
         self._holder_lock = self._lock_of(self._holder)

@@ -60,7 +60,7 @@ class FileLock:
                     os.close(file)
 
     def refusal(self, where: str = "") -> BackendUnavailable:
-        """What :meth:`acquire` raises; also for adapters that see by other means that it is in use."""
+        """The error of :meth:`acquire`, also for adapters that see by other means that it is in use."""
         return BackendUnavailable(
             f"{self._what} is open elsewhere{where}; close the other user, or {self._instead}", sent=False
         )
@@ -114,7 +114,7 @@ else:
 
 
 def _is_at(file: int, path: Path) -> bool:
-    """Whether the open file is still the one of that name: who removed it would otherwise let a second owner in."""
+    """Whether the open file still has that name. Without this check, removing it would let a second owner in."""
     try:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""What waits for its delivery: one table, one order, one back-off, for everything that memslot sends later.
+"""The outbox: one table, one order and one back-off for everything that memslot sends later.
 
 An entry has a **kind** (``event``, ``turn``, ...), and within it a **lane**: a destination and a scope. Entries of
 a lane are delivered in the order of their numbers, whichever process delivers. A write of number n first delivers
@@ -162,7 +162,7 @@ class Outbox:
         return int(db.execute(statement, (self.kind, *lane)).fetchone()[0])
 
     async def trouble(self) -> Trouble:
-        """What health has to say of this kind."""
+        """The troubles of this kind, for health."""
         return await self.store.run(lambda db: trouble_of(db, self.kind), writes=False)
 
     def leasing(self, lane: Lane, within_s: float = 0.0) -> AbstractAsyncContextManager[Lease | None]:
@@ -233,7 +233,7 @@ class Outbox:
         return bool(db.execute(mark, (seq, *self.leases.fence_of(lease))).rowcount)
 
     async def note(self, lease: Lease, entry: Entry, verdict: Verdict) -> Verdict:
-        """Note what became of an attempt, and return what stands there now."""
+        """Note the verdict on an attempt, and return the one that was stored."""
         return await self.store.run(
             lambda db: self.note_one(db, lease, entry.seq, verdict, attempts=entry.attempts)
         )
@@ -277,7 +277,7 @@ class Outbox:
         return verdict
 
     def _note_done(self, db: Any, seq: int, verdict: Verdict) -> None:
-        # Not fenced: it arrived, whoever holds the lane by now.
+        # Not fenced: it arrived, even if another process holds the lane by now.
         if self._keep:
             db.execute(
                 "UPDATE outbox SET state = ?, outcome = ?, next_try = 0 "

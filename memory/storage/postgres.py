@@ -219,7 +219,7 @@ class _Call:
 
 
 def _shut(connection: psycopg.Connection[Any] | None) -> None:
-    """End a connection from outside: whoever waits for its answer is told that it is lost."""
+    """End a connection from outside. A call that waits for its answer fails at once."""
     if connection is not None:
         with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as twin:
             twin.shutdown(socket.SHUT_RDWR)
@@ -314,7 +314,7 @@ class _Server:
 
     def _connected(self, ends: float) -> psycopg.Connection[Any]:
         until, why = self._down
-        if why is not None and time.monotonic() < until:  # who waits for it holds others up
+        if why is not None and time.monotonic() < until:  # a call that waits for it holds others up
             raise why.with_traceback(None)
         patience = math.ceil(max(1.0, ends - time.monotonic()))
         try:
@@ -348,7 +348,7 @@ class _Server:
         self._made.update(store.tables)
 
     def in_words(self, error: psycopg.Error, store: PostgresStore, *, maybe_done: bool) -> StoreError:
-        """What is wrong, as one sentence with the fix, and nothing that the server said."""
+        """One sentence with the trouble and the fix, without the words of the server."""
         if (why := _WHY.get(error.sqlstate or "")) is None:
             said = str(error) if error.sqlstate is None else ""  # of a connection that was not made
             if "password" in said or "role" in said:

@@ -88,7 +88,7 @@ class Resets:
         self._begun: set[Lane] = set()
 
     def is_open(self, key: JournalKey) -> bool:
-        """Whether a reset has begun whose end was not noted, as far as it is known here."""
+        """Whether a reset has begun whose end was not noted, by the last look at the store."""
         return key.lane in self._begun
 
     async def refresh(self, key: JournalKey) -> bool:
@@ -100,7 +100,7 @@ class Resets:
         return self.is_open(key)
 
     async def begin(self, key: JournalKey) -> None:
-        """A scope is about to be reset: from now on nothing of before is delivered, found or replayed."""
+        """A scope is about to be reset: earlier events are no longer delivered, found or replayed."""
         persona, (destination, scope) = key.scope.persona_id, key.lane
 
         def mark(db: Any) -> None:

@@ -28,7 +28,7 @@ _FORK_S = 2.0
 
 
 class Handle(Protocol):
-    """What a file asks of the handle whose call it carries out."""
+    """The part of a handle that its file uses."""
 
     place: str
     error: type[StoreError]
@@ -197,7 +197,7 @@ class SharedFile:
                 )
 
     def checkpoint(self, ends: float) -> None:
-        """Copy the log into the file. What another process keeps from being copied is left for the next time."""
+        """Copy the log into the file. The part that another process still reads is copied the next time."""
         if self._guard.acquire(timeout=max(0.0, ends - time.monotonic())):
             try:
                 self._writes, self.due = 0, False

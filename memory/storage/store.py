@@ -102,11 +102,11 @@ class Store(ABC):
 
     @abstractmethod
     async def run(self, work: Callable[[Any], T], *, writes: bool = True) -> T:
-        """As :meth:`call`, without blocking the event loop. What has begun goes to its end, cancelled or not."""
+        """As :meth:`call`, without blocking the event loop. Cancelling does not end a call that has begun."""
 
     @abstractmethod
     def fold(self) -> bool:
-        """Leave nothing of erased rows beside the tables; whether that was possible. Blocks."""
+        """Remove erased rows from the log beside the tables; whether that was possible. Blocks."""
 
     @abstractmethod
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Store(ABC):
 
 
 def open_store(place: Path | Store) -> Store:
-    """The store in a directory, or a handle on one that is known already."""
+    """The store in a directory, or a further handle on a store."""
     return SqliteStore(place / FILE_NAME) if isinstance(place, Path) else place.handle()
 
 

@@ -90,7 +90,7 @@ def changed(path: Path, statement: str) -> None:
 
 
 def bytes_in(path: Path) -> list[bytes]:
-    return [file.read_bytes() for file in path.iterdir()]
+    return [file.read_bytes() for file in path.rglob("*") if file.is_file()]
 
 
 @pytest.mark.thorough
