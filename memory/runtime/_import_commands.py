@@ -153,7 +153,7 @@ def export(
     The file holds what was said.
     """
     from memory.plugins.opening import recorded_journal
-    from memory.runtime._replay import exported
+    from memory.runtime._past import exported
 
     with recorded_journal(config) as journal:
         lines = exported(journal, persona)

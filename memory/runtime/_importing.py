@@ -1,8 +1,8 @@
 """Bringing conversations into a memory: the turns of a file, written through the slot in their order.
 
 An import resumes. The host store notes how far each conversation has come, before and after a piece is sent. A
-second import of the same file, or of a newer export, writes only what is missing. If the process died in between,
-the events of one piece are looked up. Without a look-up a piece is one event, which may be stored twice.
+second import of the same file, or of a newer export, writes only what is missing. It looks up what an earlier one
+sent without an answer, or without noting it. If the backend cannot be asked, such an event may be stored twice.
 """
 
 from __future__ import annotations
@@ -182,7 +182,8 @@ async def import_conversations(
 class _Missing:
     event: MemoryEvent
     number: int  # within its conversation, from 1
-    in_doubt: bool  # an earlier import noted it before it was sent, and not afterwards
+    in_doubt: bool  # an earlier import sent it, and does not know whether it is stored
+    done: int  # how far the conversation had come before this import
 
 
 def _missing(
@@ -195,20 +196,23 @@ def _missing(
     done, sending = int(mark.get("done", 0)), int(mark.get("sending", 0))
     if done and (done > len(events) or mark.get("last") != events[done - 1].event_id):
         done, sending = 0, len(events)  # edited since: each event is looked up by its own words
-    report.earlier += done
-    for number, event in enumerate(events[done:], done + 1):
-        yield _Missing(event, number, in_doubt=number <= sending)
+    unsure = set(mark.get("unknown", ()))
+    for number, event in enumerate(events, 1):
+        if number <= done and event.event_id not in unsure:
+            report.earlier += 1
+        else:
+            yield _Missing(event, number, number <= sending or event.event_id in unsure, done)
 
 
 async def _write(slot: MemorySlot, store: HostStore, batch: list[_Missing], report: ImportReport) -> None:
     scope = batch[0].event.scope
     await slot.setup_scope(scope)
-    before = {each.event.session_id: each.number - 1 for each in reversed(batch)}
+    before = {each.event.session_id: max(each.done, each.number - 1) for each in reversed(batch)}
     after = {each.event.session_id: each for each in batch}
-    marks = {name: store.get(_MARK, scope, _name(name)) or {} for name in after}
+    marks: dict[str, dict[str, Any]] = {name: store.get(_MARK, scope, _name(name)) or {} for name in after}
     store.put(
         *(
-            _mark(scope, name, {**marks[name], "done": before[name], "sending": each.number})
+            _mark(scope, name, {**marks[name], "done": before[name], "sending": max(each.done, each.number)})
             for name, each in after.items()
         )
     )
@@ -226,12 +230,21 @@ async def _write(slot: MemorySlot, store: HostStore, batch: list[_Missing], repo
     unknown = [receipt.event_id for receipt in receipts if receipt.status == "unknown"]
     report.unknown += unknown
     report.written += len(receipts) - len(unknown)
-    store.put(
-        *(
-            _mark(scope, name, {"done": each.number, "sending": each.number, "last": each.event.event_id})
-            for name, each in after.items()
+    asked = {each.event.event_id for each in batch}
+    for name, each in after.items():
+        mark, further = marks[name], each.number > each.done
+        store.put(
+            _mark(
+                scope,
+                name,
+                {
+                    "done": max(each.done, each.number),
+                    "sending": max(each.done, each.number),
+                    "last": each.event.event_id if further else mark["last"],
+                    "unknown": sorted((set(mark.get("unknown", ())) - asked) | set(unknown)),
+                },
+            )
         )
-    )
 
 
 async def _record(slot: MemorySlot, events: list[MemoryEvent]) -> list[WriteReceipt]:

@@ -1,4 +1,4 @@
-"""``memslot journal``: what was kept: list, retry, replay, forget."""
+"""``memslot journal``: what was kept: list, retry, forget."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memory.contract.errors import ConfigError
-from memory.plugins.console import AsJson, print_json, print_table, progress, say
+from memory.plugins.console import AsJson, print_json, print_table, say
 
 if TYPE_CHECKING:
     from memory.plugins.config import MemslotConfig
-    from memory.runtime._replay import ReplayReport
     from memory.storage.entries import Entry
     from memory.storage.store import Store
 
 _NAMED = 20  # events
 
 commands = typer.Typer(
-    help="What the journal keeps of every event, and moving a memory to another backend.",
+    help="What the journal keeps of every event; 'memslot export' moves it to another memory.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -117,115 +116,6 @@ def retry(
 
 
 @commands.command()
-def replay(
-    config: Config,
-    to: Annotated[Path, typer.Option(help="The YAML file of the memory to write into.", show_default=False)],
-    persona: Persona = None,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="From the beginning, also where an earlier replay got further.")
-    ] = False,
-    retry_unknown: Annotated[
-        bool,
-        typer.Option(
-            "--retry-unknown",
-            help="Send again what got no answer and cannot be looked up; it may be stored twice.",
-        ),
-    ] = False,
-    timeout: Annotated[
-        float, typer.Option(help="Longest wait for a target that derives, seconds per scope.", min=0.0)
-    ] = 60.0,
-    as_json: AsJson = False,
-) -> None:
-    """Write everything recorded into another memory, in order and with its times; goes on where it stopped.
-
-    Exits with 1 where an event is not known to have arrived.
-    """
-    import anyio
-
-    from memory.plugins.config import load_config
-    from memory.plugins.opening import build_slot, recorded_journal
-    from memory.plugins.registry import MemoryAdapterRegistry
-    from memory.runtime._replay import replay as run_replay
-    from memory.runtime._replay import target_of
-
-    target = _alone(load_config(to))
-    options = target.parse_options(MemoryAdapterRegistry().selected(target).options)
-    name = target_of(target.provider, target.config_hash(options), target.place(options))
-
-    async def replayed() -> ReplayReport:
-        with progress() as bars:
-            async with build_slot(target) as slot:
-                looked_up.append(slot.delivery.can_look_up)
-                return await run_replay(
-                    journal,
-                    slot,
-                    name,
-                    persona_id=persona,
-                    anew=anew,
-                    retry_unknown=retry_unknown,
-                    progress=bars,
-                    ready_timeout_s=timeout,
-                )
-
-    looked_up: list[bool] = []
-    with recorded_journal(config) as journal:
-        report = anyio.run(replayed)
-    if as_json:
-        print_json(_report_json(report))
-    else:
-        _show(report, target.provider, looked_up=looked_up[0])
-    if not report.complete:
-        raise typer.Exit(1)
-
-
-def _report_json(report: ReplayReport) -> dict[str, Any]:
-    return {
-        "target": report.target,
-        "complete": report.complete,
-        "scopes": [
-            {
-                **dataclasses.asdict(row),
-                "scope": row.scope.model_dump(exclude_none=True),
-                "readiness": row.readiness.state if row.readiness else None,
-            }
-            for row in report.scopes
-        ],
-    }
-
-
-def _show(report: ReplayReport, provider: str, *, looked_up: bool) -> None:
-    print_table(
-        ("scope", "events", "earlier", "written", "unknown", "readiness", "recalled"),
-        [
-            (
-                row.scope.label,
-                str(row.events),
-                str(row.earlier),
-                str(row.written),
-                str(len(row.unknown)),
-                row.readiness.state if row.readiness else "-",
-                f"{row.recalled} of {row.asked} asked" if row.asked else "does not recall",
-            )
-            for row in report.scopes
-        ],
-    )
-    for row in report.scopes:
-        if row.unknown:
-            ids = ", ".join(row.unknown[:_NAMED]) + (", ..." if len(row.unknown) > _NAMED else "")
-            say(f"{row.scope.label}: no answer for {ids}: they may or may not be stored")
-    if any(row.unknown for row in report.scopes):
-        say(
-            "replay again to look them up, and to send what is not there"
-            if looked_up
-            else f"{provider} cannot be asked for them; --retry-unknown sends them again, maybe twice"
-        )
-    say(
-        f"{provider}: "
-        + ("every event arrived" if report.complete else "not every event is known to have arrived")
-    )
-
-
-@commands.command()
 def forget(
     config: Config,
     persona: Annotated[str | None, typer.Option(help="Whose events are removed.", show_default=False)] = None,
@@ -244,7 +134,7 @@ def forget(
     from memory.plugins.config import load_config
     from memory.plugins.opening import build_slot, recorded_journal
     from memory.runtime._hook_turns import drop_reports
-    from memory.runtime._replay import forget_person
+    from memory.runtime._past import forget_person
 
     if number:
         _forget_numbers(config, number, as_json)

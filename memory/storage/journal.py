@@ -7,7 +7,7 @@ Each backend has a delivery of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -345,64 +345,6 @@ class Journal(AbstractContextManager["Journal"]):
                 return
             after = page[-1].seq
 
-    def count(self, scope: MemoryScope, *, until: int) -> int:
-        """How many events of a scope's past stand at or before a number."""
-        where = f"SELECT count(*) FROM outbox WHERE scope = ? AND seq <= ? AND {_PAST}"
-        [[found]] = self._rows(where, scope_key(scope), until)
-        return int(found)
-
-    def sample(self, scope: MemoryScope, size: int) -> list[JournalEntry]:
-        """At most ``size`` events of a scope, spread evenly over its past."""
-        where = f"SELECT seq FROM outbox WHERE scope = ? AND {_PAST} ORDER BY seq"
-        seqs = self._rows(where, scope_key(scope))
-        chosen = [seq for (seq,) in seqs[:: max(1, -(-len(seqs) // size))]]
-        marks = ", ".join("?" * len(chosen))
-        found = self._page(f"seq IN ({marks}) ORDER BY seq", tuple(chosen)) if chosen else []
-        return [JournalEntry.of(entry) for entry in found if entry.readable]
-
-    async def recorded(self, scope: MemoryScope, event_id: str) -> JournalEntry | None:
-        """The event of a scope's past by its id, wherever it was delivered."""
-        where = "kind = 'event' AND scope = ? AND key = ? AND state != 'reset' ORDER BY seq LIMIT 1"
-        found = await self.store.run(
-            lambda db: read_entries(db, where, (scope_key(scope), event_id)), writes=False
-        )
-        return JournalEntry.of(found[0]) if found else None
-
-    # Replays.
-
-    def position(self, target: str, scope: MemoryScope) -> int:
-        """How far the replay of a scope to ``target`` has come, as a number; 0 before its first event."""
-        where = "SELECT max(seq) FROM replays WHERE target = ? AND scope = ?"
-        [[seq]] = self._rows(where, target, scope_key(scope))
-        return seq or 0
-
-    def begin(self, target: str, scope: MemoryScope) -> bool:
-        """Note that the replay of a scope to ``target`` begins; whether one had begun before."""
-        had = self._rows("SELECT 1 FROM replays WHERE target = ? AND scope = ?", target, scope_key(scope))
-        row = (target, scope_key(scope))
-        self._note("INSERT INTO replays VALUES (?, ?, 0) ON CONFLICT DO NOTHING", [row])
-        return bool(had)
-
-    def replayed(self, target: str, scope: MemoryScope, seq: int) -> None:
-        """The replay to ``target`` has come to ``seq``; an interrupted one goes on behind it."""
-        there = "ON CONFLICT (target, scope) DO UPDATE SET seq = excluded.seq"
-        self._note(f"INSERT INTO replays VALUES (?, ?, ?) {there}", [(target, scope_key(scope), seq)])
-
-    def unanswered(self, target: str, scope: MemoryScope) -> tuple[str, ...]:
-        """Ids of the events that a replay to ``target`` sent without an answer."""
-        where = "SELECT event_id FROM unanswered WHERE target = ? AND scope = ?"
-        return tuple(event_id for (event_id,) in self._rows(where, target, scope_key(scope)))
-
-    def note_unanswered(self, target: str, scope: MemoryScope, event_ids: Iterable[str]) -> None:
-        """Add to :meth:`unanswered`."""
-        rows = [(target, scope_key(scope), event_id) for event_id in event_ids]
-        self._note("INSERT INTO unanswered VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows)
-
-    def note_answered(self, target: str, scope: MemoryScope, event_ids: Iterable[str]) -> None:
-        """Take out of :meth:`unanswered`."""
-        rows = [(target, scope_key(scope), event_id) for event_id in event_ids]
-        self._note("DELETE FROM unanswered WHERE target = ? AND scope = ? AND event_id = ?", rows)
-
     def forget(self, persona_id: str) -> list[JournalKey]:
         """Remove a person's entries of every kind from the disk for good, the log too; where to reset them."""
 
@@ -414,8 +356,6 @@ class Journal(AbstractContextManager["Journal"]):
             ).fetchall()
             db.execute("DELETE FROM outbox WHERE persona = ?", (persona_id,))
             for destination, scope in found:
-                for table in ("replays", "unanswered"):
-                    db.execute(f"DELETE FROM {table} WHERE scope = ?", (scope,))
                 db.execute("DELETE FROM lanes WHERE destination = ? AND scope = ?", (destination, scope))
             self._count(db)
             return [(destination, scope) for destination, scope in found]
@@ -429,10 +369,6 @@ class Journal(AbstractContextManager["Journal"]):
 
     def _page(self, where: str, values: tuple[Any, ...]) -> list[Entry]:
         return self.store.call(lambda db: read_entries(db, where, values), writes=False)
-
-    def _note(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
-        if rows:
-            self.store.call(lambda db: db.executemany(statement, rows))
 
 
 def _megabytes(db: Any) -> float:

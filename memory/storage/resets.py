@@ -25,18 +25,6 @@ CREATE TABLE IF NOT EXISTS resets (
     begun_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
     PRIMARY KEY (destination, scope)
 );
-CREATE TABLE IF NOT EXISTS replays (
-    target TEXT NOT NULL,
-    scope TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    PRIMARY KEY (target, scope)
-);
-CREATE TABLE IF NOT EXISTS unanswered (
-    target TEXT NOT NULL,
-    scope TEXT NOT NULL,
-    event_id TEXT NOT NULL,
-    PRIMARY KEY (target, scope, event_id)
-);
 """,
 )
 _MARKED = "kind = 'event' AND persona = ? AND scope = ? AND before_reset IS NOT NULL"
@@ -147,8 +135,6 @@ class Resets:
                 gone = f"DELETE FROM outbox WHERE {_MARKED} AND state = 'reset'"
                 erased = db.execute(gone, (persona, scope)).rowcount
             db.execute(_UNMARK, (persona, scope))
-            for table in ("replays", "unanswered"):
-                db.execute(f"DELETE FROM {table} WHERE scope = ?", (scope,))
             db.execute("DELETE FROM resets WHERE destination = ? AND scope = ?", key.lane)
             words = (
                 "SELECT 1 FROM outbox WHERE kind = 'event' AND persona = ? AND scope = ? "

@@ -7,11 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 from cli_support import error_line, invoke
+from slot_support import ALICE, Lookup, Obedient
 
-from memory import RetrieveRequest, open_memory
+from memory import MemorySlot, RetrieveRequest, open_memory
+from memory.contract.formatting import Utf8TokenCounter
+from memory.runtime._importing import Source, dry_run, import_conversations
+from memory.storage.kept import HostStore
+from memory.storage.store import SqliteStore
 
 CONFIG = """
 memory:
@@ -113,6 +119,29 @@ def test_a_conversation_of_another_user_goes_into_that_users_memory(tmp_path, co
     ]
     _report(file, "--into", config, "--persona", "bob")
     assert len(_stored(config)) == 2
+
+
+@pytest.mark.parametrize("adapter", [Obedient, Lookup])
+async def test_an_event_without_an_answer_stays_in_doubt_until_the_next_import_has_asked(tmp_path, adapter):
+    source = Source(_chats(tmp_path / "chats.jsonl", 1, turns=4), ALICE)
+    memory = adapter()
+
+    async def imported():
+        async with MemorySlot(memory, scope=ALICE) as slot:
+            with (
+                closing(SqliteStore(tmp_path / "memslot.db")) as place,
+                HostStore("obedient", place) as store,
+            ):
+                report = dry_run(source, Utf8TokenCounter())
+                await import_conversations(source, slot, store, report, lambda *_: None)
+        return report.written, report.earlier, len(report.unknown), report.complete
+
+    memory.next_write = [ConnectionResetError("lost")]
+    first = await imported()
+    assert (first[2], first[3]) == (1, False)
+    assert await imported() == (1, 3, 0, True), "sent again, as it is not there"
+    assert await imported() == (0, 4, 0, True)
+    assert len({row.event_id for row in memory.rows}) == len(memory.rows) == 4
 
 
 def test_an_export_goes_in_again_as_it_was_recorded(tmp_path, config):

@@ -1,4 +1,4 @@
-"""The journal: the past of a memory, resets, replays and forgetting, on a file and on a server."""
+"""The journal: the past of a memory, resets and forgetting, on a file and on a server."""
 
 import json
 import os
@@ -101,19 +101,12 @@ async def test_entries_come_in_order_and_in_pages(journal):
     await keep(journal, *map(event, wanted))
     assert names(journal.entries(size=4)) == wanted
     assert names(journal.entries(after=20, size=4)) == wanted[20:]
-    assert len(journal.sample(ADA, 5)) <= 5
-    assert journal.count(ADA, until=7) == 7
 
 
-async def test_a_reset_ends_what_waits_and_what_is_replayed(journal):
+async def test_a_reset_ends_what_waits_of_its_scope(journal):
     await keep(journal, event("a"), event("b", BOB))
-    journal.replayed("target", ADA, 1)
     await wipe(journal, ADA)
-    assert (journal.backlog(key(ADA)), journal.backlog(key(BOB)), journal.position("target", ADA)) == (
-        0,
-        1,
-        0,
-    )
+    assert (journal.backlog(key(ADA)), journal.backlog(key(BOB))) == (0, 1)
     assert names(journal.entries()) == ["b"]
     assert await keep(journal, event("a")) == [None]
 
@@ -157,15 +150,6 @@ async def test_a_refused_reset_of_one_backend_gives_nothing_back_of_an_open_one_
     await journal.resets.cancel(key(ADA, "other"))
     await journal.resets.end(key(ADA))
     assert names(journal.entries()) == ["b"]
-
-
-async def test_replays_go_on_where_they_stopped(journal):
-    assert not journal.begin("target", ADA)
-    assert journal.begin("target", ADA)
-    journal.replayed("target", ADA, 7)
-    journal.note_unanswered("target", ADA, ["a", "b"])
-    journal.note_answered("target", ADA, ["a"])
-    assert (journal.position("target", ADA), journal.unanswered("target", ADA)) == (7, ("b",))
 
 
 async def test_forgetting_leaves_nothing_of_a_person_on_the_disk(tmp_path):
@@ -243,7 +227,7 @@ async def test_nothing_on_the_way_of_an_event_goes_through_the_whole_journal(tmp
         await waiting(journal, ADA)
         await journal.find(key(ADA), "a")
         await keep(journal, event("d"))
-        assert len(list(journal.entries(ADA))) == journal.count(ADA, until=9) == 4
+        assert len(list(journal.entries(ADA))) == 4
         await wipe(journal, ADA)
         await journal.store.run(lambda db: db.set_trace_callback(None))
         queries = [text for text in asked if "outbox" in text and "GROUP BY" not in text]

@@ -18,7 +18,6 @@ from journals import open_journal
 from memory import MemoryEvent, MemoryScope, Message, open_memory
 from memory.contract.errors import JournalError
 from memory.plugins.opening import build_slot
-from memory.runtime import _replay as moving
 from memory.runtime import reports_file
 from memory.storage.insert import insert
 from memory.storage.journal import Journal, JournalEntry
@@ -98,11 +97,12 @@ async def test_from_mem0_to_graphiti_and_back_every_event_arrives(files, tmp_pat
             f"{{llm: {{model: scripted, base_url: '{llm.base_url}', api_key: {FAKE_KEY}}}}}",
             journal="  journal: true\n",
         )
-        said = await memslot("journal", "replay", first, "--to", graph)
-        assert "every event arrived" in said
-    export = tmp_path / "past.jsonl"
-    await memslot("export", first, "--out", export)
-    await memslot("import", export, "--into", back)
+        export, again = tmp_path / "past.jsonl", tmp_path / "again.jsonl"
+        await memslot("export", first, "--out", export)
+        await memslot("import", export, "--into", graph)
+        await memslot("export", graph, "--out", again)
+    assert kept(tmp_path / "graph") == kept(tmp_path / "first")
+    await memslot("import", again, "--into", back)
     async with build_slot(back) as slot:
         await slot.setup_scope(BOB)
         for number in range(7):
@@ -112,37 +112,11 @@ async def test_from_mem0_to_graphiti_and_back_every_event_arrives(files, tmp_pat
     assert "2026-03-01" in context, "the original times came along"
 
 
-async def test_a_replay_goes_on_where_it_was_interrupted(files, tmp_path: Path, monkeypatch) -> None:
-    first = files("first", "full_history", journal="  journal: true\n", group="conditions")
-    second = files("second", "mem0")
-    await recorded(first, 7)
-    monkeypatch.setattr(moving, "_PIECE", 2)
-    note, notes = Journal.replayed, []
-
-    def stops(self, target, scope, seq):
-        if len(notes) == 2:
-            raise KeyboardInterrupt  # after the third piece was sent, before it was noted
-        notes.append(seq)
-        note(self, target, scope, seq)
-
-    monkeypatch.setattr(Journal, "replayed", stops)
-    await memslot("journal", "replay", first, "--to", second, code=130)
-    monkeypatch.setattr(Journal, "replayed", note)
-    printed = await memslot("journal", "replay", first, "--to", second, "--json")
-    assert '"earlier": 4' in printed
-    assert '"found_written": 2' in printed
-    assert '"complete": true' in printed
-    async with build_slot(second) as slot:
-        context = await slot.before_turn("trip", session_id="later")
-    assert all(context.count(f"Trip number {number} ") == 1 for number in range(7))
-    assert '"written": 0' in await memslot("journal", "replay", first, "--to", second, "--json")
-
-
 async def test_one_person_moves_alone_and_is_forgotten_alone(files, tmp_path: Path) -> None:
     first = files("first", "full_history", journal="  journal: true\n", group="conditions")
     await recorded(first, 3)
-    second = files("second", "full_history", group="conditions")
-    assert "bob" in await memslot("journal", "replay", first, "--to", second, "--persona", "bob")
+    moved = await memslot("export", first, "--persona", "bob")
+    assert ('"bob"' in moved, '"persona_id": "ada"' in moved) == (True, False)
     beside = HostStore("full_history", tmp_path / "first")
     beside.put(StoredObject("note", ADA, "1", {"content": "Trip number 2, of a host"}))
     beside.close()
@@ -213,9 +187,6 @@ async def test_a_person_nobody_recorded_is_not_called_forgotten(files) -> None:
 
 async def test_nobody_there_is_said(files) -> None:
     first = files("first", "full_history", journal="  journal: true\n", group="conditions")
-    second = files("second", "full_history", group="conditions")
     assert "nothing was recorded yet" in await memslot("journal", "list", first, code=2)
     await recorded(first, 1)
-    assert "no events of persona 'eve'" in await memslot(
-        "journal", "replay", first, "--to", second, "--persona", "eve", code=2
-    )
+    assert "no events of persona 'eve'" in await memslot("export", first, "--persona", "eve", code=2)

@@ -1,0 +1,71 @@
+"""The past that a journal keeps: written out as lines, and forgotten for good."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+from memory.contract.errors import InputError
+from memory.slot.slot import MemorySlot
+from memory.storage.journal import Journal
+from memory.storage.resets import JournalKey
+
+FORMAT = "memslot-journal-1"
+
+
+def exported(journal: Journal, persona_id: str | None = None) -> Iterator[str]:
+    """The lines of an export, without their line breaks; they hold what was said.
+
+    Raises:
+        InputError: the journal holds no events, or none of this person.
+    """
+    if not any(persona_id in (None, scope.persona_id) for scope, _ in journal.scopes()):
+        whom = f" of persona {persona_id!r}" if persona_id else ""
+        raise InputError(f"{journal.place} holds no events{whom}; nothing was exported")
+    yield json.dumps({"format": FORMAT})
+    for entry in journal.entries():
+        if persona_id in (None, entry.event.scope.persona_id):
+            event = entry.event.model_dump(mode="json", exclude_none=True)
+            line = {"event": event, "status": entry.status, "destination": entry.destination}
+            yield json.dumps(line, ensure_ascii=False)
+
+
+@dataclass
+class Forgotten:
+    scopes: int = 0  # that held events of theirs
+    recorded: bool = False
+    left: list[str] = field(default_factory=list)  # what is still somewhere, each as a phrase for the user
+
+
+async def forget_person(
+    journal: Journal,
+    persona_id: str,
+    provider: str,
+    open_slot: Callable[[], AbstractAsyncContextManager[MemorySlot]] | None,
+) -> Forgotten:
+    """Reset a person's scopes, then remove their events from the journal for good: a backend that is down leaves
+    the list of what to reset. ``open_slot`` opens the memory of ``provider``; None leaves it as it is.
+    """
+    events = (entry.event for entry in journal.entries(everything=True))
+    scopes = {event.scope for event in events if event.scope.persona_id == persona_id}
+    forgotten = Forgotten(scopes=len(scopes))
+    reset: set[JournalKey] = set()
+    if scopes and open_slot is not None:
+        async with open_slot() as slot:
+            for scope in scopes:
+                reset.add(JournalKey.of_adapter(slot, scope))
+                await slot.setup_scope(scope)
+                receipt = await slot.reset_scope(scope)
+                forgotten.left.extend(receipt.left)
+                if not receipt.verified:
+                    forgotten.left.append(f"scope {scope.label} was not verified empty")
+    removed = journal.forget(persona_id)
+    forgotten.recorded = bool(removed)
+    for other in sorted({key.destination for key in removed if key not in reset}):
+        another = other.split(":")[0] != provider
+        if another or open_slot is not None:
+            store = other if another else f"another store of {provider}, {other}"
+            forgotten.left.append(f"what was delivered to {store}; run forget with its configuration")
+    return forgotten
