@@ -219,11 +219,13 @@ class NativeMem0:
                     if infer:  # another extraction may find other memories
                         for native_id in present.values():
                             memory.delete(native_id)
-                    answer = memory.add(messages, **ids, metadata=metadata, infer=infer, prompt=prompt)
+                    # mem0 copies metadata deeply three times for each row; verbatim rows get theirs at the insert.
+                    given = metadata if infer else {"created_at": metadata["created_at"]}
+                    answer = memory.add(messages, **ids, metadata=given, infer=infer, prompt=prompt)
                 if error := notes.embedding_error or notes.insert_error:
                     raise error
                 if not infer:
-                    written = self._insert_waiting(memory, present)
+                    written = self._insert_waiting(memory, present, metadata)
             except Exception as error:
                 failure = self._undone(memory, error)
                 if failure.sent:
@@ -232,10 +234,13 @@ class NativeMem0:
         self._uncertain.discard(key)
         return written if not infer else tuple(row["id"] for row in answer["results"]), notes.extracted
 
-    def _insert_waiting(self, memory: Any, present: Mapping[int, str]) -> tuple[str, ...]:
+    def _insert_waiting(self, memory: Any, present: Mapping[int, str], metadata: Row) -> tuple[str, ...]:
         """Insert the rows of an event that are not there yet, in one call; the ids of all of its rows."""
         rows, self._notes.waiting = self._notes.waiting or [], None
-        number_parts([payload for _, _, payload in rows])
+        payloads = [payload for _, _, payload in rows]
+        for payload in payloads:
+            payload.update(metadata)
+        number_parts(payloads)
         missing = [row for part, row in enumerate(rows) if part not in present]
         if missing:
             ids, vectors, payloads = (list(column) for column in zip(*missing, strict=True))

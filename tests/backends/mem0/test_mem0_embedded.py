@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ async def test_a_turn_comes_back_with_everything_that_was_said_about_it(tmp_path
     assert entry.timestamp == oolong_event.timestamp, "backdated to the event, not to the wall clock"
     assert entry.event_ids == (oolong_event.event_id,)
     assert entry.score == row["score"] == result.trace.top_score
+    assert datetime.fromisoformat(row["metadata"].pop("stored_at")).tzinfo is not None
     assert row["metadata"] == {
         "event_id": oolong_event.event_id,
         "session_id": oolong_event.session_id,

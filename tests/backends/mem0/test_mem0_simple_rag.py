@@ -122,9 +122,8 @@ def test_the_designs_own_options_are_another_memory_than_simple_rag_in_figures_a
     Path("memslot.yaml").write_text(json.dumps(settings), encoding="utf-8")
     lines = "".join(json.dumps(line) + "\n" for line in conversation())
     Path("chats.jsonl").write_text(lines, encoding="utf-8")
-    shown = invoke(
-        "run", "memslot.yaml", "mem0", "simple_rag", "--data", "chats.jsonl", "--out", "out"
-    ).stdout
+    arguments = ("run", "memslot.yaml", "mem0", "simple_rag", "--data", "chats.jsonl", "--out", "out")
+    shown = invoke(*arguments, env={"COLUMNS": "300"}).stdout  # no line is wrapped
     rows = {line.split()[0]: line for line in shown.splitlines() if "lexical embedder), control" in line}
     assert rows["mem0"].startswith("mem0 (control, simple_rag with other options; lexical embedder), control")
     assert "25.0% of 12" in rows["mem0"]
