@@ -180,7 +180,8 @@ class RollingSummary(ControlCondition):
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """The event is kept before anything is summarised, so a summariser that fails loses nothing."""
-        notebook = self._notebooks.setdefault(event.scope, await self._notebook(event.scope))
+        if (notebook := self._notebooks.get(event.scope)) is None:
+            notebook = self._notebooks[event.scope] = Notebook(event.scope, self._counter, self.tables)
         warnings: list[str] = []
         async with notebook.lock:
             if not await notebook.add(event):
