@@ -29,6 +29,8 @@ from memory.storage.shared_file import Durability, SharedFile
 from memory.storage.tables import Tables
 
 T = TypeVar("T")
+# SQLite reports a full disk, a quota and a limit on the size of files by any of these names.
+_NO_ROOM = {"SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE"}
 
 
 class Database(Protocol):
@@ -235,8 +237,7 @@ class SqliteStore(Store):
             why = f"another process keeps it locked; end that process, or try again; {self.lost}"
         elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             why = "damaged, or not a SQLite file; restore it from a copy, or move it away"
-        elif name.startswith("SQLITE_FULL") or name == "SQLITE_IOERR_WRITE":
-            # A full disk, a quota and a limit on the size of files come as either of the two.
+        elif name in _NO_ROOM:
             why = f"the disk or a quota is full; free some space; {self.lost}"
         elif name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
             why = f"this user cannot write it; make the file and its directory writable; {self.lost}"

@@ -1,9 +1,11 @@
 """Small inputs of our own, shaped like the real ones, and a provider whose native system can be watched."""
 
 import json
+import sqlite3
 import sys
 import types
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import EntryPoint
@@ -159,3 +161,13 @@ def figure(outcome: Outcome, name: str, label=None):
     """A figure of a provider."""
     provider = next(provider for provider in outcome.metrics.providers if label in (None, provider.label))
     return next(measure.estimate for measure in provider.measures if measure.name == name)
+
+
+def stored_events(experiment):
+    """The events that the conditions of an experiment's cells keep, as they stand in the cells' stores."""
+    events = []
+    for file in sorted(experiment.glob("cells/*/store/memslot.db")):
+        with closing(sqlite3.connect(file)) as connection:
+            rows = connection.execute("SELECT event FROM condition_events ORDER BY seq").fetchall()
+        events += [json.loads(event) for (event,) in rows]
+    return events

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_support import stored_events
 from game_support import SIZE, begin, lines, matrix, resume
 
 from memory import ConfigError
@@ -93,9 +95,8 @@ def test_a_dask_cluster_plays_the_same_with_a_worker_killed_in_the_middle(
     assert metrics_without_id(there) == metrics_without_id(here)
     resumed = [cell for cell in there.manifest.cells if cell.resumed]
     assert [cell.resumed for cell in resumed] == [1]
-    stored = there.directory / "cells" / "01-s1-r1-p1" / "store" / "full_history"
-    events = [row["event_id"] for file in stored.glob("*.jsonl") for row in lines(file)]
-    assert len(set(events)) == len(events)
+    stored = Counter(event["event_id"] for event in stored_events(there.directory))
+    assert set(stored.values()) == {1}
 
 
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
