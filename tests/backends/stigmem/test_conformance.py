@@ -403,7 +403,8 @@ def command(*arguments, url):
     return invoke("tools", "stigmem", "conformance", *arguments, env=env)
 
 
-def test_the_command_prints_a_table_and_fails_where_a_vector_does(double):
+def test_the_command_prints_a_table_and_fails_where_a_vector_does(double, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # a narrow table wraps
     result = command(url=double.url)
     assert (result.exit_code, result.stderr) == (0, "")
     assert [line.split()[0] for line in result.stdout.splitlines()] == ["vector", *OWN, str(len(OWN))]
