@@ -129,7 +129,7 @@ class RemoteAdapter:
             self._idle.pop()[1].close()
 
     async def call(self, name: str, *arguments: Any) -> Any:
-        """Call the owner. A read that lost its owner asks the next one."""
+        """Call the owner. A repeatable call that lost its owner asks the next one."""
         if os.getpid() != self._pid:
             why = (
                 "this memory was opened before the process was forked; open it in each worker, after the fork"
@@ -137,7 +137,8 @@ class RemoteAdapter:
             raise LifecycleError(why)
         method = METHODS[name]
         call = {"method": name, "arguments": to_jsonable_python(arguments)}
-        for attempt in (1, 2):
+        ends = anyio.current_time() + _OPENING_S
+        while True:
             reached = await self._reached()
             if isinstance(reached, MemorySlot):
                 answer = await answered(reached, call)
@@ -146,13 +147,13 @@ class RemoteAdapter:
                     answer = await self._asked(reached, call)
                 except OSError as error:
                     self._close_idle()  # its other connections have ended with it
-                    if method.repeatable and attempt == 1:
+                    if method.repeatable and anyio.current_time() < ends:
+                        await anyio.sleep(_PAUSE_S)  # several owners may end one after the other
                         continue
                     raise self._unavailable(_NO_ANSWER, sent=True) from error
             if "error" in answer:
                 raise error_of(answer, self.backend_name, name)
             return method.result.validate_python(answer["result"])
-        raise AssertionError
 
     async def _reached(self) -> MemorySlot | _Connection:
         """The slot if this process has become the owner, else a connection to the owner."""

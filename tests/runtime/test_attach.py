@@ -144,6 +144,27 @@ async def test_a_read_outlives_all_connections_to_an_owner_that_died(tmp_path: P
             await asyncio.gather(*ending)
 
 
+async def test_a_turn_is_taken_although_several_owners_end_over_it(tmp_path: Path) -> None:
+    ended: list[asyncio.StreamWriter] = []
+
+    async def end(lines: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ended.append(writer)
+        writer.close()
+        if len(ended) == 3:
+            dying.close()
+            place(tmp_path).unlink()
+
+    async with AsyncExitStack() as windows:
+        await windows.enter_async_context(open_shared(config(tmp_path)))
+        async with open_shared(config(tmp_path)) as second, TurnMemory(second) as memory:
+            await windows.aclose()
+            dying = await asyncio.start_unix_server(end, place(tmp_path))
+            assert await memory.record_turn(session_id="s", user="My bike is red.")
+            assert await memory.drain(20)
+            assert "red" in await text(second)
+    assert len(ended) == 3
+
+
 async def test_only_its_user_may_enter(tmp_path: Path) -> None:
     async with open_shared(config(tmp_path)):
         socket = place(tmp_path)
