@@ -162,7 +162,7 @@ _HOSTS = (
         name="strands",
         title="Strands Agents",
         distribution="strands-agents",
-        tested=("1.47", "2"),
+        tested=("1.46", "2"),
         shown="entries below the user's message, in Strands' own form, for one model call",
         recorded="in the background after each invocation, a structured output as JSON; `await manager.flush()` "
         "before the end",
@@ -172,7 +172,7 @@ _HOSTS = (
         name="adk",
         title="Google ADK",
         distribution="google-adk",
-        tested=("2.13", "3"),
+        tested=("2.10", "3"),
         shown="entries, in ADK's own form, by its `PreloadMemoryTool`, in every model call of the run",
         recorded="by `RecordingPlugin`, when a run has ended",
         cannot={

@@ -9,10 +9,13 @@ from pathlib import Path
 
 
 def set_up(directory: Path, host: str) -> str:
-    """Answer what ``memslot setup`` asks in an empty home, in a process of its own; what it printed."""
+    """Run ``memslot setup`` in an empty home, in a process of its own; what it printed."""
     usual = {name: value for name, value in os.environ.items() if not name.endswith(("_HOME", "_CONFIG_DIR"))}
     done = subprocess.run(
-        [Path(sys.executable).with_name("memslot"), "setup"], input=f"{host}\nfull_history\ndata\n",
+        [
+            Path(sys.executable).with_name("memslot"), "setup",
+            "--host", host, "--condition", "full_history", "--data-dir", "data",
+        ],
         env={**usual, "HOME": str(directory)}, cwd=directory,
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
