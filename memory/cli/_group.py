@@ -149,7 +149,7 @@ class ToolGroup(TyperGroup):
 
 
 def _loaded(name: str) -> Any:
-    """The command of an entry point; if it is broken, one that says so when it runs. None where there is none."""
+    """The command of an entry point, or None. A broken entry point gives a command that fails when it runs."""
     try:
         command = load_command(name)
     except PluginError as error:
@@ -181,7 +181,7 @@ def _failing(name: str, error: MemslotError, help_text: str = "") -> Any:
 
 
 def _single(error: Exception) -> Exception:
-    """The only error of a task group; any other error as it is."""
+    """The error that stands alone in a task group; any other error unchanged."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
@@ -189,7 +189,7 @@ def _single(error: Exception) -> Exception:
 
 def _explain(error: Exception, debug: bool) -> int:
     """Say in one line what went wrong, without user text and secrets. A group without a command prints its help."""
-    if type(error).__name__ == "NoArgsIsHelpError":  # of click, or of the one that typer carries
+    if type(error).__name__ == "NoArgsIsHelpError":  # click's, or typer's own copy of it
         typer.echo(error.format_message())  # type: ignore[attr-defined]
         return 0
     if debug:

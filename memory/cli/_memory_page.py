@@ -86,7 +86,7 @@ class MemoryServer(ThreadingHTTPServer):
 
 
 async def _ask(slot: MemorySlot, asked: str) -> tuple[RetrieveResult, RetrieveResult, bool]:
-    """What the memory finds, what a prompt shows of it, and whether single rows can be deleted."""
+    """The answer of the memory, the part that a prompt shows, and whether single rows can be deleted."""
     items = MemoryItems(slot)
     async with slot.delivery.leases.lease(items.scope):
         request = RetrieveRequest(

@@ -73,7 +73,7 @@ def report(
 
 
 def _failures(directories: list[Path], provider: str | None, max_rows: int, *, as_json: bool) -> None:
-    """What failed, is missing, was not shown, or is not what the user wanted."""
+    """List requests that failed, are missing, were not shown, or did not give what the user wanted."""
     from memory.bench.report.page import judged_requests
     from memory.bench.report.results import read_results
 

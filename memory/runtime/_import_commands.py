@@ -147,7 +147,7 @@ def export(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write what a memory was told as JSON lines, for 'memslot import' or any other tool.
+    """Write the recorded events of a memory as JSON lines, for 'memslot import' or any other tool.
 
     It reads the memory's journal ('journal: true') and writes a head, then one event a line, as it was recorded.
     The file holds what was said.

@@ -47,7 +47,7 @@ def list_(
     waiting: Annotated[bool, typer.Option("--waiting", help="Only what is not delivered yet.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List every entry of the outbox by its number: ids, times and what became of it; no words."""
+    """List every entry of the outbox by its number, with ids, times and state; it shows no words."""
     from memory.storage.entries import OPEN, list_entries
 
     with _outbox(config) as store:

@@ -45,8 +45,15 @@ async def forget_person(
     provider: str,
     open_slot: Callable[[], AbstractAsyncContextManager[MemorySlot]] | None,
 ) -> Forgotten:
-    """Reset a person's scopes, then remove their events from the journal for good: a backend that is down leaves
-    the list of what to reset. ``open_slot`` opens the memory of ``provider``; None leaves it as it is.
+    """Reset a person's scopes, then remove their events from the journal for good.
+
+    If the backend is down, the events stay, and with them the list of scopes to reset.
+
+    Args:
+        journal: the journal that holds their events.
+        persona_id: the person.
+        provider: the backend of the configuration.
+        open_slot: opens the memory of ``provider``; None leaves the memory as it is.
     """
     events = (entry.event for entry in journal.entries(everything=True))
     scopes = {event.scope for event in events if event.scope.persona_id == persona_id}

@@ -1,5 +1,4 @@
-"""What transcripts are made of, and the JSON values of a file with their places. Described in
-:mod:`._transcripts`."""
+"""The parts of transcripts, and the JSON values of a file with their places. See :mod:`._transcripts`."""
 
 from __future__ import annotations
 

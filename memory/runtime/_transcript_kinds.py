@@ -45,7 +45,7 @@ _MILLISECONDS = 1e11  # seconds since 1970 reach this in the year 5138
 def conversations(
     items: Iterable[Item], kind: Kind | None, stem: str, wrong: Wrong, questions: list[Question] | None
 ) -> Iterator[Conversation]:
-    """The conversations that items of one file hold; ``stem`` begins the ids of those that have none."""
+    """The conversations in the items of one file. ``stem`` begins the ids of conversations without an id."""
     left = iter(items)
     begin = list[Item]()
     for item in islice(left, 1 if kind else _LOOKED_AT):
@@ -106,7 +106,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _tried(item: Item, wrong: Wrong, read: Callable[[Item], Any]) -> Any:
-    """What ``read`` makes of an item; None where it cannot be read, which is noted."""
+    """The result of ``read`` for an item. None if it cannot be read, which is noted."""
     try:
         if not isinstance(item.value, dict):
             raise Unreadable("must be an object")

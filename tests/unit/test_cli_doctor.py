@@ -30,8 +30,9 @@ def test_a_good_configuration_is_green(tmp_path: Path) -> None:
     assert "\x1b" not in result.stdout
 
 
-@pytest.mark.parametrize("name", ["memory.py", "memory/__init__.py"])
-@pytest.mark.parametrize("at", ["beside the file", "where it is called"])
+@pytest.mark.parametrize(
+    ("name", "at"), [("memory.py", "beside the file"), ("memory/__init__.py", "where it is called")]
+)
 def test_a_module_that_hides_the_package_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, at: str
 ) -> None:

@@ -200,14 +200,6 @@ def test_an_error_within_a_group_is_the_error(monkeypatch: pytest.MonkeyPatch) -
     assert error_line(invoke("backends"), 1) == "no answer in 3 s"
 
 
-def test_errors_of_several_lines_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: object) -> None:
-        raise memory.ConfigError("a: first\n  second")
-
-    monkeypatch.setattr("memory.plugins.registry.MemoryAdapterRegistry.rows", fail)
-    assert error_line(invoke("backends"), 2) == "a: first second"
-
-
 def test_version() -> None:
     assert invoke("--version").stdout == f"memslot {memory.__version__}\n"
 
