@@ -6,6 +6,8 @@ import asyncio
 import builtins
 import json
 import logging
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from signet_support import BASE, daemon
 
 from conditions.full_history import FullHistory
-from memory import BackendHealth, MemoryEvent, MemorySlot, RetrieveRequest, WriteReceipt
+from memory import BackendHealth, MemoryEvent, MemoryScope, MemorySlot, RetrieveRequest, WriteReceipt
 from memory.contract import errors
 from memory.contract._surviving import Failures
 from memory.runtime import (
@@ -34,6 +36,7 @@ from memory.runtime import _serving as serving
 from memory.runtime._circuit import Background
 from memory.runtime._conversations import AgentSettings
 from memory.runtime.providers.scripted import ScriptedProvider
+from memory.stigmem.commands import _sender as sender
 from memory.stigmem.queue import WriteQueue
 from memory.stigmem.writers import Write
 from memory.storage.insert import insert
@@ -233,6 +236,43 @@ async def test_the_hooks_record_on_whatever_one_turn_throws(tmp_path: Path) -> N
         assert failures.count == len(THROWN)
         # What the backend may take later waits; everything else is set aside.
         assert 0 < await queue.left() < 2 * len(THROWN)
+
+
+async def test_turns_are_delivered_on_whatever_the_memory_of_one_person_throws(tmp_path: Path) -> None:
+    class Picky(FakeBackend):
+        async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+            if (persona := event.scope.persona_id).isdigit():
+                raise THROWN[int(persona)]
+            return await super().record_event(event)
+
+    backend = Picky()
+    async with MemorySlot(backend, store=tmp_path) as slot, TurnMemory(slot, TurnPolicy(drain_s=0)) as memory:
+        for person in [*map(str, range(len(THROWN))), "ada"]:
+            scope = MemoryScope(run_id="r", persona_id=person)
+            assert await memory.record_turn(session_id="s", scope=scope, user=f"Tea of {person}.")
+        with anyio.fail_after(30):
+            while not (await slot.for_scope(scope).before_turn("tea", session_id="q")):  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+        assert memory.status()["recorded"] == len(THROWN) + 1
+        assert slot.delivery.waiting() > 0, "the others are tried again later"
+
+
+async def test_the_sender_of_hooks_answers_on_whatever_one_hand_over_throws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(payload: str) -> Any:
+        raise THROWN[json.loads(payload)["arguments"][0]]
+
+    monkeypatch.setattr(sender, "_read_command", read)
+    monkeypatch.setattr(sender, "_LINGER_S", 0.2)
+    for number in range(len(THROWN)):
+        insert(tmp_path / "memslot.db", sender.KIND, str(number), json.dumps({"arguments": [number]}))
+    with anyio.fail_after(60):
+        await sender.Sender(tmp_path).run()
+    with closing(sqlite3.connect(tmp_path / "memslot.db")) as db:
+        answers = db.execute("SELECT outcome FROM outbox WHERE state = 'sent'").fetchall()
+    assert len(answers) == len(THROWN)
+    assert all("warning: " in json.loads(answer)["stderr"] for (answer,) in answers)
 
 
 async def test_an_owner_answers_on_whatever_a_call_throws(tmp_path: Path) -> None:
