@@ -62,8 +62,8 @@ async def test_events_accepted_by_three_processes_are_sent_once_and_in_order(
 async def test_while_another_process_delivers_an_event_is_kept_and_waits(
     state_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memory.slot.delivery._WRITE_LOCK_S", 0.1)
-    monkeypatch.setattr("memory.slot.delivery._RESET_LOCK_S", 0.1)
+    monkeypatch.setattr("memory.slot.journaled._WRITE_LOCK_S", 0.1)
+    monkeypatch.setattr("memory.slot.journaled._RESET_LOCK_S", 0.1)
     async with MemorySlot(Lookup(), scope=ALICE, journal=opened(state_url)) as slot:
         with opened(state_url) as other:
             ours = slot.delivery._key(ALICE)
