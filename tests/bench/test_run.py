@@ -289,20 +289,6 @@ async def test_it_waits_until_what_was_written_can_be_found(run_provider):
     assert outcome.metrics.providers == (await run_provider()).metrics.providers
 
 
-@pytest.mark.parametrize("state", ["pending", "unknown"])
-async def test_a_memory_that_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(run_provider, state):
-    """It cannot leave its hard requests out by never being ready; the best case stands beside it."""
-    outcome, ready = await run_provider(always(state)), await run_provider()
-    assert {(row["status"], row["readiness"]) for row in rows(outcome)} == {("unready", state)}
-    found, same = figure(outcome, "evidence recall"), figure(ready, "evidence recall")
-    assert (found.value, found.n, found.unready, found.best) == (same.value, same.n, same.n, 1.0)
-    assert outcome.metrics.providers[0].unready == 10
-    page = outcome.report.read_text(encoding="utf-8")
-    assert "10 of 10 requests were asked while nobody knew that the memory was ready" in page
-    assert f"a test session began while readiness was {state}: no worker runs" in page
-    assert outcome.manifest.status == "completed"
-
-
 async def test_a_provider_that_cannot_say_when_is_marked(run_provider):
     adapter = FakeBackend()
     adapter.withheld_capabilities = frozenset({"readiness"})

@@ -1,7 +1,7 @@
 """Our own preference game: seeded people whose wishes for their assistant differ by context and change over time.
 
 The shape and the default size are MemPABench's: two contexts x 14 attributes, 94 accumulation sessions that are
-played, 5 forced changes with fixed transcripts, 36 test sessions. The text is ours.
+played, 5 forced changes with fixed transcripts, 36 test sessions. The text belongs to memslot.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class GameSize(BaseModel):
     sessions: Annotated[int, Field(ge=10, le=400)] = 94  # of accumulation; forced changes apart
     tests: Annotated[int, Field(ge=1, le=400)] = 36  # below 21 there are fewer than five changes
     attributes: Annotated[int, Field(ge=4, le=14)] = 14  # each has a cell in either context
-    # Of talk beside the preferences, for each persona: distractors that share words with wordings and requests.
+    # Talk beside the preferences, per persona. It shares words with wordings and requests.
     tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     language: LanguageName = "en"
 
@@ -127,7 +127,7 @@ class _PersonaScript:
     def _state_all(self) -> None:
         """Every cell becomes known in the first part, most of them in their own context."""
         values, contexts = self.plan.values, self.plan.contexts
-        # What is wanted in one context alone is said first, because every test asks for it in the other one.
+        # Preferences of one context come first, because every test asks for them in the other context.
         alone = [cell for cell in sorted(values) if (other_context(cell[0]), cell[1]) not in values]
         cells = alone + self.dice.shuffled(sorted(set(values) - set(alone)))
         played = [index for index in range(self.plan.known_by) if index not in self.changes]
@@ -167,7 +167,7 @@ class _PersonaScript:
         return opened(form.format(lead=lead_in, topic=topic, marker=phrase, Marker=opened(phrase)))
 
     def _lead(self, cell: Cell, lead: bool | None) -> str:
-        """What names the context of a sentence; by default in every second one."""
+        """The words that name a sentence's context. By default every second sentence has them."""
         named = self.dice.chance(0.5) if lead is None else lead
         return self.dice.pick(self.language.forms.leads[cell[0]]) if named else ""
 

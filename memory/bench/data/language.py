@@ -34,7 +34,7 @@ LanguageName = Literal["en", "zh"]
 @dataclass(frozen=True, slots=True)
 class Forms:
     """Sentences, filled with ``str.format``. ``{lead}`` names the context, or is empty; ``{marker}`` is an explicit
-    wording. What goes by context is a mapping."""
+    wording. Forms of each context are mappings."""
 
     stated: tuple[str, ...]  # a preference becomes known: at first
     announced: tuple[str, ...]  # the same, as a change
@@ -71,7 +71,7 @@ class Language:
 
     @property
     def sentence_gap(self) -> str:
-        """What stands between two sentences."""
+        """The space between two sentences, if any."""
         return "" if self.name == "zh" else " "
 
     @cached_property
@@ -140,7 +140,7 @@ class Language:
         return replace(self, attributes=tuple(attributes))
 
     def acted(self, attribute: str, marker: str) -> str:
-        """What a reply shows that follows a setting."""
+        """The words of a reply that follows a setting."""
         known = self.by_name[attribute]
         return known.settings[known.markers.index(marker)].acted
 

@@ -71,7 +71,7 @@ def load_locomo(path: str | Path, *, limit_questions: int | None = None) -> Time
 
 
 def _unused(samples: list[Node]) -> set[str]:
-    """What the file holds and nobody reads."""
+    """Fields of the file that memslot does not read."""
     found: set[str] = set()
 
     def look(kind: str, fields: dict[str, Any], used: Iterable[str] = ()) -> None:

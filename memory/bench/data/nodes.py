@@ -166,7 +166,7 @@ class Node:
 def data_set(
     name: str, timelines: Iterable[Timeline], content: Any, file: str, note: str, ignored: Set[str]
 ) -> TimelineSet:
-    """What was read of a file; ``ignored`` is what it holds and nobody uses."""
+    """The data set of a file; ``ignored`` names its unused fields."""
     unused = [f"not used: {', '.join(sorted(ignored))}"] if ignored else []
     return TimelineSet(name, tuple(timelines), canonical_hash(content), file, notes=(note, *unused))
 

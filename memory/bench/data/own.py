@@ -41,7 +41,7 @@ def load_own(path: str | Path, *, limit_questions: int | None = None) -> Timelin
 
 
 def read_own(path: str | Path, *, limit_questions: int | None = None) -> tuple[TimelineSet, list[Problem]]:
-    """What can be read of a file, and everything that cannot."""
+    """The readable part of a file, and a list of its problems."""
     source = Path(path).expanduser()
     problems: list[Problem] = []
     questions: list[Question] = []

@@ -1,4 +1,4 @@
-"""Reading PrefEval: a preference that is told, and a question whose answer must follow it.
+"""Reading PrefEval: a stated preference, and a question whose answer must follow it.
 
 The data (Zhao et al. 2025) is not part of this package; a path to one of its JSON files is given. A file is a list
 of ``preference`` and ``question``, with ``explanation``. ``classification_task_options`` holds four answers, the

@@ -134,7 +134,7 @@ def _of_plugin(point: Any) -> Load:
 
 
 def kind_of_file(path: Path) -> str:
-    """The data set that a file or directory is; ``own`` where it is none of the published ones.
+    """The data set that a file or directory is; ``own`` if no published data set matches.
 
     Raises:
         ConfigError: it does not exist, or cannot be read.

@@ -1,6 +1,6 @@
 """What a run goes through: sessions that build a memory up, and probes that ask it.
 
-A session is a fixed transcript, or a script that is played with an assistant. What a memory is worth is asked by
+A session is a fixed transcript, or a script that is played with an assistant. A memory is measured by
 probes (what is retrieved) or by test sessions (how an assistant that uses it behaves). The same for every data set.
 """
 
@@ -34,7 +34,7 @@ class Turn:
     scenario: str | None = None
     context: str | None = None
     attribute: str | None = None
-    metadata: Mapping[str, JsonValue] = field(default_factory=dict)  # handed to the backend as it is
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)  # passed to the backend unchanged
 
     @property
     def text(self) -> str:
@@ -57,7 +57,7 @@ class Turn:
 
 
 def exchange(user: str, assistant: str) -> tuple[Message, ...]:
-    """What is said in a turn of both."""
+    """The messages of user and assistant in one turn."""
     return Message(role="user", content=user), Message(role="assistant", content=assistant)
 
 
@@ -109,7 +109,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A session that is played: who the user is just now, and the beats."""
+    """A session that is played: the user's situation, and the beats."""
 
     life_context: str  # the user's situation in a sentence or more; for simulators that write
     scenario: str | None
@@ -151,7 +151,7 @@ class Preference:
 
     context: str
     attribute: str
-    value: str  # the setting, as the phrase by which it is told
+    value: str  # the setting, as its phrase
     stated_at: datetime
     since: int  # sessions of the timeline that had passed, the one that states it included
 
@@ -162,7 +162,7 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceTruth:
-    """Which turns hold the answer."""
+    """The turns that hold the answer."""
 
     turns: tuple[str, ...]  # event ids of the gold turns that exist in the conversation, without repetition
     unresolved: int = 0  # gold ids that name no turn
@@ -179,7 +179,7 @@ class AbstainTruth:
 
 @dataclass(frozen=True, slots=True)
 class PreferenceTruth:
-    """Which phrases (markers) tell a cell's preference apart at the time of the probe; compared ignoring case."""
+    """The phrases (markers) of a cell's preference at the time of the probe. Case does not matter."""
 
     current: str | None  # of the value in force; None where the user has no preference here
     stale: tuple[str, ...] = ()  # this cell had before
@@ -196,7 +196,7 @@ def truth_at(
     sessions: int,
     decoys: Iterable[str] = (),
 ) -> PreferenceTruth:
-    """What is true of a cell after so many sessions, of preferences in the order they became known."""
+    """The truth of a cell after so many sessions. ``preferences`` are in the order of their becoming known."""
     known = [entry for entry in preferences if entry.attribute == cell[1] and entry.since <= sessions]
     own = [entry for entry in known if entry.cell == cell]
     current = own[-1] if own else None

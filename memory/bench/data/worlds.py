@@ -1,4 +1,4 @@
-"""What each persona's life is about, made of parts."""
+"""The matters of each persona's life, made of parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STEP = 7919  # prime, so that neighbours do not sound alike
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What one persona's life is about. Names are unique to the persona, so that a leak would show."""
+    """The matters of one persona's life. Names are unique to the persona, so that a leak would show."""
 
     persona_id: str
     matters: dict[str, tuple[str, ...]]

@@ -91,7 +91,7 @@ class Job:
 
 
 def open_record(job: Job) -> CellRecord:
-    """What is known of a cell before it is played."""
+    """The record of a cell before it is played."""
     spec, given = job.spec, job.experiment.scope
     # A memory must not read in its scope which seed made the data it will be asked about.
     secret = hashlib.sha256(f"{job.scope_run_id}/{spec.cell_id}".encode()).hexdigest()[:20]
@@ -135,7 +135,7 @@ def run_job(
 ) -> CellRecord:
     """Play a cell from where its journal ends, on an event loop of its own, and write its record.
 
-    One that is completed stays as it is; one that fails does not raise: its record says why.
+    A completed cell stays as it is. A cell that fails does not raise; its record says why.
     """
     directory = job.cell_directory
     if (directory / CELL_FILE).exists():

@@ -146,9 +146,9 @@ class CellState:
 
 @dataclass
 class CellContext:
-    """What a cell needs from outside."""
+    """The things that a cell gets from outside."""
 
-    slot: MemorySlot  # open, in accumulation mode; left as it is with its scope
+    slot: MemorySlot  # open, in accumulation mode; nobody here closes it
     roles: Roles
     journal: CellJournal
     turns: WholeTurns = field(default_factory=lambda: WholeTurns({}))
@@ -202,12 +202,12 @@ _POLICY = TurnPolicy(recall_s=3600, open_after=_MAX_FAILURES)  # calls have dead
 
 
 class CellMemory(TurnMemory):
-    """The slot as the session loop has it here. What the loop records is kept for the cell."""
+    """The slot as the session loop has it here. It keeps the recorded turns for the cell."""
 
     recall_fields: RecallFields
     turn_fields: TurnFields  # of the turn that is recorded next
     event: MemoryEvent  # what was recorded last
-    # What a test session asked is asked once: what the user says after it would tell the memory what is wanted.
+    # The recall of a request also serves its later turns, whose words would tell the memory the right setting.
     held: Recall | None = None
 
     def __init__(self, slot: MemorySlot) -> None:
@@ -216,7 +216,7 @@ class CellMemory(TurnMemory):
     async def recall(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
     ) -> Recall:
-        """What was recalled before, where that is held; else what the memory gives."""
+        """The held recall, if there is one; otherwise asks the memory."""
         if self.held is not None:
             return self.held
         fields.update(self.recall_fields)
@@ -238,7 +238,7 @@ class CellMemory(TurnMemory):
 
 @contextmanager
 def role_calls(role: str) -> Iterator[None]:
-    """What a role's model raises becomes the harness's failure: the memory has no part in it."""
+    """Turns errors of a role's model into failures of the harness, because the memory did not cause them."""
     try:
         yield
     except BackendError as error:
@@ -248,7 +248,7 @@ def role_calls(role: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What a memory says before tests begin, and what the record must say of it."""
+    """The memory's readiness before tests begin, and warnings for the record."""
 
     state: str
     warnings: tuple[str, ...] = ()
@@ -373,7 +373,7 @@ class Conversation:
         self._session.history = [said for exchange in earlier for said in _messages(exchange)]
 
     async def recall(self, user: str, held: Recall | None = None, phase: str = "retrieve") -> Recall:
-        """What the memory gives for what the user says, where no reply is wanted."""
+        """Recalls for the user's words without asking for a reply."""
         session_id = self._session.session_id
         self._memory.held = held
         recall = await self._memory.recall(user, session_id=session_id, scope=self._driver.scope)

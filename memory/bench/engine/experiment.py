@@ -89,7 +89,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who is told what while an experiment runs."""
+    """Callbacks of a running experiment."""
 
     progress: Callable[[Position], None] | None = None
     on_directory: Callable[[Path], None] = lambda directory: None  # once it is worked on
@@ -108,9 +108,9 @@ def begin(
 ) -> Outcome:
     """Play an experiment. Not to be called from within an event loop.
 
-    The registry, the executor and models by role stand in for those that are installed and that the settings name,
-    in this process. What raises, ConfigError or PluginError, has written nothing. A cell that fails does not raise:
-    it is marked with its reason, and the others are played.
+    ``registry``, ``executor`` and ``models`` (by role) replace the installed ones in this process. If it raises
+    ConfigError or PluginError, it has written nothing. A failing cell does not raise: its record says why, and the
+    others are played.
     """
     registry, listeners = registry or MemoryAdapterRegistry(), listeners or Listeners()
     experiment, variants = without_broken(experiment, registry)
@@ -293,7 +293,7 @@ class _Run:
         write_record(self.manifest, self.directory / MANIFEST_FILE)
 
     def _jobs(self) -> list[Job]:
-        """The cells that are not completed. What a cell says of itself counts, not what was last heard of it."""
+        """The cells that are not completed. A cell's own record counts, not the manifest's copy."""
         jobs = []
         for spec in self.experiment.in_order():
             job = Job(self.experiment, spec, self.directory.absolute(), self.manifest.run_id)
@@ -343,7 +343,7 @@ class _Run:
         all_done, everything = sum(self.done.values()), sum(self.totals.values())
         now = time.monotonic()
         since, before = self.first = self.first or (now, all_done)
-        # A worker's start, and a step or two, say nothing of the rest.
+        # The first steps include a worker's start, so they predict nothing.
         enough = now - since >= 5.0 or all_done - before >= 0.02 * everything
         played = all_done - before if enough else 0
         left = (everything - all_done) * (now - since) / played if played > 0 else None

@@ -116,7 +116,7 @@ def write_record(record: BaseModel, path: Path) -> None:
 
 
 def read_record(model: type[RecordT], file: Path) -> RecordT:
-    """A record that was written whole; ConfigError where there is none, or it is damaged."""
+    """Read a record; ConfigError if it is missing or damaged."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -183,7 +183,7 @@ class CellJournal(AppendedLines):
     its way to the disk before what follows it is begun; a last line torn by a crash is dropped at once."""
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """What is there; ConfigError where a line other than the last is damaged."""
+        """All lines; ConfigError if a line other than the last is damaged."""
         try:
             yield from each_line(self.path)
         except ConfigError as error:
@@ -193,7 +193,7 @@ class CellJournal(AppendedLines):
         self.append({"kind": kind, **row})
 
     def without_texts(self) -> None:
-        """Write the file anew without what was said, once it is needed no more."""
+        """Write the file again without the words of users and replies."""
         texts = ("user", "reply", "texts", "texts_again")
         kept = ({name: row[name] for name in row if name not in texts} for row in self.lines())
         write_whole(self.path, json_lines(kept))
@@ -239,7 +239,7 @@ _UNSTABLE = re.compile(r"(-wal|-shm|-journal|\.lock|\.tmp|\.part)\Z")
 
 
 class StoreFingerprint:
-    """What the files below a directory hold; a file is read again only where its time or size has changed."""
+    """Hashes the files below a directory. It reads a file again only if its time or size changed."""
 
     def __init__(self, store: Path) -> None:
         self._store = store

@@ -1,5 +1,5 @@
 """The manifest of an experiment, and each cell's own part: everything needed to repeat it, and to distrust it. No
-user text and no secret: names, counts, hashes, ids and times only. What is unknown is null."""
+user text and no secret: names, counts, hashes, ids and times only. Unknown values are null."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class VersionRecord(Record):
 
 
 class ProviderRecord(Record):
-    """Which one context provider was active (spec 2.2): a memory architecture, or an experimental condition."""
+    """The active context provider (spec 2.2): a memory architecture or an experimental condition."""
 
     backend: str | None
     condition: str | None
@@ -89,7 +89,7 @@ class ProviderRecord(Record):
 
 
 class TraitsRecord(Record):
-    """What the adapter declares about itself."""
+    """The adapter's declarations."""
 
     consistency: ConsistencyModel
     cs_filtering: CsFiltering
@@ -107,7 +107,7 @@ class TraitsRecord(Record):
 
 
 class DataRecord(Record):
-    """What the experiment went through."""
+    """The data of the experiment."""
 
     timeline: str
     name: str | None
@@ -322,7 +322,7 @@ class RunRecord(Record):
 
 
 def run_id_of(scope: MemoryScope | None, experiment_id: str) -> str:
-    """What cells make their ``run_id`` of, with a hash: that of ``memory.scope``, and the experiment's id."""
+    """The start of each cell's ``run_id``: that of ``memory.scope``, then the experiment's id."""
     return experiment_id if scope is None else f"{scope.run_id}.{experiment_id}"
 
 
@@ -360,7 +360,7 @@ class Manifest(Record):
 
     @property
     def run_id(self) -> str:
-        """What cells make their ``run_id`` of."""
+        """The start of each cell's ``run_id``."""
         return run_id_of(self.scope, self.experiment_id)
 
     def by_model(self, role: RoleName) -> bool:
@@ -401,10 +401,10 @@ class Manifest(Record):
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of an experiment's directory; ConfigError where there is none."""
+    """Read an experiment's manifest; ConfigError if it is missing or damaged."""
     return read_record(Manifest, directory / MANIFEST_FILE)
 
 
 def read_cell(directory: Path) -> CellRecord:
-    """The record of a cell's directory; ConfigError where there is none, or it is damaged."""
+    """Read a cell's record; ConfigError if it is missing or damaged."""
     return read_record(CellRecord, directory / CELL_FILE)

@@ -57,7 +57,7 @@ class Meter:
                 raise CeilingReached(f"limits.{name}: {limit} is reached; set it higher and resume")
 
     def add(self, tokens: int) -> None:
-        line = b" %d\n" % tokens  # apart from one that a full disk has torn
+        line = b" %d\n" % tokens  # the blank ends a line that a full disk has torn
         try:
             with open(self._file, "ab", buffering=0) as file:
                 if file.write(line) != len(line):
@@ -132,12 +132,12 @@ class RoleModel(WholeAnswers):
         return await self.provider.available()
 
     async def ask(self, system: str, messages: Sequence[Message], time: int = 0) -> str:
-        """What the model says to a prompt, the first time or a later one; errors as for :meth:`complete`."""
+        """Ask the model once; ``time`` counts repetitions. Errors as for :meth:`complete`."""
         seed = None if self.seed is None else self.seed + time
         return (await self.complete(messages, CompletionOptions(system_prompt=system, seed=seed))).content
 
     def take_usage(self) -> dict[str, int]:
-        """What it counted since it was asked last."""
+        """The counts since the last call."""
         found, self.spent = dict(self.spent), _nothing()
         return found
 
@@ -219,14 +219,14 @@ class ModelAnswerJudge:
 
 
 async def majority(model: RoleModel, system: str, votes: int) -> Verdict:
-    """What most of so many judgements say, each with a seed of its own, counted up from the model's."""
+    """The majority of so many judgements. Each vote adds one to the model's seed."""
     counts: Counter[bool] = Counter()
     asked = [Message(role="user", content="Your judgement, please.")]
     for vote in range(votes):
         said = await model.ask(system, asked, vote)
         fit = read_judgement(said)
         if fit is None:
-            model.spent["unread"] += bool(said)  # one that says nothing is counted
+            model.spent["unread"] += bool(said)  # empty answers are counted already
         else:
             counts[fit] += 1
     if counts[True] == counts[False]:
@@ -236,7 +236,7 @@ async def majority(model: RoleModel, system: str, votes: int) -> Verdict:
 
 
 def after_thinking(said: str) -> str:
-    """What a model says once it has thought aloud."""
+    """The answer of a model without its thinking."""
     return said.rpartition("</think>")[2].strip()
 
 

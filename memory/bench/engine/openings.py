@@ -1,4 +1,4 @@
-"""The memory of one cell, open for what is told; and as it stood, for each test.
+"""Opens the memory of one cell: for sessions, and for each test as it stood.
 
 A test must not teach. What a memory keeps of the questions of one test is gone in the next one, because each test
 opens the memory anew: a copy of the store where all the memory has is in its files; the same place, by a fresh
@@ -89,7 +89,7 @@ class Openings:
 
     @asynccontextmanager
     async def aside(self, scope: MemoryScope) -> AsyncIterator[Way]:
-        """Tests are played within: what is told waits, and goes on with ``slot``, which may be a new one."""
+        """Tests are played within. Afterwards sessions go on with ``slot``, which may be a new one."""
         way = self.way()
         if way != "told again":
             await self._close()

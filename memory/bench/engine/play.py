@@ -134,7 +134,7 @@ class CellPlayer:
         self._context.progress(self.state)
 
     async def _ask_at(self, number: int, way: Way, readiness: Readiness) -> None:
-        """The probes of one point, some at a time; those that a crash or a failure has left are asked alone."""
+        """Ask the probes of one point, some at a time. After a crash, only the missing probes are asked."""
         answered = {record.probe_id for record in self.state.records}
         probes = [item for item in self._timeline.probes_after(number) if item.probe_id not in answered]
         for start in range(0, max(1, len(probes)), _PROBES_AT_A_TIME):
@@ -165,7 +165,7 @@ class CellPlayer:
             self._context.progress(self.state)
 
     async def _remind(self) -> None:
-        """A provider that recalls nothing keeps no more of the past than its last event, and not on disk."""
+        """Record the last event again for a provider that keeps only that one, in its process."""
         if self._clock_lost and self._told and not self._slot.traits.recalls_writes:
             await self._slot.record_event(self._told[-1])
         self._clock_lost = False
@@ -224,7 +224,7 @@ class CellPlayer:
         return row, said.event
 
     async def _deliver_all(self, events: Sequence[MemoryEvent]) -> None:
-        """Write the events that are not known to be written, and note what became of each."""
+        """Write the events without a noted receipt, and note each receipt."""
         if self._driver.settings.event_context == "text":
             events = [_with_context(event) for event in events]
         new = [event for event in events if event.event_id not in self._written]

@@ -1,4 +1,4 @@
-"""Probes along a timeline, by the same protocol as test sessions. What is retrieved is judged by its words.
+"""Probes along a timeline, by the same protocol as test sessions. The words of the section decide.
 
 A question is answered by the reader from what the memory showed. An answer is scored by its words and, where there
 is an answer judge, by the prompt of its kind. Nothing of this is a turn of a session.
@@ -58,7 +58,7 @@ class Answering:
 
 
 def planned_probe(persona_id: str, probe: Probe, answering: Answering) -> ProbeRecord:
-    """What the record of a probe says before it is asked."""
+    """The record of a probe before it is asked."""
     record = ProbeRecord(
         probe_id=probe.probe_id,
         persona_id=persona_id,
@@ -184,7 +184,7 @@ class ProbeSession(TestSessionRun):
         return {**fields, "found": len(found), "ranks": self._ranks(section, found)}
 
     def _ranks(self, section: str, found: Sequence[str]) -> list[int]:
-        """Of each turn that was found the place of the first entry that shows it, from 1."""
+        """The place of the first entry with each found turn, from 1."""
         ranks: dict[str, int] = {}
         for place, entry in enumerate(entries_of(section), start=1):
             if len(ranks) == len(found):
@@ -195,7 +195,7 @@ class ProbeSession(TestSessionRun):
 
 
 def _chosen(truth: ChoiceTruth, reply: str) -> dict[str, Any]:
-    """What the letter in a reply is worth; without exactly one, the reply cannot be read."""
+    """Scores the letter in a reply. A reply without exactly one letter cannot be read."""
     places = {ord(letter) - ord("a") for letter in _LETTER.findall(reply)}
     if len(places) != 1 or max(places) >= len(truth.options):
         return {"turns": 1}

@@ -47,7 +47,7 @@ _RULE = re.compile(r"^== (\S+)\n", re.MULTILINE)
 
 
 def kind_of(category: str) -> QuestionKind:
-    """The kind of question that a data set's category names; ``open`` for one that is not known."""
+    """The kind of question for a data set's category; ``open`` if the category is unknown."""
     return _OF_CATEGORY.get(category.casefold(), "open")
 
 

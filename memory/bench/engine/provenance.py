@@ -58,7 +58,7 @@ def oracle_matrix(data: TimelineSet) -> dict[str, dict[str, dict[str, list[dict[
 
 
 def static_profile(data: TimelineSet) -> dict[str, str]:
-    """What each persona would have written down at the start, as ``profiles`` of ``static_profile``."""
+    """Each persona's preferences at the start, as ``profiles`` of ``static_profile``."""
     topics = {name: attribute.topic for name, attribute in load_language("en").by_name.items()}
     profiles = {}
     for timeline in data.timelines:
@@ -97,7 +97,7 @@ def wire_truth(
 ) -> tuple[MemslotConfig, tuple[str, ...]]:
     """The configuration as the provider is built from it, and the options that were filled in.
 
-    The conditions that are told the truth get it from the timeline, unless their block brings its own. The
+    Conditions that know the truth get it from the timeline, unless their block brings its own. The
     default scope is dropped: a run makes its own scopes.
     """
     wired: dict[str, Any] = {}
@@ -317,7 +317,7 @@ def first_manifest(
     created: datetime,
     cells: tuple[CellRecord, ...] = (),
 ) -> Manifest:
-    """What is known before anything is played."""
+    """The manifest before anything is played."""
     settings = experiment.settings
     selected = registry.selected(experiment.config(settings.providers[0]))
     hidden = {"output", "data", "wordings", "executor", "providers", "roles"}

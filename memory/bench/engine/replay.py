@@ -72,7 +72,7 @@ class ReplayDriver(SessionDriver):
         session: Row,
     ) -> None:
         """``session`` is the journal's line of one test session."""
-        # Of the slot the session loop counts tokens alone; nothing is asked of it, and nothing offered to it.
+        # The session loop uses only the slot's token counter.
         context = CellContext(
             MemorySlot(FakeBackend(), token_counter=Utf8TokenCounter()),
             roles,
@@ -157,7 +157,7 @@ def _trace_of(record: Row) -> Trace:
 
 
 def first_rows(texts: Iterable[Row]) -> dict[str, Row]:
-    """Of each request its first row; later ones are replies to what the user said after it."""
+    """The first row of each request. Later rows are replies to complaints and hints."""
     found: dict[str, Row] = {}
     for row in texts:
         found.setdefault(row["probe_id"], row)
@@ -186,7 +186,7 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was looked at, what of it deviates, and what could not be looked at and why.
+    """The checked parts, the deviations, and the parts that could not be checked.
 
     Attributes:
         learning: memories that answered the same request otherwise a second time, with how often.
@@ -204,7 +204,7 @@ def same(where: str, recorded: object, computed: object) -> Iterator[Deviation]:
 
 
 def compared(where: str, recorded: Any, computed: Any) -> Iterator[Deviation]:
-    """What differs, leaf by leaf, in two records, or two values of JSON."""
+    """The differences of two records, or of two values of JSON, leaf by leaf."""
     before, now = dict(_leaves(recorded)), dict(_leaves(computed))
     for name in {**before, **now}:
         yield from same(f"{where}: {name}", before.get(name, "absent"), now.get(name, "absent"))

@@ -93,7 +93,7 @@ def _filled(role: RoleName, chosen: RoleSettings) -> dict[str, Any]:
 
 
 def _decisive(options: Any) -> Any:
-    """Of options what a model's answers may depend on."""
+    """The options that may change a model's answers."""
     if isinstance(options, dict):
         return {
             name: _decisive(value)
@@ -171,6 +171,6 @@ class RoleSet(AsyncExitStack):
         return self._models[role]
 
     def take_usage(self) -> dict[str, dict[str, int]]:
-        """What the models of the roles counted since it was asked last."""
+        """The counts of the roles' models since the last call."""
         spent = {role: model.take_usage() for role, model in self._models.items()}
         return {role: counts for role, counts in spent.items() if any(counts.values())}

@@ -33,7 +33,7 @@ class SettingMention:
     attribute: str
     marker: str
     context: str | None  # that the line names, or its labels
-    moment: str  # the date on the line, as text that sorts; empty where there is none
+    moment: str  # the date on the line, as text that sorts; empty without a date
     rank: int
 
 
@@ -116,7 +116,7 @@ _CHANNEL = re.compile(r"through the (\w+) channel")  # as prompts/assistant.md h
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What the user said and the assistant replied."""
+    """The user's words and the assistant's reply."""
 
     user: str
     reply: str
@@ -128,7 +128,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a judge says of one reply."""
+    """A judge's verdict on one reply."""
 
     # Whether it suits the preference in force; None where the judge's answer could not be read.
     fit: bool | None
@@ -141,7 +141,7 @@ class Simulator(Protocol):
     """Stands in for the user, in the first person."""
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
-        """What the user says next within a beat, by its exchanges, or None where nothing is left to say."""
+        """The user's next words within a beat, or None if nothing is left to say."""
 
 
 class Judge(Protocol):
@@ -166,7 +166,7 @@ class AnswerJudge(Protocol):
 
 
 class RuleReader:
-    """Chooses among given answers the one that shares most words with the section; has no words of its own."""
+    """Chooses the given answer that shares most words with the section. It writes no answer itself."""
 
     async def read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
         """The letter of the likeliest option in parentheses; empty without options."""
@@ -199,7 +199,7 @@ class Roles:
 
 
 class WholeAnswers:
-    """Of a provider what is the same for each that answers in one piece, and holds nothing."""
+    """A base for providers that answer in one piece and hold nothing open."""
 
     complete: Callable[..., Awaitable[CompletionResult]]
 
@@ -264,7 +264,7 @@ def lettered(options: Sequence[str]) -> str:
 
 
 def _likeliest(section: str, options: Sequence[str]) -> str:
-    """Of given answers, the one that shares most of its own words with the section; the first of equals."""
+    """The given answer that shares most of its own words with the section; the first of equals."""
     words = [set(_WORD.findall(text.casefold())) for text in options]
     common = set.intersection(*words)
     shown = set(_WORD.findall(section.casefold()))

@@ -76,7 +76,7 @@ class RoleSettings(Record):
     # Each vote and each replicate counts up from it.
     seed: Annotated[int, Field(ge=0, lt=2**30)] | None = None
     votes: Annotated[int, Field(ge=1, le=15)] = 1  # of a judge on each reply
-    # A file in place of our prompt. Of the answer judge also a mapping: kind of question -> file.
+    # A file in place of our prompt. The answer judge also takes a mapping: kind of question -> file.
     prompt: InputFile | dict[QuestionKind, InputFile] | None = None
 
     @model_validator(mode="before")
@@ -116,14 +116,14 @@ class RolesSettings(Record):
 
 
 class Price(Record):
-    """What a million tokens of a model cost, in one currency for all models."""
+    """The price of a million tokens of a model. All models use one currency."""
 
     input: Annotated[float, Field(ge=0)]
     output: Annotated[float, Field(ge=0)]
 
 
 class Limits(Record):
-    """What models may cost. A run stops cleanly when a ceiling is reached, and can be resumed with a higher one."""
+    """Limits of calls and tokens. A run stops cleanly at a limit; ``--resume`` goes on with a higher one."""
 
     max_calls: Count | None = None
     max_tokens: Count | None = None  # read and written, as far as the models say

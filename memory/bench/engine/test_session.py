@@ -55,7 +55,7 @@ def of_truth(truth: PreferenceTruth) -> dict[str, Any]:
 
 
 class Request(NamedTuple):
-    """What a test session puts to the memory."""
+    """A question of a test session to the memory."""
 
     probe_id: str
     query: str

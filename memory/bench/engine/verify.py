@@ -153,7 +153,7 @@ class _Check:
         return ({} if wrong else found), wrong
 
     def _roles(self, data: Mapping[int, TimelineSet]) -> Roles | None:
-        """Who played, where all of them play alike again."""
+        """The roles, if they play alike again."""
         models = [role.role for role in self.manifest.roles if role.kind == "model"]
         if models:
             self.unchecked.append(f"verdicts: what a model says is not asked again ({', '.join(models)})")

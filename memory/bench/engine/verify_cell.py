@@ -191,6 +191,6 @@ class CellCheck:
 
 
 def _kept(records: Iterable[Row]) -> list[dict[str, Any]]:
-    """What section and recorded reply decide without a judge, of the requests that were answered."""
+    """The fields that section and reply decide without a judge, for answered requests."""
     names = (*OF_SECTION, "answer_f1", "exact")
     return [{name: record[name] for name in names} for record in records if record["error"] is None]

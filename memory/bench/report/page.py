@@ -1,4 +1,4 @@
-"""What a report page consists of, and its rendering; and the requests one by one, where cells kept the texts."""
+"""The parts of a report page, and their rendering. It lists single requests if cells kept the texts."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ Judged = tuple[int, str, ProbeRecord, Sequence[Mapping[str, Any]]]
 
 
 def request_blocks(entries: Sequence[Entry]) -> Iterator[Block]:
-    """A block of each provider's requests that lost; those that won follow where texts were kept."""
+    """A block of each provider's lost requests. The others follow if texts were kept."""
     for number, entry in enumerate(entries, start=1):
         kept = any((directory / "texts.jsonl").exists() for directory, _ in entry.cells)
         found, details, room = judged_requests(entry), list[tuple[str, str]](), _MAX_BYTES // len(entries)
@@ -139,7 +139,7 @@ def request_blocks(entries: Sequence[Entry]) -> Iterator[Block]:
 
 
 def judged_requests(entry: Entry) -> list[Judged]:
-    """A provider's requests, those that lost first."""
+    """A provider's requests, the lost ones first."""
     found: list[Judged] = []
     for directory, cell in entry.cells:
         kept: dict[str, list[Mapping[str, Any]]] = {}

@@ -227,7 +227,7 @@ def ranked(entries: Sequence[Entry], name: str) -> Block:
 
 
 def over_budgets(results: Results, name: str) -> Iterator[Block]:
-    """What each provider makes of more tokens, where several budgets were played."""
+    """The figure of each provider over the budgets, if several budgets were played."""
     found = dict[str, list[tuple[int, Entry]]]()
     for entry in results.entries:
         if (budget := entry.variant.budget.max_tokens) is not None and not entry.is_reference:

@@ -1,4 +1,4 @@
-"""The page of an experiment, or of several: who won, by how much, at which cost, and where each lost."""
+"""The page of one experiment or several: the winner, its lead, costs, and the lost requests."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _parts(results: Results, figure: str) -> Iterator[Block]:
 
 
 def _providers(results: Results) -> Block:
-    """What each provider is, and how its test sessions stood."""
+    """A summary of each provider and of its test sessions."""
     rows = []
     for entry in results.entries:
         variant, budget = entry.variant, entry.variant.budget
@@ -205,7 +205,7 @@ def _providers(results: Results) -> Block:
 
 
 def _models(results: Results) -> Block:
-    """What the roles' models were asked, and how far their answers can be trusted."""
+    """Calls of the roles' models, and how far their answers can be trusted."""
     rows = []
     for entry in results.entries:
         spent = {

@@ -35,7 +35,7 @@ def main_figures(results: Results) -> list[str]:
 
 
 def further_figures(results: Results, *, faults: bool) -> list[str]:
-    """The other figures of which anything is known: those that rank, or those that say nothing alone."""
+    """The other known figures: figures that rank, or faults."""
     main = main_figures(results)
     return [
         figure.name
@@ -122,7 +122,7 @@ TIMES = {"write": "write", "wait": "until ready", "retrieve": "retrieve", "answe
 
 
 def costs(results: Results) -> Grid:
-    """What was written, asked and read, and what models took; of writing also by a thousand messages."""
+    """Tokens written, asked and read, and the cost of models. Writing is also given per thousand messages."""
     rows = [
         *COUNTS.values(), "model calls to write", "model tokens to write", "model calls to retrieve",
         "model tokens to retrieve", "a thousand messages: seconds to write", "a thousand messages: model calls",
@@ -166,7 +166,7 @@ def _amount(value: float | None) -> str:
 
 
 def _money(entry: Entry) -> str:
-    """What models cost by the price table of the file, in its currency."""
+    """The price of all model calls, by the price table of the file."""
     prices: Any = entry.manifest.settings.get("prices") or {}
     if not prices:
         return "no prices given"
@@ -230,7 +230,7 @@ def quantiles(entry: Entry, phase: str) -> tuple[float | None, float | None]:
 
 _COLUMNS = ("provider", "kind", "experiment", "group", "figure", "value", "low", "high", "n", "personas", "failed",
             "unready", "missing", "worst", "best")  # fmt: skip
-# What is markup in Markdown; an underscore within a word is none.
+# Signs of Markdown. An underscore within a word has no meaning.
 _MARKDOWN = re.compile(r"[\\`*<>\[\]|~&]|(?<!\w)_|_(?!\w)")
 
 

@@ -15,7 +15,7 @@ from memory.bench.scores.model import Difference
 
 
 def verdict(results: Results) -> list[str]:
-    """A sentence for each token budget, who is not ranked and why, and what was left out."""
+    """A sentence for each token budget, then the unranked providers with reasons, and left-out providers."""
     if results.headline is None:
         return ["Nothing could be scored."]
     budgets: dict[int | None, list[Entry]] = {}
@@ -88,7 +88,7 @@ def _sentence(results: Results, figure: str, budget: int | None, entries: list[E
 
 
 def _against(results: Results, best: Entry, control: Entry, found: Difference) -> str:
-    """How the best one compares with the best of those that it was compared with."""
+    """The lead of the best provider over its best rival."""
     named = any(manifest.settings.get("control") for manifest in results.manifests)
     which = "the named control" if named else "the best control" if best.is_architecture else "the next"
     name = f"{control.shown}, {which}"
@@ -137,7 +137,7 @@ _REQUESTS = {  # of a provider, by what went wrong with them
 
 
 def problems(results: Results) -> list[str]:
-    """What did not end well, a line each."""
+    """Failures, a line each."""
     found: list[str] = []
     for manifest in results.manifests:
         found += [f"{item.label}: not run. {item.why}" for item in manifest.left_out if item.broken]
@@ -230,7 +230,7 @@ def _of_experiments(entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
 
 
 def _given(entry: Entry) -> dict[str, str]:
-    """What has to be alike of providers that are compared, in words."""
+    """Properties that compared providers must share, in words."""
     variant, manifest = entry.variant, entry.manifest
     budget, memory, git = variant.budget, variant.config["memory"], manifest.versions.git
     revision = git.revision[:12] if git else "no checkout"
@@ -278,7 +278,7 @@ def remarks(results: Results) -> list[str]:
 
 
 def tests_by(entry: Entry, what: str) -> str:
-    """Test sessions of a provider by readiness, or by what became of the store."""
+    """A provider's test sessions, by readiness or by the state of the store."""
     found: Counter[str] = Counter()
     for _, cell in entry.cells:
         found.update(getattr(cell, what))

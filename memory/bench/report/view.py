@@ -27,7 +27,7 @@ class Run:
     path: Path  # below the directory that is viewed
     manifest: Manifest | None = None
     problem: str = ""  # why the manifest cannot be read
-    verdict: str = ""  # who won, in a sentence
+    verdict: str = ""  # the first sentence of the verdict
     shown: tuple[str, ...] = ()  # the providers, as the page orders and calls them
 
 

@@ -84,7 +84,7 @@ class Requests:
 
     @cached_property
     def units(self) -> dict[str, list[Unit]]:
-        """Of each figure what it is over, replicates averaged."""
+        """The units of each figure, averaged over replicates."""
         return {figure.name: averaged(figure.units(self)) for figure in FIGURES}
 
 
@@ -105,13 +105,13 @@ def is_missing(record: ProbeRecord, *, of_replies: bool) -> bool:
 
 
 def worst_status(statuses: Iterable[ProbeStatus]) -> ProbeStatus:
-    """The one that says least of several."""
+    """The least certain of several statuses."""
     order: tuple[ProbeStatus, ...] = ("scored", "unready", "failed", "missing")
     return max(statuses, key=order.index, default="scored")
 
 
 def averaged(units: Iterable[Unit]) -> list[Unit]:
-    """Of each unit the mean over replicates; missing where all of them are."""
+    """The mean of each unit over its replicates; missing if all are."""
     found: dict[tuple[str, str], list[Unit]] = {}
     for unit in units:
         found.setdefault((unit.cluster, unit.key), []).append(unit)

@@ -150,7 +150,7 @@ def student(freedom: int, level: float = _LEVEL) -> float:
 
 
 def _sums(values: Iterable[tuple[str, float]]) -> list[tuple[float, int]]:
-    """Of each persona the sum of its values, and how many they are."""
+    """The sum and the number of each persona's values."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for cluster, value in values:
         found[cluster].append(value)

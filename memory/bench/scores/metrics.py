@@ -52,7 +52,7 @@ def spread(values: Iterable[float | None]) -> Spread:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """What decides with whom a provider is compared.
+    """The properties that decide with whom a provider is compared.
 
     Attributes:
         shown: what tables show for its label.
@@ -99,7 +99,7 @@ def experiment_metrics(
 
 
 def _chance(headlines: Sequence[str], requests: Iterable[Requests]) -> float | None:
-    """What a guess reaches in the first headline, where there is something to choose from."""
+    """The share that a guess reaches in the first headline, if there is a choice."""
     if not headlines or headlines[0] in ("answer F1", "evidence recall"):
         return None
     choices = [record.choices for each in requests for _, record, _ in each.samples if record.choices]

@@ -205,12 +205,12 @@ class ProbeRecord:
 
     @property
     def of_memory(self) -> bool:
-        """Whether it tells of the memory. What was met before in its session tells of the assistant."""
+        """Whether it tells of the memory. A repeated request tells about the assistant."""
         return self.kind != "neutral" and not self.repeated
 
 
 _FIELDS = tuple(field.name for field in fields(ProbeRecord))
-# What the section decides alone, whoever replies and judges.
+# Fields that the section alone decides.
 OF_SECTION = ("shows_current", "shows_stale", "shows_other", "shows_unlabelled", "shows_unknown", "taken",
               "choices", "leaks", "found", "ranks", "answer_shown", "nonsense_shown")  # fmt: skip
 

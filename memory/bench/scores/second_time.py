@@ -29,7 +29,7 @@ def with_second_time(
 
 
 def _moved(first: Sequence[Sample], otherwise: Sequence[Sample]) -> dict[str, float]:
-    """By figure, the share of the second time less that of the first; without those that have no share."""
+    """The share of the second time less the first, for each figure that has both."""
     then = {(sample.cluster, sample.replicate, sample.record.probe_id): sample for sample in otherwise}
     second = [then.get((each.cluster, each.replicate, each.record.probe_id), each) for each in first]
     units, again = Requests(first).units, Requests(second).units

@@ -1,6 +1,6 @@
 """A context section as a reader sees it: entries, each with its labels and the group it stands under.
 
-What a memory shows is judged by this text alone, because this text alone reaches the assistant.
+Only this text reaches the assistant, so only this text is judged.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def abstains(reply: str, trap: str | None = None) -> bool:
 
 
 class WholeTurns:
-    """The turns of a conversation, found in a section by their whole text; part of a longer one is none.
+    """Finds the turns of a conversation in a section by their whole text.
 
     A turn may stand on a line of its own or an entry of its own, after a label such as ``user:`` or a date in
-    brackets, and its line breaks may have become blanks. What quotes a turn within another is that other one.
+    brackets, and its line breaks may have become blanks. A turn that quotes another turn is not that other turn.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:  # event id -> text

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from game_support import CONDITIONS
 
-from memory.bench.data.generate import GameSize, make_game
 from memory.bench.engine.matrix import load_experiment
 from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -33,8 +32,3 @@ def test_the_preference_game_has_six_controls_and_enough_personas_for_intervals(
     cells = experiment.cells()
     assert len({cell.persona_id for cell in cells}) == 5
     assert len({cell.cell_id for cell in cells}) == 5 * 7
-
-
-def test_the_game_is_of_mempabenchs_size_by_default() -> None:
-    timeline = make_game(GameSize(users=1)).timelines[0]
-    assert (len(timeline.sessions), len(timeline.tests)) == (99, 36)

@@ -166,16 +166,3 @@ def test_a_display_that_fails_costs_no_cell(here: Outcome, tmp_path: Path) -> No
 
     done = begin(matrix(tmp_path, *PROVIDERS, game=SMALL, memory=MEMORY), progress=broken)
     assert metrics_without_id(done) == metrics_without_id(here)
-
-
-def test_of_the_last_cells_the_longest_is_begun_first(tmp_path: Path) -> None:
-    from memory.bench.engine.cell import Job
-    from memory.bench.engine.executors import ProcessExecutor
-
-    experiment = matrix(tmp_path, *PROVIDERS, game=SMALL, replicates=2)
-    waiting = [Job(experiment, spec, tmp_path, "x") for spec in experiment.cells()]
-    executor = ProcessExecutor(2)
-    executor._took_ms = {"full_history": 10.0, "no_memory": 30.0, "oracle_ipas": 20.0}
-    begun = [executor._next(waiting).spec.label for _ in range(6)]
-    assert begun[:2] == ["full_history", "no_memory"]
-    assert begun[2:] == ["no_memory", "oracle_ipas", "oracle_ipas", "full_history"]

@@ -281,18 +281,6 @@ async def _lost(event: Any) -> Any:
     raise RuntimeError("nobody foresaw this")
 
 
-def test_a_provider_that_fails_is_marked_and_the_others_are_played(tmp_path: Path) -> None:
-    experiment = matrix(tmp_path, "no_memory", "full_history", "oracle_ipas")
-    done = begin(experiment, registry=breaking("full_history", "record_event", _refused))
-    statuses = {cell.label: cell.status for cell in done.manifest.cells}
-    assert statuses == {"no_memory": "completed", "full_history": "failed", "oracle_ipas": "completed"}
-    assert done.manifest.status == "failed"
-    (failed,) = (cell for cell in done.manifest.cells if cell.status == "failed")
-    assert failed.error is not None
-    assert failed.error.type == "BackendRejected"
-    assert "the disk says no" in done.report.read_text("utf-8")
-
-
 def test_writes_without_an_answer_are_told_beside_the_scores(tmp_path: Path) -> None:
     experiment = matrix(tmp_path, "no_memory", "full_history")
     done = begin(experiment, registry=breaking("full_history", "record_event", _lost))

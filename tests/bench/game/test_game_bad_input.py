@@ -7,7 +7,6 @@ malformed in test_loaders.
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import sys
 from dataclasses import replace
@@ -23,8 +22,7 @@ from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.timeline import ChoiceTruth, Probe, Timeline
 from memory.bench.engine import files
 from memory.bench.engine.experiment import Outcome
-from memory.bench.engine.files import StoreFingerprint, exclusively
-from memory.bench.engine.manifest import read_manifest
+from memory.bench.engine.files import StoreFingerprint
 from memory.plugins.registry import MemoryAdapterRegistry
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
@@ -141,30 +139,6 @@ def test_a_cell_that_failed_is_told_by_the_exit_code(tmp_path: Path, monkeypatch
     result = invoke("run", file)
     assert result.exit_code == 1
     assert "full_history, mara (01-s1-r1-p1): failed: " in " ".join(result.output.split())
-
-
-def _holds(directory: Path, held: Any, end: Any) -> None:
-    with exclusively(directory):
-        held.set()
-        end.wait(60)
-
-
-def test_two_processes_do_not_resume_one_run(tmp_path: Path) -> None:
-    matrix_ = matrix(tmp_path, "full_history", game=SMALL)
-    done = begin(matrix_)
-    context = multiprocessing.get_context("spawn")
-    held, end = context.Event(), context.Event()
-    other = context.Process(target=_holds, args=(done.directory, held, end))
-    other.start()
-    try:
-        assert held.wait(60)
-        with pytest.raises(ConfigError, match="is open elsewhere"):
-            resume(matrix_, done.directory)
-    finally:
-        end.set()
-        other.join(60)
-    assert resume(matrix_, done.directory).manifest.status == "completed"
-    assert read_manifest(done.directory).status == "completed"
 
 
 FIRST, SECOND, *_ = GOOD.sessions

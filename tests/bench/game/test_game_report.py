@@ -113,11 +113,6 @@ def test_lines_that_coincide_are_told_apart() -> None:
     assert len({colour for colour, _ in strokes}) == len({dashes for _, dashes in strokes}) == 3
 
 
-def test_a_provider_keeps_its_colour_whatever_the_others_score() -> None:
-    before = _strokes(_learning(_fits(one=[True, True], two=[False, False])))
-    assert before == _strokes(_learning(_fits(one=[False, False], two=[True, True])))
-
-
 def test_bars_are_ranked_within_architectures_controls_and_references() -> None:
     values = {"low": 1, "no_memory": 0, "high": 3, "rag": 2, "history": 4}
     samples = {

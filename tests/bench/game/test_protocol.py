@@ -15,8 +15,7 @@ from game_support import SIZE, begin, matrix
 from memory import BackendReadiness, BackendUnavailable, ContextBudget, MemoryScope, MemorySlot
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
-from memory.bench.data.timeline import Beat, PreferenceTruth, Script
-from memory.bench.engine import test_session
+from memory.bench.data.timeline import Beat, Script
 from memory.bench.engine.context import CellContext, CellSettings, CellState
 from memory.bench.engine.files import CellJournal, Stopped
 from memory.bench.engine.play import CellPlayer
@@ -130,14 +129,6 @@ async def test_what_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(
     await slot.aclose()
 
 
-async def test_a_backend_that_failed_to_process_ends_the_cell(tmp_path: Path) -> None:
-    adapter = OneReadiness()
-    adapter.state = "failed"
-    with pytest.raises(Stopped, match="failed to process what was written: three"):
-        await play(tmp_path, adapter)
-    await adapter.aclose()
-
-
 class Torn(RuleJudge):
     """Fails in the first test session, where the user complains before it says what is wanted."""
 
@@ -213,13 +204,6 @@ class Dead(FakeBackend):
         raise BackendUnavailable("gone", sent=False)
 
 
-async def test_a_backend_that_is_gone_ends_the_cell(tmp_path: Path) -> None:
-    adapter = Dead()
-    with pytest.raises(BackendUnavailable, match="gone"):
-        await play(tmp_path, adapter)
-    await adapter.aclose()
-
-
 def test_a_provider_that_changes_its_store_while_it_is_read_is_seen(tmp_path: Path) -> None:
     registry = MemoryAdapterRegistry()
     real = registry.create
@@ -250,22 +234,3 @@ def test_test_sessions_that_are_not_read_only_offer_nothing(tmp_path: Path) -> N
     assert cell.status == "completed"
     assert cell.counts["skipped"] == 0
     assert not done.manifest.variants[0].read_only
-
-
-def test_two_wrong_settings_contradict_each_other() -> None:
-    session = test_session.TestSessionRun.__new__(test_session.TestSessionRun)
-    session._seen = {}
-    truth = PreferenceTruth(current="terse", stale=("wordy", "vague"))
-    planned = ProbeRecord("p", "ada", "t", "task", 1, attribute="verbosity")
-
-    def coherent(*shown: str | None, fit: bool = False) -> bool | None:
-        first, last = (Verdict(fit=fit, shown=setting) for setting in (shown[0], shown[-1]))
-        return session._judged(planned, truth, first, last).get("coherent")
-
-    assert coherent("wordy") is None, "not met before"
-    assert coherent("wordy") is True
-    assert coherent("vague", "terse") is False, "both are older settings, and not the same"
-    assert coherent("vague", None) is True, "before any hint, and whatever the hint led to"
-    assert coherent(None) is False
-    assert coherent(None) is True, "a judge that reads does not say which"
-    assert coherent(None, fit=True) is False

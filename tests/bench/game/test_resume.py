@@ -222,28 +222,3 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist; give the directory of a run"):
         resume(matrix(tmp_path, "no_memory"), tmp_path)
-
-
-def test_a_full_disk_ends_the_cell_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import errno
-    import os
-
-    written, real = [0], CellJournal.add
-
-    def add(self: CellJournal, kind: str, **row: Any) -> None:
-        written[0] += 1
-        if written[0] > 20:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(self, kind, **row)
-
-    experiment = matrix(tmp_path, "full_history", game=SMALL)
-    with monkeypatch.context() as patch:
-        patch.setattr(CellJournal, "add", add)
-        done = begin(experiment)
-    (cell,) = done.manifest.cells
-    assert cell.status == "failed"
-    assert cell.error is not None
-    assert "make room and resume" in cell.error.message
-    again = resume(experiment, done.directory)
-    assert again.manifest.status == "completed"
-    assert set(stored_ids(again).values()) == {1}
