@@ -1,4 +1,4 @@
-"""Writes ``docs/results.md`` from runs: ``python docs/_results.py CONFIG=RUN_DIR...``.
+"""Writes ``docs/results.md`` from runs: ``python docs/_results.py CONFIG[#NOTE]=RUN_DIR...``.
 
 The page holds figures, counts and seconds, and no word of the data.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from memory.bench.report.page import count, share
 from memory.bench.report.results import Entry, Results, read_results
@@ -30,6 +31,8 @@ Read the page with care:
 - The machine was busy and has two cores. Compare seconds within a table only.
 """
 
+NAMES = {"game": "The preference game", "locomo": "LoCoMo"}
+
 
 def figure(found: Estimate) -> str:
     if found.low is None or found.high is None:
@@ -47,8 +50,9 @@ def model_of(entry: Entry) -> str:
     memory = entry.variant
     named = (*memory.models, *memory.provider.fallback_components)
     group = "backends" if memory.provider.backend else "conditions"
-    block = memory.config["memory"][group].get(memory.provider.name) or {}  # type: ignore[index, call-overload]
-    embedder = block.get("embedder") if isinstance(block, dict) else None
+    blocks: Any = memory.config["memory"]
+    block = (blocks.get(group) or {}).get(memory.provider.name) or {}
+    embedder = block.get("embedder")
     if isinstance(embedder, dict) and isinstance(name := embedder.get("model"), str):
         named = (*named, f"{name} embedder")
     return ", ".join(dict.fromkeys(named)) or "none"
@@ -81,7 +85,9 @@ def section(config: str, directory: Path) -> Iterator[str]:
     (manifest,) = results.manifests
     data = next(iter(manifest.data.values()))
     given = "" if data.name is None else f" --data {data.name}"
-    yield f"## {'The preference game' if data.timeline == 'game' else data.timeline.capitalize()}"
+    config, _, note = config.partition("#")
+    turns = "" if data.timeline == "game" else f"{data.turns:,} turns, "
+    yield f"## {NAMES.get(data.timeline, data.timeline)}"
     yield ""
     yield f"`memslot run {config}{given}`"
     yield ""
@@ -90,7 +96,7 @@ def section(config: str, directory: Path) -> Iterator[str]:
         f"{manifest.created_at:%Y-%m-%d}, memslot {manifest.versions.memslot}"
         + (f" at {git.revision[:12]}" if git else "")
         + f", Python {manifest.versions.python}. {data.personas} personas, {data.sessions:,} sessions, "
-        f"{data.turns or 'played'} turns, {data.probes:,} requests. Data sha256 `{data.sha256[:16]}`."
+        f"{turns}{data.probes:,} requests. Data sha256 `{data.sha256[:16]}`." + (f" {note}." if note else "")
     )
     yield ""
     yield from (f"- {sentence}" for sentence in verdict(results))

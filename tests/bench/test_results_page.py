@@ -1,0 +1,37 @@
+"""The page of results is made from runs by a script, and each row says which model works in it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+from bench_support import locomo_sample, write_locomo
+
+from memory.bench.engine.experiment import begin
+from memory.bench.engine.matrix import load_experiment
+
+
+@pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
+def test_each_row_of_the_results_names_its_model(tmp_path: Path) -> None:
+    spec = spec_from_file_location("_results", Path(__file__).parents[2] / "docs" / "_results.py")
+    assert spec
+    assert spec.loader
+    script = module_from_spec(spec)
+    spec.loader.exec_module(script)
+    data = write_locomo(tmp_path / "talks.json", locomo_sample("one"))
+    content = {
+        "memory": {"condition": "no_memory", "budget": {"max_tokens": 400}},
+        "bench": {
+            "timeline": "locomo",
+            "data": str(data),
+            "providers": ["no_memory", "simple_rag"],
+            "doctor": False,
+        },
+    }
+    done = begin(load_experiment(content, output=tmp_path / "out"))
+    page = script.page([("my.yaml#A note", done.directory)])
+    assert "`memslot run my.yaml --data talks.json`" in page
+    assert " A note." in page
+    assert "| simple_rag | lexical embedder | 400 |" in page
+    assert "| no_memory | none | 400 |" in page
