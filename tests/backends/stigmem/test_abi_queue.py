@@ -274,12 +274,6 @@ def test_a_forked_child_has_a_thread_of_its_own(double: StigmemDouble) -> None:
     assert [fact["entity"] for fact in double.node.facts] == ["issue:parent", "issue:child"]
 
 
-def test_a_queue_that_was_never_used_has_no_thread_to_close(double: StigmemDouble) -> None:
-    abi = agent(double)
-    assert threads() == []
-    assert abi.close() == QueueReport()
-
-
 def test_a_thread_that_hangs_outside_the_event_loop_does_not_hold_up_closing_for_long() -> None:
     release = threading.Event()
 
@@ -298,22 +292,6 @@ def test_a_thread_that_hangs_outside_the_event_loop_does_not_hold_up_closing_for
         release.set()
     until(lambda: not threads())
     assert queue.report() == QueueReport(accepted=3, abandoned=3)
-
-
-def test_what_nobody_foresaw_costs_one_write(caplog: pytest.LogCaptureFixture, double: StigmemDouble) -> None:
-    calls = iter([RuntimeError("the secret plan"), None])
-
-    def open_node() -> StigmemNode:
-        if (error := next(calls)) is not None:
-            raise error
-        return StigmemNode(double.url)
-
-    queue = WriteQueue(open_node)
-    first, second = queue.submit(surfaces.decision("a", "s")), queue.submit(surfaces.decision("b", "s"))
-    assert queue.close() == QueueReport(accepted=2, written=1, failed=1)
-    assert (first.state, second.state) == ("failed", "written")
-    assert "RuntimeError" in caplog.text
-    assert "secret" not in caplog.text
 
 
 def test_a_failed_write_keeps_what_exists_on_its_ticket(caplog: pytest.LogCaptureFixture) -> None:

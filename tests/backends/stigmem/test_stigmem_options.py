@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -88,22 +86,6 @@ def test_the_commented_ways_are_valid() -> None:
     for block in blocks:
         pairs = dict(re.findall(r"#   (url|isolation|allow_sharing): (\S+)", block))
         assert options(**{**pairs, "allow_sharing": "allow_sharing" in pairs}).isolation == "node"
-
-
-def test_listing_imports_no_http_client() -> None:
-    code = (
-        "import sys; from memory.plugins.registry import MemoryAdapterRegistry as R;"
-        "assert R().info('stigmem', 'architecture').name == 'stigmem';"
-        "print(sorted({'httpx', 'memory.backends.stigmem.adapter'} & set(sys.modules)))"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[]"
-
-
-def test_the_registry_knows_it() -> None:
-    info = MemoryAdapterRegistry().info("stigmem", "architecture")
-    assert info.install == "pip install 'memslot[stigmem]'"
-    assert info.consistency == "immediate"
 
 
 def test_a_url_with_the_scope_in_it() -> None:
