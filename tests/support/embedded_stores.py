@@ -92,8 +92,8 @@ async def stored_text(slot: MemorySlot, scope: MemoryScope = SCOPE) -> str:
     """All that a slot's store holds of a scope, asked past the slot."""
     adapter: Any = slot._adapter
     if adapter.backend_name == "rolling_summary":  # whose memory leaves things out by design
-        file = (await adapter._opened(scope))._file
-        return "" if file is None else str(file.db.execute("SELECT content FROM events").fetchall())
+        _, rows = await adapter.tables.load(scope)
+        return str([message.content for _, event in rows if event is not None for message in event.messages])
     if adapter.backend_name == "full_history":
         request = RetrieveRequest(query="?", scope=scope, session_id="other")
         return json.dumps((await adapter.retrieve(request)).raw)
