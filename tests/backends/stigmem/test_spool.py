@@ -19,7 +19,7 @@ from variants import plain
 from memory.storage.insert import insert
 from memory.testing import LoopbackAnswer
 
-HOOK = "import sys; sys.argv = ['memslot', 'stigmem', *sys.argv[1:]]; from memory.cli import main; main()"
+HOOK = "import sys; sys.argv = ['memslot', 'tools', 'stigmem', *sys.argv[1:]]; from memory.cli import main; main()"
 
 
 @pytest.fixture
