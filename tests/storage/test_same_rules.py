@@ -2,6 +2,7 @@
 
 import os
 from contextlib import closing
+from itertools import count
 
 import anyio
 import pytest
@@ -27,9 +28,9 @@ JSON = st.dictionaries(
 )
 
 
-def event(**fields):
+def event(event_id="e", **fields):
     given_fields = {"messages": (Message(role="user", content="tea"),), **fields}
-    ids = {"event_id": "e", "session_id": "s", "turn_id": "t"}
+    ids = {"event_id": event_id, "session_id": "s", "turn_id": "t"}
     return MemoryEvent(**ids, scope=ALICE, timestamp="2026-01-02T03:04:05Z", **given_fields)
 
 
@@ -40,18 +41,23 @@ def nested(levels):
     return value
 
 
-@settings(max_examples=EXAMPLES)
-@given(metadata=JSON, calls=st.lists(JSON, max_size=2), text=TEXTS.filter(str.strip))
-def test_what_is_accepted_is_read_back_equal(metadata, calls, text):
-    try:
-        message = Message(role="assistant", content=text, tool_calls=tuple(calls) or None)
-        accepted = event(metadata=metadata, messages=(message,))
-    except InputError:
-        return
+def test_what_is_accepted_is_read_back_equal():
     with closing(SqliteStore(None)) as store, Journal(store) as journal:
-        anyio.run(journal.append, key(ALICE), [accepted])
-        [entry] = journal.entries()
-        assert entry.event == accepted
+        numbers = count()
+
+        @settings(max_examples=EXAMPLES)
+        @given(metadata=JSON, calls=st.lists(JSON, max_size=2), text=TEXTS.filter(str.strip))
+        def accept_and_read(metadata, calls, text):
+            try:
+                message = Message(role="assistant", content=text, tool_calls=tuple(calls) or None)
+                accepted = event(f"e{next(numbers)}", metadata=metadata, messages=(message,))
+            except InputError:
+                return
+            anyio.run(journal.append, key(ALICE), [accepted])
+            entry = anyio.run(journal.find, key(ALICE), accepted.event_id)
+            assert entry.event == accepted
+
+        accept_and_read()
 
 
 @pytest.mark.parametrize("field", ["metadata", "tool_calls"])
