@@ -141,6 +141,14 @@ def newest(directory: Path) -> Path:
     return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else directory
 
 
+def is_page_of_several(directory: Path) -> bool:
+    """Whether a directory holds only a page that ``memslot report`` made of several runs."""
+    from memory.bench.engine.manifest import MANIFEST_FILE
+    from memory.bench.report.report import REPORT_FILE
+
+    return (directory / REPORT_FILE).exists() and not (directory / MANIFEST_FILE).exists()
+
+
 def written(directories: Sequence[Path]) -> tuple[Path, Path, Results]:
     """Make the page of results anew: of one experiment where it is, of several in a directory beside the first.
 

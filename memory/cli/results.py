@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memory import InputError
-from memory.cli._experiments import Form, newest, show_results, written
+from memory.cli._experiments import Form, is_page_of_several, newest, show_results, written
 from memory.cli._group import FAILED
 from memory.plugins.console import AsJson, print_json, print_table, say
 
@@ -56,6 +56,7 @@ def report(
     """Show the figures of a run again, and write its page anew; of several runs, side by side."""
     if sum((failures, verify, table is not None)) > 1:
         raise InputError("--failures, --verify and --as each print something else; give one of them")
+    directories = [place for place in directories if not is_page_of_several(place)] or directories
     if verify:
         _verify(directories, data, as_json=as_json)
         return
