@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Annotated
 
@@ -47,6 +46,8 @@ def example(
 
 def _examples() -> dict[str, Path]:
     """Each example by its file's name: of the installed package, or of the checkout that this is."""
+    from importlib.metadata import PackageNotFoundError, files  # a slow import that other commands do without
+
     try:
         shipped = [
             Path(str(file.locate())) for file in files("memslot") or () if "/share/memslot/" in str(file)

@@ -45,7 +45,8 @@ BUDGET = {
     "the command": (COMMAND.format("'--version'"), SDKS | {"rich", "jinja2"} | FILES | MODELS | LOOPS),
     "its help": (COMMAND.format("'--help'"), SDKS | {"rich", "jinja2", "yaml"} | MODELS | LOOPS),
     "a hook without a node": (
-        "import os; os.environ.pop('STIGMEM_URL', None)\n" + COMMAND.format("'stigmem', 'done', 't-1'"),
+        "import os; os.environ.pop('STIGMEM_URL', None)\n"
+        + COMMAND.format("'tools', 'stigmem', 'done', 't-1'"),
         SDKS | {"rich", "jinja2", "yaml", "pluggy"} | MODELS | LOOPS,
     ),
     "its list": (COMMAND.format("'backends', '--json'"), SDKS | {"rich", "jinja2", "trio"}),
