@@ -74,6 +74,9 @@ def choose_examples(config: pytest.Config) -> None:
         settings.load_profile("fast")
 
 
+os.environ.pop("COLUMNS", None)  # of the terminal that started the workers; piped output is not wrapped
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """One event loop; where both matter, a folder or a module says so itself."""
