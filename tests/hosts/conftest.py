@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -44,3 +46,17 @@ def _left_unclosed_is_seen_where_it_was_opened() -> Iterator[None]:
     """And not at the interpreter's end, where it fails whatever ran last."""
     yield
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _no_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some SDKs fetch files in the middle of a turn. Without a network they wait for a time-out."""
+    look_up = socket.getaddrinfo
+
+    def of_this_machine(host: Any, *arguments: Any, **options: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name not in (None, "", "localhost") and not name.startswith(("127.", "::")):
+            raise socket.gaierror(socket.EAI_NONAME, "tests look up no names")
+        return look_up(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", of_this_machine)

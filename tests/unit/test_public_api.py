@@ -109,7 +109,7 @@ def shown_to_others():
 def test_what_is_shown_to_others_imports_from_the_pages():
     doors = {page.__name__ for page in DOORS}
     for file in shown_to_others():
-        if file.name == "_hooks.py":  # builds the site
+        if file.suffix == ".py" and file.name.startswith("_"):  # builds the site
             continue
         for module in re.findall(IMPORTS, file.read_text(encoding="utf-8"), re.MULTILINE):
             public = module in doors or re.fullmatch(PUBLIC_MODULES, module)
