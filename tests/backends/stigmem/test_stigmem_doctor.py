@@ -30,7 +30,7 @@ async def test_each_persona_is_lent_a_node_and_their_owners_see_nothing_of_it() 
             await memory.after_turn(user="My favourite tea at Hakone is sencha.", session_id="s")
             report = await run_doctor(config)
             assert report.ok, report
-            found = await memory.before_turn("Which is my favourite tea at Hakone?", session_id="s")
+            found = await memory.before_turn("Which is my favourite tea at Hakone?", session_id="later")
         assert "sencha" in found
         assert "oolong" not in found
         for node in (first_node, second_node):
