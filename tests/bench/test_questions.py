@@ -120,8 +120,11 @@ def test_a_price_table_without_a_model_that_is_used_is_refused(tmp_path: Path) -
 
 
 def test_a_control_that_is_not_in_the_matrix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"control: simple_rag is not in the matrix"):
-        asked(tmp_path, {}, {}, control="simple_rag")
+    with pytest.raises(ConfigError) as raised:
+        asked(tmp_path, {}, {}, control="simple_rag", seeds=[1, 2])
+    first, second = str(raised.value).splitlines()
+    assert "control: simple_rag is not in the matrix" in first
+    assert "seeds make generated games" in second, "all that is wrong is named in one round"
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator
 
 from memory.adapter import PluginOptions, Public
 from memory.adapter.http import server_address
@@ -55,22 +56,18 @@ class StigmemOptions(PluginOptions):
             return nodes
         return {scope: {"url": node} if isinstance(node, str) else node for scope, node in nodes.items()}
 
-    @model_validator(mode="after")
-    def _isolates(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.isolation == "tenant":
             if self.nodes or SCOPE_FIELD in self.url:
-                raise ValueError("nodes and {scope} belong to isolation: node; set that, or give one url")
+                yield "nodes and {scope} belong to isolation: node; set that, or give one url"
             if self.allow_sharing:
-                raise ValueError("allow_sharing belongs to isolation: node; set that, or drop allow_sharing")
+                yield "allow_sharing belongs to isolation: node; set that, or drop allow_sharing"
         elif not self.allow_sharing:
             if not self.nodes and SCOPE_FIELD not in self.url:
-                raise ValueError(
+                yield (
                     "one url for every scope shares the node between them: put {scope} into url, list nodes, use "
                     "isolation: tenant, or set allow_sharing: true if a mark in the facts is separation enough"
                 )
             urls = [node.url for node in self.nodes.values()]
             if len(set(urls)) < len(urls):
-                raise ValueError(
-                    "nodes gives two scopes the same url; give each its own, or set allow_sharing"
-                )
-        return self
+                yield "nodes gives two scopes the same url; give each its own, or set allow_sharing"

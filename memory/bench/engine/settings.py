@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -25,6 +25,7 @@ FLOOR, CEILING = REFERENCES = ("no_memory", "oracle_ipas")
 CsField = Literal["scenario", "context", "attribute"]
 EventContext = Literal["field", "text"]
 Count = Annotated[int, Field(ge=1)]
+T = TypeVar("T", bound=Record)
 
 
 def _a_line(given: str) -> str:
@@ -67,6 +68,13 @@ class ExecutorSettings(Record):
     address: str | None = None  # the dask scheduler's; without one, a cluster is started for the run
 
 
+def _without(wrong: list[str], settings: T) -> T:
+    """The settings, or one error with a line for each thing that is wrong between fields."""
+    if wrong:
+        raise ValueError("\n".join(wrong))
+    return settings
+
+
 class RoleSettings(Record):
     """The model of a role; the word ``rules`` means deterministic rules, without a model."""
 
@@ -96,23 +104,20 @@ class RolesSettings(Record):
 
     @model_validator(mode="after")
     def _understand_each_other(self) -> Self:
+        wrong = []
         for role in ROLES:
             chosen: RoleSettings = getattr(self, role)
             if chosen.prompt is not None and chosen.provider is None:
-                raise ValueError(f"{role}: rules take no prompt; give it a provider, or leave the prompt out")
+                wrong.append(f"{role}: rules take no prompt; give it a provider, or leave the prompt out")
             if isinstance(chosen.prompt, dict) and role != "answer_judge":
-                raise ValueError(
-                    f"{role}: takes one prompt; only answer_judge has one for each kind of question"
-                )
+                wrong.append(f"{role}: takes one prompt; only answer_judge has one for each kind of question")
         if self.answer_judge.provider is not None and self.reader.provider is None:
-            raise ValueError("answer_judge: judges what a reader says; give the reader a provider too")
+            wrong.append("answer_judge: judges what a reader says; give the reader a provider too")
         if self.assistant.provider is not None and self.judge.provider is None:
-            raise ValueError("judge: rules cannot judge what a model says; give the judge a provider too")
+            wrong.append("judge: rules cannot judge what a model says; give the judge a provider too")
         if self.assistant.provider is None and self.simulator.provider is not None:
-            raise ValueError(
-                "assistant: rules do not understand a simulator that is a model; give it a provider"
-            )
-        return self
+            wrong.append("assistant: rules do not understand a simulator that is a model; give it a provider")
+        return _without(wrong, self)
 
 
 class Price(Record):
@@ -184,29 +189,30 @@ class ExperimentSettings(Record):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        wrong = []
         labels = [variant.label for variant in self.crossed()]
         if twice := sorted({label for label in labels if labels.count(label) > 1}):
-            raise ValueError(f"providers has two entries called {twice[0]!r}; give one of them a name")
+            wrong.append(f"providers has two entries called {twice[0]!r}; give one of them a name")
         if self.control is not None and self.control not in {
             name for variant in self.crossed() for name in (variant.label, variant.series)
         }:
-            raise ValueError(f"control: {self.control} is not in the matrix; name one of its providers")
+            wrong.append(f"control: {self.control} is not in the matrix; name one of its providers")
         if self.control in REFERENCES:
-            raise ValueError(f"control: {self.control} is a floor or a ceiling, and no rival; name a control")
+            wrong.append(f"control: {self.control} is a floor or a ceiling, and no rival; name a control")
         if (self.data is None) != (self.timeline == "game"):
-            wrong = "needs data: the path to read" if self.data is None else "is generated, and reads no data"
-            raise ValueError(f"the timeline {self.timeline} {wrong}")
+            what = "needs data: the path to read" if self.data is None else "is generated, and reads no data"
+            wrong.append(f"the timeline {self.timeline} {what}")
         if self.wordings is not None and self.timeline != "game":
-            raise ValueError(f"wordings are those of a game; the timeline {self.timeline} has its own")
+            wrong.append(f"wordings are those of a game; the timeline {self.timeline} has its own")
         if "attribute" in self.cs and not self.labels:
-            raise ValueError("cs names attribute, which only labels: true lets a memory have")
+            wrong.append("cs names attribute, which only labels: true lets a memory have")
         if named := [
             each.label for each in self.providers if each.phrase_list and each.provider != "full_history"
         ]:
-            raise ValueError(f"providers: {named[0]}: phrase_list is a control made of full_history")
+            wrong.append(f"providers: {named[0]}: phrase_list is a control made of full_history")
         if self.timeline != "game" and len(self.seeds) > 1:
-            raise ValueError("seeds make generated games; data that is read has one, use replicates")
-        return self
+            wrong.append("seeds make generated games; data that is read has one, use replicates")
+        return _without(wrong, self)
 
     def crossed(self) -> tuple[Variant, ...]:
         """The providers, each with every budget and every way to tell the context that it does not name itself."""

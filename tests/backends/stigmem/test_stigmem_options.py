@@ -62,6 +62,14 @@ def test_a_wrong_block_names_field_and_fix(block: dict[str, Any], message: str) 
     assert KEY not in str(raised.value)
 
 
+def test_problems_between_fields_are_named_in_one_round() -> None:
+    with pytest.raises(ConfigError) as raised:
+        options(api_key=KEY, url="http://{scope}.host", allow_sharing=True)
+    first, second = str(raised.value).splitlines()
+    assert "nodes and {scope} belong to isolation: node" in first
+    assert "allow_sharing belongs to isolation: node" in second
+
+
 def test_tenants_need_a_key() -> None:
     """Not a rule of the block: ``memslot setup`` writes one that is still to be filled in."""
     config = load_config({"memory": {"backend": "stigmem", "backends": {"stigmem": {}}}})
