@@ -73,7 +73,7 @@ async def test_what_was_written_elsewhere_is_unknown_until_a_reset(double, tmp_p
     for text in ("I like mate.", "I like chai."):  # what a process writes to it takes no doubt from the next
         async with open_memory(settings, scope=ALICE, data_dir=tmp_path / "another host") as slot:
             answer = await ready(slot)
-            assert (answer.state, "nothing of it was noted" in answer.detail) == ("unknown", True)
+            assert (answer.state, "of which nothing was noted" in answer.detail) == ("unknown", True)
             await slot.record_event(event(text))
             assert (await ready(slot)).state == "unknown"
     async with open_memory(settings, scope=ALICE, data_dir=tmp_path / "another host") as slot:
