@@ -11,7 +11,6 @@ import os
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -23,7 +22,7 @@ import anyio.to_thread
 
 from memory.contract.errors import ConfigError, StoreError
 from memory.storage.insert import VERSIONS_TABLE, WITHIN_S
-from memory.storage.shared_file import Durability
+from memory.storage.shared_file import Durability, when_collected
 from memory.storage.store import Store
 from memory.storage.tables import Tables, wrong_version
 
@@ -87,7 +86,7 @@ class PostgresStore(Store):
         super().__init__(tables, error=error, lost=lost, within_s=within_s)
         self._url = url
         self._server: _Server | None = None
-        self._given_back: Any = None
+        self._given_back: Callable[[], None] | None = None
         self.place = _place_of(url)
 
     def handle(
@@ -141,7 +140,7 @@ class PostgresStore(Store):
         if server is None or server.pid != os.getpid():
             server = self._server = _Server.entered(self._url)
             # A handle that nobody closes gives them back when it is collected.
-            self._given_back = weakref.finalize(self, server.leave)
+            self._given_back = when_collected(self, server.leave)
         return server
 
 

@@ -5,11 +5,13 @@ No connection passes through a fork. It is closed before, and both processes ope
 
 from __future__ import annotations
 
+import _thread
 import os
 import random
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -34,6 +36,22 @@ class Handle(Protocol):
     error: type[StoreError]
     lost: str
     tables: tuple[Tables, ...]
+
+
+def when_collected(handle: object, leave: Callable[[], None]) -> Callable[[], None]:
+    """Call ``leave`` once: when the result is called, or after the handle is collected.
+
+    A handle may be collected in the middle of any call, even of one that holds the locks that ``leave`` takes. So a
+    thread of its own calls ``leave`` then.
+    """
+    finalizer = weakref.finalize(handle, _thread.start_new_thread, leave, ())
+    finalizer.atexit = False  # no thread starts then, and the process gives everything back
+
+    def at_once() -> None:
+        if finalizer.detach():
+            leave()
+
+    return at_once
 
 
 class SharedFile:

@@ -10,7 +10,6 @@ import json
 import sqlite3
 import threading
 import time
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -25,7 +24,7 @@ import anyio.to_thread
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
 from memory.storage.insert import FILE_NAME, WITHIN_S
-from memory.storage.shared_file import Durability, SharedFile
+from memory.storage.shared_file import Durability, SharedFile, when_collected
 from memory.storage.tables import Tables
 
 T = TypeVar("T")
@@ -150,7 +149,7 @@ class SqliteStore(Store):
         self._durability = durability
         self._file: SharedFile | None = None
         self._opening = threading.Lock()
-        self._given_back: Any = None
+        self._given_back: Callable[[], None] | None = None
 
     def handle(
         self,
@@ -229,7 +228,7 @@ class SqliteStore(Store):
     def _open(self, file: SharedFile) -> None:
         self._file = file
         # A handle that nobody closes gives the file back when it is collected.
-        self._given_back = weakref.finalize(self, file.leave)
+        self._given_back = when_collected(self, file.leave)
 
     def _in_words(self, error: Exception) -> StoreError:
         name = getattr(error, "sqlite_errorname", "") or type(error).__name__
