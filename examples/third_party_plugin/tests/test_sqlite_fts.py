@@ -137,7 +137,8 @@ def test_a_reset_leaves_no_text_on_the_disk(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(sqlite3, "connect", plain)
 
     def on_disk() -> bool:
-        return any(b"zqkiwi" in file.read_bytes().lower() for file in tmp_path.iterdir())
+        files = [file for file in tmp_path.rglob("*") if file.is_file()]
+        return any(b"zqkiwi" in file.read_bytes().lower() for file in files)
 
     async def run() -> None:
         async with opened(tmp_path) as memory:
