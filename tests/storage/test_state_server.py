@@ -240,7 +240,7 @@ async def test_a_write_to_a_server_that_stands_still_ends_in_time_and_is_looked_
 ) -> None:
     """Every process of a real PostgreSQL is stopped, and goes on later."""
     block = {"condition": "full_history", "state": state_url, "data_dir": str(tmp_path)}
-    with suspended(state_url) as stop:
+    with suspended(state_url) as (stop, go_on):
         async with build_slot({"memory": {**block, "deadlines": {"write_s": 2.0}}}, scope=ALICE) as slot:
             await slot.after_turn(session_id="s", user="I like tea.")
             stop()
@@ -250,11 +250,15 @@ async def test_a_write_to_a_server_that_stands_still_ends_in_time_and_is_looked_
                 written = (await slot.after_turn(session_id="s", user="And oolong.", event_id="e")).status
             assert time.monotonic() - began < 8.0
             assert written in (None, "unknown")
+            go_on()
+            await slot.after_turn(session_id="s", user="And oolong.", event_id="e")
+            shown = await slot.before_turn("oolong", session_id="t")
+            assert shown.count("And oolong.") == 1
 
 
 @contextmanager
-def suspended(url: str) -> Iterator[Callable[[], None]]:
-    """Yields what stops every process of a server; at the end they go on."""
+def suspended(url: str) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+    """Yields two calls: one stops every process of a server, the other lets them go on."""
     import psutil
 
     [[directory]] = ask(url, "SHOW data_directory")
@@ -266,8 +270,12 @@ def suspended(url: str) -> Iterator[Callable[[], None]]:
         for process in stopped:
             process.suspend()
 
-    try:
-        yield stop
-    finally:
+    def go_on() -> None:
         for process in stopped:
             process.resume()
+        stopped.clear()
+
+    try:
+        yield stop, go_on
+    finally:
+        go_on()

@@ -1,6 +1,6 @@
 """An embedded graph under several processes, kills, resets and writes given up: nothing acknowledged is ever lost.
 
-``MEMSLOT_ROUNDS`` says how many rounds; a few by default, 60 in CI.
+``MEMSLOT_ROUNDS`` says how many rounds; a few by default, 200 in CI.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Killed(BaseException):
 
 def without_times(cell: CellRecord) -> dict[str, Any]:
     # A resumed cell opens a memory that holds messages, and its health counts them.
-    return cell.model_dump(exclude={**dict.fromkeys(TIMES, True), "health": {"details": True}})
+    return cell.model_dump(exclude={**dict.fromkeys(TIMES, True), "health": {"details": {"messages"}}})
 
 
 def results(outcome: Outcome) -> dict[str, bytes]:
