@@ -1,14 +1,13 @@
 """Tools for testing adapters, and programs that use a memory.
 
-- :func:`validate` and :class:`MemoryContract`: the conformance kit, in code and as tests of pytest to subclass;
-  :class:`ConformanceProfile` is what the author of a plugin tells it.
-- :class:`HostContract`: the promises of a binding to an agent framework, likewise.
-- :class:`FakeBackend` over :class:`FakeNativeStore`: a complete adapter, whose native side can be watched and
-  broken.
-- :class:`LoopbackServer`: a backend's server, modelled on real sockets, with faults on demand.
-- :class:`ScriptedLLM`: a language model endpoint on the loopback, for what would otherwise need a key.
+- :func:`validate` and :class:`MemoryContract` run the conformance kit: as a function, and as pytest classes to
+  subclass. A plugin's author declares its limits in a :class:`ConformanceProfile`.
+- :class:`HostContract` tests a binding to an agent framework in the same way.
+- :class:`FakeBackend` over :class:`FakeNativeStore` is a complete adapter. Tests can watch and break its store.
+- :class:`LoopbackServer` models a backend's server on real sockets, with faults on demand.
+- :class:`ScriptedLLM` serves a scripted language model on the loopback. It needs no key.
 
-Enters: what tests of memories and hosts need, the scripted model too. Stays out: what an agent in use needs.
+This room holds tools for tests. An agent in production needs none of them.
 Names load on first use.
 """
 
@@ -72,7 +71,7 @@ __all__ = [
     "validate",
 ]
 
-# As above, for the running program. A test holds both equal.
+# The same names at run time. A test keeps both lists equal.
 _LATE = {
     "memory.testing._fake_backend": "FakeBackend",
     "memory.testing._fake_store": "FakeNativeError FakeNativeStore FakeRow",

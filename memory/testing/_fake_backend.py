@@ -1,7 +1,7 @@
-"""FakeBackend: a complete adapter over :class:`FakeNativeStore`, and the one to read before writing your own.
+"""A complete adapter over :class:`FakeNativeStore`. Read it before you write your own.
 
-It encodes scopes, builds native calls, and turns rows into entries. Ranking, filtering, storage and their
-failures are the store's; the mode gate, scope checks, deadlines, traces and budgets are the slot's.
+The adapter encodes scopes, builds native calls and turns rows into entries. The store ranks, filters, keeps
+rows and fails. The slot applies modes, scope checks, deadlines, traces and budgets.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class FakeBackend(BaseAdapter):
     """An adapter with feedback, bulk ingest, readiness, native mutations and queries, and provenance.
 
     Args:
-        store: the native system; a fresh one by default. ``adapter.store`` is for observing and breaking it.
+        store: the native system; a new one by default. Tests watch and break it as ``adapter.store``.
         name: the backend's name in sections and traces.
-        write_retries: how often an ambiguous write may be repeated; safe, because :meth:`find_event` looks first.
+        write_retries: how often the slot may repeat an ambiguous write. :meth:`find_event` makes that safe.
     """
 
     readiness_pauses_s = (0.01, 0.01)
@@ -88,7 +88,7 @@ class FakeBackend(BaseAdapter):
         return self._encoder.encode(scope)
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """``create_space``; idempotent natively."""
+        """``create_space``, which is idempotent."""
         await self._native().create_space(self._space(scope))
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
@@ -96,7 +96,7 @@ class FakeBackend(BaseAdapter):
         return (await self.record_events([event]))[0]
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """``insert`` of all messages of all events, in one transaction."""
+        """``insert``: the messages of all events, in one transaction."""
         if not events:
             return []
         records = [_record(event, message) for event in events for message in event.messages]
@@ -119,7 +119,7 @@ class FakeBackend(BaseAdapter):
         return RetrieveResult(request=request, raw={"rows": rows}, entries=entries, trace=trace)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """``delete_rows``, then ``list_rows`` to see that nothing is left."""
+        """``delete_rows``, then ``list_rows`` to check that nothing is left."""
         space = self._space(scope)
         removed = await self._native().delete_rows(space)
         left = await self._native().list_rows(space)
@@ -132,13 +132,13 @@ class FakeBackend(BaseAdapter):
         return self.health_of(versions={"fake": answer["version"]})
 
     async def aclose(self) -> None:
-        """Disconnect from the store, which lives on."""
+        """Disconnect. The store keeps running."""
         if self._open:
             self._open = False
             self.store.clients -= 1
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
-        """``insert`` of a row of kind ``feedback``."""
+        """``insert``: one row of kind ``feedback``."""
         record = {
             "text": feedback.corrected_answer or feedback.content,
             "kind": "feedback",
@@ -151,7 +151,7 @@ class FakeBackend(BaseAdapter):
         return FeedbackReceipt(feedback_id=feedback_id, status="committed", native_ids=ids, trace=trace)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """``pending``: rows of this scope that cannot be found yet, or never will."""
+        """``pending``: counts the rows of this scope that no search finds yet, or ever will."""
         waiting, failed = await self._native().pending(self._space(scope))
         if failed:
             return BackendReadiness(state="failed", detail=f"{failed} rows were never derived")
@@ -168,7 +168,7 @@ class FakeBackend(BaseAdapter):
         return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """``history`` of one row, or of the scope within a time range."""
+        """``history``: of one row, or of the scope within a time range."""
         history = await self._native().history(self._space(request.scope), request.native_id)
         since, until = request.since or _EVER[0], request.until or _EVER[1]
         entries = [each for each in history if since <= datetime.fromisoformat(each["created_at"]) <= until]
@@ -195,7 +195,7 @@ class FakeBackend(BaseAdapter):
 
 
 def _record(event: MemoryEvent, message: Message) -> dict[str, Any]:
-    """A message as a native record; the event's own metadata stays apart from the labels we set."""
+    """A message as a native record. The event's metadata stays apart from the labels that we set."""
     return {
         "text": message.content or json.dumps(message.tool_calls),
         "kind": "message",

@@ -36,7 +36,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class FakeNativeError(Exception):
-    """An error of the store's client. As with real ones, its text repeats the request and the credentials."""
+    """An error of the store's client. Like a real one, it repeats the request and the credentials."""
 
     def __init__(self, status: int, said: str, *, retry_after: float | None = None) -> None:
         super().__init__(f"HTTP {status} for key {FAKE_KEY} while handling: {said}")
@@ -50,11 +50,11 @@ class FakeRow:
     """A stored record.
 
     Attributes:
-        id, space: its own id, and the space it belongs to.
-        text: what is searched.
+        id, space: the row's id and the id of its space.
+        text: the searchable text.
         kind: ``message`` or ``feedback``.
         created_at: ISO 8601, as the client sent it.
-        labels: flat metadata; what ``where`` filters by.
+        labels: flat metadata. ``where`` filters by it.
         metadata: any further JSON.
     """
 
@@ -68,7 +68,7 @@ class FakeRow:
 
 
 def _served(act: Call) -> Call:
-    """A native call: counted, as slow as the store is, and met by its faults, which repeat what was sent."""
+    """Make a method a native call: counted, delayed by the latency, and subject to the ordered faults."""
 
     @wraps(act)
     async def served(self: FakeNativeStore, *sent: Any, **named: Any) -> Any:
@@ -97,7 +97,7 @@ def _served(act: Call) -> Call:
                 raise ConnectionResetError(f"connection lost for key {FAKE_KEY}: {said}")
             if fault.kind == "truncated":
                 raise EOFError(f"the answer ends in its middle, for key {FAKE_KEY}: {said}")
-            # An object of no type fails any reader, as a proxy's HTML page does.
+            # Any reader fails on a plain object, as it does on a proxy's HTML page.
             return object() if fault.kind == "unreadable" else answer
         finally:
             self.in_flight -= 1
@@ -106,20 +106,20 @@ def _served(act: Call) -> Call:
 
 
 class FakeNativeStore:
-    """The server. It outlives its clients, so a second adapter on the same store finds what the first wrote.
+    """The server. It outlives its clients: a second adapter finds what the first one wrote.
 
     Args:
-        derivation_s: seconds until a stored row can be found; 0 is at once.
-        latency_s: seconds every call takes.
+        derivation_s: seconds until a search finds a stored row. 0 means at once.
+        latency_s: seconds that each call takes.
 
     Attributes:
         rows: everything stored, by id, oldest first.
         spaces: the spaces that exist.
-        operations: names of all calls so far.
-        faults: what is to go wrong.
-        derivation_fails: rows stored from now on never become findable.
-        clients: how many are connected.
-        in_flight, peak_in_flight: calls running now, and the most there ever were.
+        operations: the names of all calls so far.
+        faults: the ordered faults.
+        derivation_fails: while True, no search ever finds a row stored now.
+        clients: the number of connected clients.
+        in_flight, peak_in_flight: the number of running calls, and the highest number so far.
     """
 
     def __init__(self, *, derivation_s: float = 0.0, latency_s: float = 0.0) -> None:
@@ -136,17 +136,17 @@ class FakeNativeStore:
         self._next = 1
 
     def fingerprint(self) -> str:
-        """A hash of everything stored; equal before and after means nothing was written."""
+        """A hash of everything stored. Equal hashes mean that nothing was written in between."""
         state = [sorted(self.spaces), [asdict(row) for row in self.rows.values()], self._history]
         return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
     def texts(self, space: str) -> list[str]:
-        """The texts stored in a space, oldest first; for assertions."""
+        """The texts of a space, oldest first, for assertions."""
         return [row.text for row in self._in(space)]
 
     @_served
     async def ping(self) -> dict[str, str]:
-        """Whether the server is up."""
+        """Check that the server is up."""
         return {"version": "1.0"}
 
     @_served
@@ -156,7 +156,7 @@ class FakeNativeStore:
 
     @_served
     async def insert(self, space: str, records: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Store records in one transaction; their ids, in order. 404 for an unknown space."""
+        """Store records in one transaction and return their ids in order. 404 if the space does not exist."""
         if space not in self.spaces:
             raise FakeNativeError(404, space)
         ids = []
@@ -173,7 +173,7 @@ class FakeNativeStore:
     async def search(
         self, space: str, query: str, *, limit: int | None = None, where: Mapping[str, object] | None = None
     ) -> list[dict[str, Any]]:
-        """Rows that share words with the query, best and then newest first, with their ``score``."""
+        """Rows that share words with the query, with a ``score``. The best come first, then the newest."""
         found = [
             (score, index, row)
             for index, row in enumerate(self._in(space))
@@ -186,13 +186,13 @@ class FakeNativeStore:
 
     @_served
     async def list_rows(self, space: str, **labels: object) -> list[dict[str, Any]]:
-        """All rows of a space with these labels, oldest first, findable or not."""
+        """All rows of a space with these labels, oldest first. Rows that no search finds yet are included."""
         where = {name: {"eq": value} for name, value in labels.items()}
         return [asdict(row) for row in self._in(space) if _matches(row, where)]
 
     @_served
     async def pending(self, space: str) -> tuple[int, int]:
-        """How many rows of a space are not findable yet, and how many never will be."""
+        """Two counts of a space: rows that no search finds yet, and rows that none ever will."""
         hidden = [self._derived_at[row.id] for row in self._in(space) if not self._findable(row)]
         failed = hidden.count(None)
         return len(hidden) - failed, failed
@@ -222,7 +222,7 @@ class FakeNativeStore:
 
     @_served
     async def history(self, space: str, row_id: str | None = None) -> list[dict[str, Any]]:
-        """Additions, updates and deletions in a space, or of one of its rows; oldest first."""
+        """Additions, updates and deletions in a space or of one row, oldest first."""
         return [e for e in self._history if e["space"] == space and row_id in (None, e["row_id"])]
 
     def _in(self, space: str) -> Iterator[FakeRow]:
@@ -245,7 +245,7 @@ class FakeNativeStore:
 
 
 def _matches(row: FakeRow, where: Mapping[str, Any]) -> bool:
-    """Whether a row satisfies every ``{key: {operator: value}}``; a row without the key satisfies none."""
+    """Whether a row satisfies every ``{key: {operator: value}}``. A row without the key does not."""
     for key, clauses in where.items():
         have = row.labels.get(key, row.metadata.get(key))
         try:

@@ -1,7 +1,4 @@
-"""Faults on demand, for the servers that tests run against: what real ones do on a bad day.
-
-Their one vocabulary is :data:`FaultKind`; each server plays those of them that it can.
-"""
+"""Faults on demand for the servers in tests. Each server plays the kinds of :data:`FaultKind` that it can."""
 
 from __future__ import annotations
 
@@ -16,34 +13,35 @@ FaultKind = Literal[
     "refused", "reset", "slow",
     "late", "lost", "truncated", "unreadable", "bad_content", "empty",
 ]  # fmt: skip
-"""What goes wrong with one request.
+"""A fault of one request.
 
-Not carried out: a status, whose error repeats what was sent and holds :data:`FAKE_KEY`; ``redirect`` to another
-host; ``refused``, no connection; ``reset``, one that breaks. ``slow``: carried out after ``delay_s``.
+The server does not carry these out: a status, whose error repeats the request and holds :data:`FAKE_KEY`;
+``redirect``, to another host; ``refused``, no connection; ``reset``, a connection that breaks.
+It carries ``slow`` out after ``delay_s``.
 
-Carried out: ``late``, answered after ``delay_s``; ``lost``, the connection breaks instead of the answer, and
-``truncated``, within it; ``unreadable``, a success that nobody can read. Of a language model, a success whose
-content is not the JSON that was asked for (``bad_content``), or blank (``empty``).
+The server carries these out: ``late``, answered after ``delay_s``; ``lost``, the connection breaks before the
+answer; ``truncated``, it breaks within the answer; ``unreadable``, a success that nobody can parse. A language
+model also knows ``bad_content``, content that is not the requested JSON, and ``empty``, blank content.
 """
 FAKE_KEY = "sk-fake-not-a-real-key-0123456789"
-"""Every error answer holds it next to the user's text, so that tests can look for leaks of both."""
+"""Each error answer holds this key beside the user's text, so that tests can look for leaks of both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault, as it was ordered."""
+    """One ordered fault."""
 
     kind: FaultKind
-    endpoint: str | None = None  # or native operation, or a pattern with ``*``; None is everywhere
-    delay_s: float = 30.0  # of slowness
+    endpoint: str | None = None  # an endpoint, a native operation or a pattern with ``*``; None means any
+    delay_s: float = 30.0  # for ``slow`` and ``late``
     retry_after_s: float = 0.01  # what ``429`` asks the client to wait
 
 
 class Faults:
-    """Faults that are due, and in ``fired`` the faults that happened. A fault that never fired proves nothing.
+    """The ordered faults. ``fired`` lists those that happened: a fault that never fired proves nothing.
 
     Args:
-        kinds: what the server can do wrong.
+        kinds: the faults that the server can play.
     """
 
     def __init__(self, kinds: Sequence[FaultKind]) -> None:
@@ -61,7 +59,7 @@ class Faults:
         delay_s: float = 30.0,
         retry_after_s: float = 0.01,
     ) -> None:
-        """Let the next ``times`` requests (None: all) fail, of one endpoint or any. First come, first served.
+        """Let the next ``times`` requests fail (None: all), at one endpoint or at any.
 
         Raises:
             ValueError: the kind is unknown, or ``times`` is below 1.
@@ -74,12 +72,12 @@ class Faults:
             self._due.append((Fault(kind, endpoint, delay_s, retry_after_s), times))
 
     def clear(self) -> None:
-        """No more faults; ``fired`` is kept."""
+        """Cancel all ordered faults. ``fired`` stays."""
         with self._lock:
             self._due.clear()
 
     def take(self, endpoint: str) -> Fault | None:
-        """The fault for a request to ``endpoint``, counted as fired."""
+        """Take the fault that is due at ``endpoint``, and list it as fired."""
         with self._lock:
             for index, (fault, times) in enumerate(self._due):
                 if fault.endpoint is None or fnmatchcase(endpoint, fault.endpoint):

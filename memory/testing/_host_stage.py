@@ -16,17 +16,17 @@ THOUGHT, TOOL_RESULT, PICTURE = "Private reasoning zqthought.", "It is noon zqto
 
 
 def person(name: str) -> MemoryScope:
-    """The scope of a person of the suite."""
+    """The scope of one person in the suite."""
     return MemoryScope(run_id="app", persona_id=name)
 
 
 class ModelDown(Exception):
-    """An error of the scripted model, for tests of a failing model."""
+    """The error of a scripted model that fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
-    """What the model says: a thought, then text, and with it a call of the tool ``clock`` or the answer."""
+    """One reply of the model: a thought, then text, then a call of the tool ``clock`` or the answer."""
 
     text: str
     thought: str = THOUGHT
@@ -34,14 +34,14 @@ class ModelTurn:
 
 
 class HostModel:
-    """The language model of a host under test. The host's real model class asks it at every call.
+    """The language model of a host under test. The host's real model class calls it.
 
     Attributes:
         shown: the prompt of each call, as text.
-        uses_tool: whether it calls the tool ``clock`` once in every turn.
-        fails: how many of the next calls fail.
+        uses_tool: whether it calls the tool ``clock`` once a turn.
+        fails: the number of calls that fail next.
         holds: whether calls wait until the test cancels them.
-        held: set when a call waits.
+        held: set once a call waits.
     """
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class HostModel:
         """One call of the model.
 
         Args:
-            prompt: everything the SDK sends, as text.
-            after_tool: the last message is the tool's result.
+            prompt: everything that the SDK sends, as text.
+            after_tool: whether the last message is the tool's result.
 
         Raises:
-            ModelDown: a test wants it.
+            ModelDown: the test ordered a failure.
         """
         with self._lock:
             self.shown.append(prompt)
@@ -71,7 +71,7 @@ class HostModel:
             return ModelTurn(f"Answer {self._said}.")
 
     async def acall(self, prompt: str, *, after_tool: bool = False) -> ModelTurn:
-        """As :meth:`call`; waits for ever where ``holds``."""
+        """Like :meth:`call`. It waits for ever while ``holds`` is set."""
         if self.holds:
             self.held.set()
             await anyio.sleep_forever()
@@ -85,29 +85,29 @@ class HostUnderTest(ABC):
     async def ask(
         self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
     ) -> str:
-        """One turn, awaited; the answer. ``picture`` adds :data:`PICTURE` to what is said."""
+        """Play one turn and return its answer. ``picture`` adds :data:`PICTURE` to the words."""
 
     async def stream(self, said: str, *, conversation: str = "one") -> str:
-        """As :meth:`ask`, streamed to its end."""
+        """Like :meth:`ask`, but streamed to its end."""
         raise NotImplementedError
 
     def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
-        """As :meth:`ask`, by the SDK's call that is not awaited."""
+        """Like :meth:`ask`, by the SDK's blocking call."""
         raise NotImplementedError
 
     async def kept(self, conversation: str) -> str:
-        """Everything the host itself keeps of a conversation, as text."""
+        """Everything that the host itself keeps of a conversation, as text."""
         raise NotImplementedError
 
-    async def flush(self) -> None:  # noqa: B027 - most do nothing behind it
-        """Wait for what the SDK does behind the answer."""
+    async def flush(self) -> None:  # noqa: B027 - most SDKs need none
+        """Wait until the SDK has finished its work after the answer."""
 
     async def bind_again(self) -> None:
-        """Give an agent a second memory, and use it where only that shows; must raise."""
+        """Give an agent a second memory. It must raise, at the latest when the agent runs."""
         raise NotImplementedError
 
     async def aclose(self) -> None:  # noqa: B027
-        """Let the agent go."""
+        """Release the agent."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,10 @@ class Stage:
     slot: MemorySlot
     memory: Any
     host: HostUnderTest
-    troubles: list[tuple[str, str]]  # what ``on_trouble`` was given
+    troubles: list[tuple[str, str]]  # the calls of ``on_trouble``
 
     async def recorded(self) -> list[str]:
-        """The texts that are stored, in order, after everything on its way has arrived."""
+        """Wait for pending writes, and return the stored texts in order."""
         await self.host.flush()
         assert await self.memory.drain(20)
         return [row.text for row in self.store.rows.values()]

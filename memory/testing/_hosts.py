@@ -1,7 +1,7 @@
-"""The promises of every binding of an agent framework, as tests to subclass. They run on its real SDK.
+"""The promises of a binding to an agent framework, as tests to subclass. They run on the framework's real SDK.
 
-A promise that the SDK makes impossible is named in ``cannot``; its test is left out with the reason given there,
-and the level of the class says so.
+``cannot`` names promises that the SDK makes impossible. Their tests are skipped with the reason given there, and
+the level of the class says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HostContract(ABC):
     """The promises of a binding.
 
     Class attributes:
-        cannot: names of promises that the SDK makes impossible, each with the reason.
+        cannot: promises that the SDK makes impossible -> the reason.
     """
 
     pytestmark = pytest.mark.anyio
@@ -43,7 +43,7 @@ class HostContract(ABC):
 
     @abstractmethod
     def host(self, memory: Any, model: HostModel) -> HostUnderTest:
-        """An agent of the SDK, bound to ``memory``, which asks ``model``; it serves every conversation."""
+        """An agent of the SDK that uses ``memory`` and ``model``. It serves every conversation."""
 
     @pytest.fixture
     def anyio_backend(self) -> str:
@@ -62,7 +62,7 @@ class HostContract(ABC):
     async def on_stage(
         self, model: HostModel | None = None, store: FakeNativeStore | None = None, **policy: object
     ) -> AsyncIterator[Stage]:
-        """The host over a memory of ``store``, with ``policy`` in place of the kit's own for it."""
+        """A host over a memory of ``store``. ``policy`` replaces the kit's own policy."""
         model, store = model or HostModel(), store or FakeNativeStore()
         troubles: list[tuple[str, str]] = []
         given = {"recall_s": 20.0, "on_trouble": lambda *words: troubles.append(words), **policy}
@@ -83,7 +83,7 @@ class HostContract(ABC):
             yield stage
 
     async def test_remembers_across_conversations(self, stage: Stage) -> None:
-        """Recalled before the model, shown to it, and kept in no history of the host."""
+        """The model sees the recalled text, and no history of the host keeps it."""
         await stage.host.ask(LIKES, conversation="one")
         assert await stage.recorded() == [LIKES, "Answer 1."]
         await stage.host.ask(ASKS, conversation="two")
@@ -92,7 +92,7 @@ class HostContract(ABC):
         assert stage.model.shown[-1].count(LIKES) <= 1
 
     async def test_keeps_no_section(self, stage: Stage) -> None:
-        """Recalled text stays out of the host's history, state and files, and out of the memory itself."""
+        """Recalled text enters neither the host's history, state and files nor the memory itself."""
         await stage.host.ask(LIKES, conversation="one")
         await stage.recorded()
         await stage.host.ask(ASKS, conversation="two")
@@ -105,7 +105,7 @@ class HostContract(ABC):
         assert LIKES not in kept
 
     async def test_recalls_once_a_turn(self, stage: Stage) -> None:
-        """However often the model is called in it."""
+        """One recall a turn, however often the host calls the model."""
         stage.model.uses_tool = True
         await stage.host.ask(LIKES)
         await stage.recorded()
@@ -142,18 +142,18 @@ class HostContract(ABC):
         assert first == answer != second == other
 
     async def test_streams(self, stage: Stage) -> None:
-        """A streamed turn is recalled for and recorded once, whole."""
+        """A streamed turn recalls once and is recorded once, as a whole."""
         await stage.host.stream(LIKES)
         assert await stage.recorded() == [LIKES, "Answer 1."]
         await stage.host.stream(ASKS, conversation="two")
         assert LIKES in stage.model.shown[-1]
 
     async def test_a_failed_turn_that_is_asked_again_is_recorded_once(self, stage: Stage) -> None:
-        """By the user, or by the host itself; what failed is not recorded."""
+        """The user or the host may ask again. The failed attempt is not recorded."""
         stage.model.fails = 1
         try:
             await stage.host.ask(LIKES)
-        except Exception:  # the SDK's own
+        except Exception:  # an exception of the SDK
             assert await stage.recorded() == []
             await stage.host.ask(LIKES)
         assert await stage.recorded() == [LIKES, "Answer 1."]
@@ -170,7 +170,7 @@ class HostContract(ABC):
         assert await stage.recorded() == ["Thanks.", "Answer 1."]
 
     async def test_people_never_mix(self, stage: Stage) -> None:
-        """Neither one after the other, nor at once."""
+        """Neither in turn nor at the same time."""
         await stage.host.ask(LIKES, who="ada", conversation="one")
         await stage.recorded()
         async with anyio.create_task_group() as tasks:
@@ -213,7 +213,7 @@ class HostContract(ABC):
         assert not stage.store.rows
 
     async def test_works_from_another_event_loop(self) -> None:
-        """Such as that of a web server's thread."""
+        """For example the loop of a web server's thread."""
 
         async def elsewhere(host: HostUnderTest, said: str, conversation: str) -> None:
             await host.ask(said, conversation=conversation)
@@ -222,7 +222,7 @@ class HostContract(ABC):
         await self._remembers_in_threads(lambda *turn: anyio.run(elsewhere, *turn))
 
     async def test_works_without_await(self) -> None:
-        """In a thread of a program whose event loop the memory lives in."""
+        """From a thread of the program whose event loop holds the memory."""
         await self._remembers_in_threads(lambda host, said, name: host.ask_blocking(said, conversation=name))
 
     async def _remembers_in_threads(self, ask: Callable[[HostUnderTest, str, str], object]) -> None:
@@ -236,7 +236,7 @@ class HostContract(ABC):
     async def test_a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words(
         self, stage: Stage, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The turn goes on without recall, or the SDK refuses the call; it is never silent."""
+        """The turn continues without recall, or the SDK refuses the call. Neither is silent."""
         refused = ""
         try:
             stage.host.ask_blocking(LIKES)

@@ -1,4 +1,4 @@
-"""A real HTTP/1.1 server on the loopback, in threads of this process: uvicorn, with faults no framework plays."""
+"""A real HTTP/1.1 server on the loopback: uvicorn in threads, with faults that no framework plays."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class LoopbackRequest:
 
     Attributes:
         method: such as ``POST``.
-        path: decoded, without the query.
-        raw_path: with its escapes.
-        params: of the query, the last of each name.
-        headers: names in lower case.
-        body: bytes.
+        path: the decoded path, without the query.
+        raw_path: the path with its escapes.
+        params: the query's parameters; the last one of each name counts.
+        headers: the headers, with names in lower case.
+        body: the body's bytes.
     """
 
     method: str
@@ -57,10 +57,10 @@ class LoopbackAnswer:
 
     Attributes:
         status: HTTP status.
-        body: a string is sent as plain text, bytes as they are, anything else as JSON; 204 has none.
+        body: sent as plain text (str), as it is (bytes) or as JSON (anything else). A 204 has no body.
         headers: further headers.
-        drop: the next request on this connection is reset, as by servers that fail half-way.
-        send: bytes of the body after which the connection breaks; None sends all.
+        drop: reset the next request on this connection, as a server does that fails half-way.
+        send: break the connection after this many bytes of the body. None sends all.
     """
 
     status: int = 200
@@ -81,18 +81,18 @@ class LoopbackAnswer:
 
 
 class HttpServer:
-    """The sockets; a context manager that leaves no thread and no connection. Subclasses write :meth:`respond`.
+    """The server as a context manager. It leaves no thread and no connection. Subclasses write :meth:`respond`.
 
     Args:
-        port: on the loopback; 0 takes a free one.
+        port: a port on the loopback. 0 takes a free one.
 
     Attributes:
-        connections: how many were opened so far.
+        connections: the number of connections so far.
         keep_alive: whether a connection serves more than one request.
 
     Raises:
         ConfigError: uvicorn is not installed.
-        RuntimeError: on exit, if ``respond`` raised; the request then got a 500.
+        RuntimeError: on exit, if ``respond`` raised. Its request got a 500.
     """
 
     keep_alive: ClassVar[bool] = True
@@ -105,12 +105,12 @@ class HttpServer:
         self._running: _Running | None = None
 
     def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
-        """Answer one request, or None to break the connection. Called on a thread of its own."""
+        """Answer one request. None breaks the connection. Each request has its own thread."""
         raise NotImplementedError
 
     @property
     def port(self) -> int:
-        """The address of the running server."""
+        """The port of the running server."""
         if self._running is None:
             raise RuntimeError(f"{type(self).__name__} is not running; use it in a with statement")
         return self._running.port
@@ -132,22 +132,22 @@ class HttpServer:
 
     @contextmanager
     def down(self) -> Iterator[None]:
-        """Meanwhile nobody listens, and open connections are gone; then the server is back on the same port."""
+        """End all connections and stop listening. Afterwards the server returns on the same port."""
         self._address = ("127.0.0.1", self.port)
         self._stop()
         try:
-            with _bound(self._address):  # bound and deaf, so that nobody else is given the port meanwhile
+            with _bound(self._address):  # a bound socket keeps others from taking the port
                 yield
         finally:
             self.__enter__()
 
     def stop_listening(self) -> None:
-        """From now on new connections are refused; those there are go on."""
+        """Refuse new connections. Open ones stay."""
         if self._running is not None:
             self._running.stop_listening()
 
     def sleep(self, seconds: float) -> None:
-        """Wait, but not longer than the server runs."""
+        """Wait, at most until the server stops."""
         self._stopping.wait(seconds)
 
     def _stop(self) -> None:
@@ -173,11 +173,11 @@ class _Running:
         except ImportError as error:
             raise ConfigError("a server on the loopback needs uvicorn: pip install uvicorn") from error
         connections: dict[Any, asyncio.Transport] = {}
-        alive: set[asyncio.Transport] = set()  # a peer that has left has no name to tell it apart by
+        alive: set[asyncio.Transport] = set()  # a peer that has left has no address to find it by
         self._connections, self._alive = connections, alive
 
         class Protocol(H11Protocol):
-            """Remembers its connections, so that the application can break them."""
+            """Keeps its connections, so that the application can break them."""
 
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 super().connection_made(transport)
@@ -211,7 +211,7 @@ class _Running:
         started.wait()
 
     def stop_listening(self) -> None:
-        closed = threading.Event()  # waited for on an answer's thread
+        closed = threading.Event()  # an answer's thread waits for it
         self._loop.call_soon_threadsafe(self._listening.close)
         self._loop.call_soon_threadsafe(closed.set)
         closed.wait()
@@ -244,7 +244,7 @@ class _Running:
             return await _reset(transport)
         body, message = b"", {"more_body": True}
         while message.get("more_body"):
-            message = await receive()  # where the client left, it has no more_body
+            message = await receive()  # without more_body if the client has left
             body += message.get("body", b"")
         request = LoopbackRequest(
             method=scope["method"],
@@ -276,17 +276,17 @@ class _Running:
 
 async def _reset(transport: asyncio.Transport | None) -> None:
     if transport is not None:
-        # Lingering for no time turns the close into a reset.
+        # A linger time of zero turns the close into a reset.
         end = transport.get_extra_info("socket")
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         transport.abort()
-        await asyncio.sleep(0)  # uvicorn learns of it, and does not miss the answer
+        await asyncio.sleep(0)  # let uvicorn notice, or it complains about the missing answer
 
 
 def _bound(address: tuple[str, int]) -> socket.socket:
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Or the second part of an answer waits 40 ms for the client's acknowledgement of the first.
+    # Without it, the second part of an answer waits 40 ms for the acknowledgement of the first.
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         made.bind(address)

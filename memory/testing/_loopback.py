@@ -1,7 +1,7 @@
-"""A real HTTP server on the loopback, to model a backend's server in tests: sockets, kept connections, faults.
+"""A real HTTP server on the loopback, which models a backend's server in tests.
 
-``handle`` holds the modelled server's normal behaviour. This module holds the failures of any HTTP server. It
-may run in a process of its own (:class:`LoopbackProcess`): the kit counts this process's threads and sockets.
+``handle`` holds the normal behaviour of the modelled server. This module holds the failures of any HTTP server.
+The kit counts the threads and sockets of its process, so the server may run in another (:class:`LoopbackProcess`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any, ClassVar
 from memory.testing._faults import FAKE_KEY, FaultKind, Faults
 from memory.testing._http_server import HttpServer, LoopbackAnswer, LoopbackRequest
 
-CONTROL = "/_loopback/"  # paths below it are for the test that runs the server in another process
+CONTROL = "/_loopback/"  # paths for the test that started the server in another process
 HTTP_FAULTS: tuple[FaultKind, ...] = (
     "401", "403", "404", "409", "422", "429", "500", "503", "redirect",
     "reset", "late", "lost", "truncated", "unreadable",
 )  # fmt: skip
-# A ``500`` is plain text, and its connection is gone without notice.
+# The answer of a ``500`` is plain text, and its connection ends without notice.
 
 
 class LoopbackServer(HttpServer):
-    """Records requests and makes faults happen. Subclass it and write :meth:`handle`.
+    """Records requests and plays faults. Subclass it and write :meth:`handle`.
 
         class Notes(LoopbackServer):
             def handle(self, request):
@@ -39,7 +39,7 @@ class LoopbackServer(HttpServer):
 
     Attributes:
         requests: every request so far, in order of arrival.
-        faults: what is to go wrong; an ``endpoint`` is a pattern of method and path, such as ``POST /notes/*``.
+        faults: the ordered faults. An ``endpoint`` is a pattern of method and path, such as ``POST /notes/*``.
     """
 
     fault_kinds: ClassVar[Sequence[FaultKind]] = HTTP_FAULTS
@@ -55,14 +55,14 @@ class LoopbackServer(HttpServer):
         raise NotImplementedError
 
     def error(self, status: int, request: LoopbackRequest) -> LoopbackAnswer:
-        """The answer of a fault, which repeats what was sent, as real servers do. Override for another shape."""
+        """The answer of a fault. It repeats the request, as real servers do. Override it for another shape."""
         detail = f"refused (key {FAKE_KEY}) while handling: {request.text}"
         if status == 422:
             return LoopbackAnswer(422, {"detail": [{"loc": ["body"], "msg": detail, "input": request.json}]})
         return LoopbackAnswer(status, {"detail": detail})
 
     def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
-        """The answer of :meth:`handle`, or the fault that is due in its place."""
+        """The answer of :meth:`handle`, or of the fault that is due."""
         if request.path.startswith(CONTROL):
             return LoopbackAnswer(200, self._control(request.path.removeprefix(CONTROL), request.json))
         fault = self.faults.take(f"{request.method} {request.path}")
@@ -91,11 +91,11 @@ class LoopbackServer(HttpServer):
         return None if kind == "lost" else replace(answer, send=len(answer.data) // 2)
 
     def state(self) -> object:
-        """The server's content, JSON-ready, for fingerprints. Override it."""
+        """The server's content as JSON values, for fingerprints. Override it."""
         return None
 
     def _control(self, what: str, given: dict[str, Any]) -> Any:
-        """How :class:`~memory.testing._loopback.LoopbackProcess` looks at a server and breaks it."""
+        """Requests of :class:`LoopbackProcess`: look at the server, and order faults."""
         if what == "requests":
             names = ("method", "path", "params", "json")
             return [{name: getattr(request, name) for name in names} for request in self.requests]
@@ -113,14 +113,14 @@ class LoopbackServer(HttpServer):
 
 
 class LoopbackProcess(AbstractContextManager["LoopbackProcess"]):
-    """Starts ``server(**arguments)`` elsewhere; ends with :meth:`close`, or with this process.
+    """Runs ``server(**arguments)`` in another process, until :meth:`close` or the end of this process.
 
     Args:
-        server: a class at the top level of its module; modules beside it can be imported there too.
-        arguments: for it; JSON-ready.
+        server: a class at the top level of its module. It may import the modules beside it.
+        arguments: of the server, as JSON values.
 
     Attributes:
-        url: where it listens.
+        url: the server's address.
     """
 
     def __init__(self, server: type[LoopbackServer], **arguments: object) -> None:
@@ -137,16 +137,16 @@ class LoopbackProcess(AbstractContextManager["LoopbackProcess"]):
         self.close()
 
     def fault(self, kind: FaultKind, **how: object) -> None:
-        """Order a fault, as :meth:`memory.testing._faults.Faults.add` does."""
+        """Order a fault; see :meth:`memory.testing._faults.Faults.add`."""
         self._call("fault", {"kind": kind, **how})
 
     def clear_faults(self) -> None:
-        """No more faults."""
+        """Cancel all ordered faults."""
         self._call("clear", {})
 
     @contextmanager
     def failing(self, kind: FaultKind, **how: object) -> Iterator[None]:
-        """Meanwhile every request meets this fault."""
+        """Let every request meet this fault while the context is open."""
         self.fault(kind, **{"times": None, **how})
         try:
             yield
@@ -154,7 +154,7 @@ class LoopbackProcess(AbstractContextManager["LoopbackProcess"]):
             self.clear_faults()
 
     def state(self) -> Any:
-        """What the server holds: its :meth:`~memory.testing._loopback.LoopbackServer.state`."""
+        """The server's :meth:`LoopbackServer.state`."""
         return self._call("state", {})
 
     def requests(self) -> list[dict[str, Any]]:
@@ -178,7 +178,7 @@ class LoopbackProcess(AbstractContextManager["LoopbackProcess"]):
 def _main(order: dict[str, Any]) -> None:
     file = Path(order["file"])
     sys.path.insert(0, str(file.parent))
-    sys.modules.pop(file.stem, None)  # the file of that name, whatever is loaded already
+    sys.modules.pop(file.stem, None)  # another module of that name may be loaded
     module = importlib.import_module(file.stem)
     with getattr(module, order["name"])(**order["arguments"]) as server:
         sys.stdout.write(server.url + "\n")

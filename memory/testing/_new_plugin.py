@@ -1,4 +1,4 @@
-"""``memslot new-plugin``: a package that passes its tests from the start, and says what to replace."""
+"""``memslot new-plugin``: writes a package that passes its tests. Its comments say what to replace."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def new_plugin(
     kind: Annotated[PluginKind, typer.Option(help="What it is.")] = "backend",
     into: Annotated[Path | None, typer.Option(help="The new directory; default: memslot-NAME.")] = None,
 ) -> None:
-    """Write a package that passes the conformance kit as it stands; its comments say what to replace."""
+    """Write a plugin package that passes the conformance kit. Its comments say what to replace."""
     if not _NAME.fullmatch(name):
         raise InputError(f"NAME: {name!r} must be a-z, 0-9 and _, begin with a letter, at most 40 characters")
     root = into or Path(f"memslot-{name.replace('_', '-')}")

@@ -1,7 +1,7 @@
-"""A thin pytest plugin: what a run of the kit comes to, for each class a level, for each area what was seen.
+"""A pytest plugin that summarises a run of the kit: a level for each class, and counts for each area.
 
-The kit registers it by itself. Say ``pytest_plugins = ["memory.testing.pytest_plugin"]`` in your conftest.py for
-the fixture ``scripted_llm``, and with pytest-xdist, whose tests run elsewhere.
+The kit registers the plugin. Set ``pytest_plugins = ["memory.testing.pytest_plugin"]`` in your conftest.py for the
+fixture ``scripted_llm``, or if you use pytest-xdist.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from memory.testing.contract._spec import WhyNot, specs
 if TYPE_CHECKING:
     from memory.testing._scripted_llm import ScriptedLLM
 
-# The property of a test report that names class, area, test and the number of standard tests.
+# The name of the report property with class, area, test and the number of standard tests.
 KEY = "memslot_conformance"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the summary to a run of pytest, once."""
+    """Add the summary to a pytest run, once."""
     if not config.pluginmanager.has_plugin(KEY):
         config.pluginmanager.register(Conformance(), KEY)
 
@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @dataclass
 class _Class:
     name: str
-    total: int = 0  # of its standard tests
+    total: int = 0  # the number of its standard tests
     areas: dict[str, str] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -56,7 +56,7 @@ class _Class:
 
 
 class Conformance:
-    """A pytest plugin that says at the end of a run what it showed of each provider."""
+    """Prints the result of each provider at the end of a run."""
 
     def __init__(self) -> None:
         self._classes: dict[str, _Class] = {}

@@ -1,4 +1,5 @@
-"""The conformance kit: what every memory promises, as specs, in one set of words for commands, pytest and code.
+"""The conformance kit: the promises of a memory as specs, for the command line, pytest and code.
 
-``FULL`` is reached where all was looked at and kept, and nothing is undeclared; ``CORE`` by what all promise.
+``CORE`` means that the memory keeps the promises that all memories make. ``FULL`` means that it declares every
+capability and keeps every promise, and that every spec ran.
 """

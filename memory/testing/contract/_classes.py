@@ -1,4 +1,4 @@
-"""The specs as tests of pytest: a class to subclass, with fixtures for what only a memory's author can show."""
+"""The specs as a pytest class to subclass, with fixtures for aids that only a memory's author has."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ _Profile = ConformanceProfile | None
 
 
 class ContractBase(Declarations):
-    """Fixtures. A provider's test class sets or overrides them; see :class:`MemoryContract`."""
+    """The fixtures. A provider's test class sets or overrides them; see :class:`MemoryContract`."""
 
     pytestmark = pytest.mark.anyio
 
     area: ClassVar[str] = "own"
-    """What the tests of a class are about; the summary counts by it."""
+    """The area of a class's tests. The summary counts by area."""
 
     config: ClassVar[Mapping[str, object] | None] = None
-    """A configuration as YAML would give it; the simplest way to name the provider."""
+    """A configuration as YAML would give it. This is the simplest way to name the provider."""
 
     profile: ClassVar[type[ConformanceProfile] | None] = None
-    """Declarations and aids in a class of their own, in place of attributes and fixtures of this one; by default
-    what the configured plugin's hook ``memslot_conformance`` names."""
+    """A class with the declarations and aids, instead of attributes and fixtures here. The default is the class
+    that the configured plugin's hook ``memslot_conformance`` names."""
 
     anyio_backends: ClassVar[tuple[str, ...]] = ("asyncio", "trio")
-    """Event loops to run on; ``("asyncio",)`` where the SDK knows no other."""
+    """The event loops to run on. Use ``("asyncio",)`` if the SDK knows no other."""
 
     @pytest.fixture
     def configured(self) -> Mapping[str, object] | None:
-        """The configuration; override it where a part is known only when the test runs, such as a port."""
+        """The configuration. Override it if a part is known only at run time, such as a port."""
         return self.config
 
     @pytest.fixture
@@ -61,7 +61,7 @@ class ContractBase(Declarations):
     def adapter_factory(
         self, configured: Mapping[str, object] | None, tmp_path: Path
     ) -> Callable[[], MemoryAdapter]:
-        """Makes adapters on one native system, fresh for each test. Override it, or set ``config``."""
+        """Makes adapters of one native system, new for each test. Override it, or set ``config``."""
         if configured is None:
             pytest.fail(f"{type(self).__name__}: set config, or override the adapter_factory fixture")
         settings = load_config(configured)
@@ -77,18 +77,21 @@ class ContractBase(Declarations):
 
     @pytest.fixture
     def fingerprint(self, adapter: MemoryAdapter, profiled: _Profile) -> Fingerprint | None:
-        """Override to return a function (sync or async) that gives the native state as a comparable value."""
+        """Override to return a function, sync or async, that gives the native state as a comparable value."""
         return profiled.aids(adapter).fingerprint if profiled else None
 
     @pytest.fixture
     def native_fault(self, adapter: MemoryAdapter, profiled: _Profile) -> FaultInjector | None:
-        """Override to return a function of ``"500"`` (native calls fail, with an error that repeats what was
-        sent) or ``"late"`` (they take half a second longer), which gives a context manager for as long."""
+        """Override to return a function of ``"500"`` or ``"late"`` that returns a context manager.
+
+        While it is open, native calls fail with an error that repeats the request (``"500"``), or take half a
+        second longer (``"late"``).
+        """
         return profiled.aids(adapter).native_fault if profiled else None
 
     @pytest.fixture
     def native_peak(self, adapter: MemoryAdapter, profiled: _Profile) -> Callable[[], int] | None:
-        """Override to return a function that tells how many native calls there were at a time, at most."""
+        """Override to return a function that gives the highest number of concurrent native calls."""
         return profiled.aids(adapter).native_peak if profiled else None
 
     @pytest.fixture
@@ -97,7 +100,7 @@ class ContractBase(Declarations):
 
     @pytest.fixture
     def fault(self, native_fault: FaultInjector | None) -> FaultInjector:
-        """The provider's faults for a test of its own, or a skip that says what is missing."""
+        """The provider's faults, for its own tests. The test is skipped if the provider has none."""
         if native_fault is None:
             pytest.skip("not tested: native_fault: without it nothing can be made to fail")
         return native_fault
@@ -114,7 +117,7 @@ class ContractBase(Declarations):
         profiled: _Profile,
         anyio_backend_name: str,
     ) -> AsyncIterator[Kit]:
-        """The slot under test, with one scope set up."""
+        """The kit, with the slot under test and one scope set up."""
         aids = Aids(adapter_factory, fingerprint, native_fault, native_peak, described)
         kit = Kit(adapter, declared=profiled or self, aids=aids, loop=anyio_backend_name)
         async with kit.slot:
@@ -127,7 +130,7 @@ class ContractBase(Declarations):
 
     @pytest.fixture(autouse=True)
     def _reported(self, request: pytest.FixtureRequest) -> None:
-        """Tells the summary which promise this test is about."""
+        """Tell the summary which promise this test checks."""
         standard, name = _standard_tests(request.cls), request.function.__name__
         if name in standard:
             owner, test = standard[name]
@@ -155,7 +158,7 @@ class ContractBase(Declarations):
 installed_plugins = cache(MemoryAdapterRegistry)
 
 
-def _standard_tests(cls: type) -> dict[str, tuple[Any, Any]]:  # each with the class it comes from
+def _standard_tests(cls: type) -> dict[str, tuple[Any, Any]]:  # each with its class of origin
     return {
         name: (owner, value)
         for owner in reversed(cls.__mro__)
@@ -190,13 +193,13 @@ def test_of(spec: Spec) -> Any:
 
 
 class MemoryContract(ContractBase):
-    """All promises. Subclass it, and give either ``config`` or the fixture ``adapter_factory``.
+    """All promises. Subclass it, and set ``config`` or the fixture ``adapter_factory``.
 
-    Class attributes: ``config``, ``profile`` and ``anyio_backends``, and the declarations of
+    Class attributes: ``config``, ``profile``, ``anyio_backends``, and the declarations of
     :class:`~memory.testing.ConformanceProfile`.
 
     Fixtures to override: ``adapter_factory``, ``fingerprint``, ``native_fault``, ``native_peak``, ``described``.
-    Without ``fingerprint`` only what can be retrieved is compared; without ``native_fault`` no level is reached.
+    Without ``fingerprint`` the kit compares retrieved rows alone. Without ``native_fault`` it reaches no level.
     """
 
 

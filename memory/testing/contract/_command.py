@@ -1,4 +1,4 @@
-"""``memslot conform``: the kit against the memory of a configuration, without pytest."""
+"""``memslot conform``: runs the kit against a configured memory, without pytest."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def conform(
         bool, typer.Option("--specs", help="Print what is promised, and play nothing.")
     ] = False,
 ) -> None:
-    """Play the conformance kit against a memory: which promises it keeps, breaks, does not make.
+    """Test a memory with the conformance kit, and list the promises it keeps, breaks or does not make.
 
-    Every spec runs on an empty store in a scope of its own. A spec that does not come back is cut off and named,
-    and the others still run. Exits with 1 if a promise is broken.
+    Each spec runs on an empty store in its own scope. A spec that never returns is ended and named, and the
+    others still run. Exits with 1 if a promise is broken.
     """
     if not __debug__:
         raise InputError("the kit checks by assert: run it without -O, and without PYTHONOPTIMIZE")

@@ -1,4 +1,4 @@
-"""Declarations of a memory's author, and the aids that only the author can give."""
+"""The declarations and aids of a memory's author."""
 
 from __future__ import annotations
 
@@ -16,58 +16,57 @@ from memory.testing._faults import FaultKind
 Fingerprint = Callable[[], object]
 """Returns the native state as a comparable value, or an awaitable of it."""
 FaultInjector = Callable[[FaultKind], AbstractContextManager[object]]
-"""Makes the backend fail for as long as its context is open; the kit asks for ``"500"`` and ``"late"``."""
+"""Makes the backend fail while its context is open. The kit uses ``"500"`` and ``"late"``."""
 EVENT_FIELDS = (
     "event_id", "session_id", "turn_id", "agent_id", "scenario", "context", "attribute", "metadata",
 )  # fmt: skip
 
 
 class Declarations:
-    """Promises that a memory cannot make, and places where the kit looks. Override the class attributes."""
+    """The promises that a memory cannot make, and hints for the kit. Override the class attributes."""
 
     ready_timeout_s: ClassVar[float] = 10.0
-    """How long a write may take to become retrievable, in seconds."""
+    """The seconds that a write may take to become retrievable."""
 
     event_fields: ClassVar[tuple[str, ...]] = EVENT_FIELDS
-    """Fields of an event that can be found again in the raw payload or by provenance (spec section 1)."""
+    """The fields of an event that the raw payload or provenance shows again (spec section 1)."""
 
     without_ids: ClassVar[Mapping[str, str]] = {}
-    """``native_id`` or ``event_ids`` -> why entries of this backend cannot carry it; ``native_ids`` -> what those
-    of receipts are, where they are not records that can be read."""
+    """``native_id`` or ``event_ids`` -> the reason why entries cannot carry it. ``native_ids`` -> the meaning of a
+    receipt's ids, if they do not name readable records."""
 
     rewrites: ClassVar[str] = ""
-    """Why texts come back in other words than they were said, such as ``a model extracts facts``; empty: they do
-    not."""
+    """The reason why texts come back in other words, such as ``a model extracts facts``. Empty if they do not."""
 
     cannot_fail: ClassVar[str] = ""
-    """Why no native call can fail, such as ``nothing is stored``; empty: some can."""
+    """The reason why no native call can fail, such as ``nothing is stored``. Empty if one can."""
 
     answers_at_once: ClassVar[str] = ""
-    """Why no native call keeps its caller waiting, such as ``what is shown comes from memory``; empty: some do."""
+    """The reason why no native call can wait, such as ``answers come from memory``. Empty if one can."""
 
     blocks_loop_ms: ClassVar[float] = 50.0
-    """How long the event loop may stand still; more only with the reason beside it."""
+    """The milliseconds that the event loop may be blocked. A higher value needs a comment with the reason."""
 
     lists_in_order: ClassVar[bool] = False
-    """``native_query`` lists what was written in the order of its arrival."""
+    """Whether ``native_query`` lists writes in the order of their arrival."""
 
     limits_natively: ClassVar[bool] = True
-    """``budget.max_items`` reaches the native call, so that no more records than that come back."""
+    """Whether ``budget.max_items`` reaches the native call and limits its records."""
 
     native_query: ClassVar[tuple[str, Mapping[str, object]] | None] = None
-    """Operation and arguments of a native query that shows a scope's content; None if there is none."""
+    """The operation and arguments of a native query that shows a scope's content, or None."""
 
     native_mutations: ClassVar[Mapping[str, Mapping[str, object]]] = {"delete": {}}
-    """Operation -> arguments of native mutations that work on the native id of a retrieved entry."""
+    """Operation -> arguments of a native mutation that accepts the native id of a retrieved entry."""
 
     concurrent_scopes: ClassVar[int] = 64
-    """How many scopes are used at once."""
+    """The number of concurrent scopes."""
 
     clean_up: ClassVar[bool] = False
-    """Reset every scope after each spec: for servers that outlive it."""
+    """Whether to reset every scope after each spec, for servers that outlive it."""
 
     def native_rows(self, raw: object) -> Sequence[object] | None:
-        """The native records in a payload: the payload itself, or its only list. Override for other shapes."""
+        """The native records in a payload: the payload itself, or its only list. Override it for other shapes."""
         if isinstance(raw, list):
             return raw
         lists = [value for value in raw.values() if isinstance(value, list)] if isinstance(raw, dict) else []
@@ -76,7 +75,7 @@ class Declarations:
     def mutations(
         self, scope: MemoryScope, entries: Iterable[ContextEntry]
     ) -> Iterator[NativeMutationRequest]:
-        """Every declared mutation of every record that was retrieved, addressed to ``scope``."""
+        """Every declared mutation of every retrieved record, addressed to ``scope``."""
         for entry in entries:
             for operation, arguments in self.native_mutations.items():
                 yield NativeMutationRequest(
@@ -84,7 +83,7 @@ class Declarations:
                 )
 
     def query(self, scope: MemoryScope) -> NativeQueryRequest | None:
-        """The declared native query of a scope, if there is one."""
+        """The declared native query of a scope, or None."""
         if self.native_query is None:
             return None
         operation, arguments = self.native_query
@@ -93,29 +92,29 @@ class Declarations:
 
 @dataclass(frozen=True)
 class Aids:
-    """Aids for the kit beside the adapter. None means not given."""
+    """Aids for the kit beside the adapter. None means missing."""
 
-    make_adapter: Callable[[], MemoryAdapter] | None = None  # a further one of the same native system
+    make_adapter: Callable[[], MemoryAdapter] | None = None  # makes another adapter of the same native system
     fingerprint: Fingerprint | None = None
     native_fault: FaultInjector | None = None
-    native_peak: Callable[[], int] | None = None  # most native calls at a time
+    native_peak: Callable[[], int] | None = None  # the highest number of concurrent native calls
     described: PluginInfo | None = None
 
 
 class ConformanceProfile(Declarations):
-    """Declarations and aids of a plugin, for ``memslot conform``: what its hook ``memslot_conformance`` returns.
+    """A plugin's declarations and aids. Its hook ``memslot_conformance`` returns the class.
 
-    Override what your plugin needs. Each spec gets an instance of its own.
+    Override what your plugin needs. Each spec gets its own instance.
 
     Args:
-        data_dir: an empty directory, where the adapter's store lies unless the configuration says otherwise.
+        data_dir: an empty directory for the adapter's store, unless the configuration names another.
     """
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
 
     def fingerprint(self, adapter: Any) -> object:
-        """The native state as a comparable value (or an awaitable of it), read past the adapter where possible.
+        """The native state as a comparable value or an awaitable of one. Read it past the adapter if possible.
 
         Raises:
             NotImplementedError: by default, which the report shows as not tested.
@@ -123,7 +122,7 @@ class ConformanceProfile(Declarations):
         raise NotImplementedError
 
     def native_fault(self, adapter: Any, kind: FaultKind) -> AbstractContextManager[object]:
-        """While it is open, native calls fail (``"500"``) or take half a second longer (``"late"``).
+        """A context in which native calls fail (``"500"``) or take half a second longer (``"late"``).
 
         Raises:
             NotImplementedError: by default, which the report shows as not tested.
@@ -131,7 +130,7 @@ class ConformanceProfile(Declarations):
         raise NotImplementedError
 
     def native_peak(self, adapter: Any) -> int:
-        """How many native calls there were at a time, at most.
+        """The highest number of concurrent native calls.
 
         Raises:
             NotImplementedError: by default; the kit then counts the adapter's calls.
@@ -139,7 +138,7 @@ class ConformanceProfile(Declarations):
         raise NotImplementedError
 
     def aids(self, adapter: MemoryAdapter, **given: Any) -> Aids:
-        """The overridden methods of this profile, bound to an adapter."""
+        """This profile's overridden methods, bound to an adapter."""
         for name in ("fingerprint", "native_fault", "native_peak"):
             if getattr(type(self), name) is not getattr(ConformanceProfile, name):
                 given[name] = partial(getattr(self, name), adapter)

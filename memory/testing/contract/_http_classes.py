@@ -1,4 +1,4 @@
-"""What an adapter owes its users when the server behind it has a bad day: every fault, on every kind of call."""
+"""The promises of an adapter whose server fails: every HTTP fault on every kind of call."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _DEADLINE_S, _SLOW_S, _PATIENT_S = 0.3, 1.5, 25.0
 
 
 class LoopbackContract(ContractBase):
-    """For an adapter whose backend is modelled by a :class:`~memory.testing.LoopbackServer`.
+    """For an adapter whose backend has a model, a :class:`~memory.testing.LoopbackServer`.
 
-    Inherit from it before :class:`~memory.testing.contract.MemoryContract`: the model gives the fixtures of the
-    kit, and every HTTP fault is played through every kind of call.
+    Inherit from it before :class:`~memory.testing.contract.MemoryContract`. The model provides the kit's fixtures,
+    and every HTTP fault meets every kind of call.
 
     Class attributes:
-        server: the model; started in a process of its own, once for the class.
-        server_arguments: for it, JSON-ready.
-        no_error: pairs of fault and call (``retrieve``, ``reset``, ``readiness``) that are an answer with this
-            backend, such as a 404 that means "nothing stored yet"; each with the reason.
+        server: the model. It runs in its own process, once for the class.
+        server_arguments: its arguments, as JSON values.
+        no_error: (fault, call) -> the reason why this fault is an answer, such as a 404 for "nothing stored yet".
+            Calls are ``retrieve``, ``reset`` and ``readiness``.
     """
 
     area = "http"
@@ -62,12 +62,12 @@ class LoopbackContract(ContractBase):
 
     @classmethod
     def configuration(cls, url: str) -> Mapping[str, object] | None:
-        """The configuration, as YAML would give it, for a server at ``url``. Override it, or :meth:`make`."""
+        """The configuration for a server at ``url``, as YAML would give it. Override it, or :meth:`make`."""
         return None
 
     @classmethod
     def make(cls, url: str, data_dir: Path) -> MemoryAdapter:
-        """An adapter of the server at ``url``; by default the installed plugin that is configured."""
+        """An adapter of the server at ``url``. By default the configured plugin makes it."""
         configured = cls.configuration(url)
         if configured is None:
             pytest.fail(f"{cls.__name__}: override configuration(url), or make(url, data_dir)")
@@ -76,7 +76,7 @@ class LoopbackContract(ContractBase):
     @pytest.fixture(scope="class")
     @classmethod
     def process(cls) -> Iterator[LoopbackProcess]:
-        """The server, in a process of its own because the kit counts this one's sockets and threads."""
+        """The server, in its own process because the kit counts sockets and threads of this one."""
         with LoopbackProcess(cls.server, **cls.server_arguments) as process:
             yield process
 
@@ -100,7 +100,7 @@ class LoopbackContract(ContractBase):
     async def test_a_read_that_met_a_fault_never_looks_empty(
         self, kit: Kit, process: LoopbackProcess, fault: FaultKind
     ) -> None:
-        """The error has its class, status and cause, and no text that was sent. Afterwards the slot works again."""
+        """The error has its class, status and cause, and none of the sent text. The slot works again afterwards."""
         await kit.remember("secret")
         with process.failing(fault):
             _, error = await attempt(kit.ask("secret"))
@@ -115,7 +115,7 @@ class LoopbackContract(ContractBase):
     async def test_a_write_that_met_a_fault_is_an_error_or_unknown(
         self, kit: Kit, process: LoopbackProcess, fault: FaultKind
     ) -> None:
-        """A refusal raises, and what may have been carried out is ``unknown``; never a plain receipt."""
+        """A refusal raises. A write that may have happened is ``unknown``. Neither gets a plain receipt."""
         with process.failing(fault):
             receipt, error = await attempt(kit.write("secret"))
         if fault in _AMBIGUOUS:
@@ -127,7 +127,7 @@ class LoopbackContract(ContractBase):
         await kit.assert_recalled("blue", "the slot does not work again afterwards")
 
     async def test_a_lost_answer_is_not_stored_twice(self, kit: Kit, process: LoopbackProcess) -> None:
-        """DESIGN 5.4: no blind retry. The write is carried out once, whether or not that could be found out."""
+        """DESIGN 5.4: no blind retry. The write happens once, whether or not a look-up can confirm it."""
         process.fault("lost", times=1)
         receipt, error = await attempt(kit.slot.record_event(kit.event(kit.fact("green"), assistant=None)))
         process.clear_faults()
@@ -142,7 +142,7 @@ class LoopbackContract(ContractBase):
     async def test_a_bulk_write_that_met_a_fault_says_what_it_stored(
         self, kit: Kit, process: LoopbackProcess, fault: FaultKind, before: int
     ) -> None:
-        """The receipts of its error are true, and writing the other events completes it, refused ones once."""
+        """The receipts in the error are true. Writing the other events completes the bulk, each event once."""
         bulk = _needs(kit, SupportsBulkIngest)
         await kit.remember("blue")
         names = [f"bulk{number}" for number in range(3)]
@@ -173,7 +173,7 @@ class LoopbackContract(ContractBase):
     async def test_a_reset_that_met_a_fault_is_not_verified(
         self, kit: Kit, process: LoopbackProcess, fault: FaultKind
     ) -> None:
-        """It raises, or says that it was not verified; once the server is back it succeeds."""
+        """The reset raises or is not verified. It succeeds once the server is back."""
         await kit.remember("blue")
         with process.failing(fault):
             receipt, error = await attempt(kit.slot.reset_scope(kit.scope))
@@ -188,7 +188,7 @@ class LoopbackContract(ContractBase):
     async def test_readiness_that_met_a_fault_is_not_ready(
         self, kit: Kit, process: LoopbackProcess, fault: FaultKind
     ) -> None:
-        """An error, or a state that is not ``ready``, unless the server need not be asked to know."""
+        """Readiness raises or is not ``ready``, unless the adapter knows without the server."""
         readiness = _needs(kit, SupportsReadiness)
         before = len(process.requests())
         with process.failing(fault):
@@ -204,7 +204,7 @@ class LoopbackContract(ContractBase):
     async def test_health_tells_of_every_fault(
         self, kit: Kit, process: LoopbackProcess, fault: FaultKind
     ) -> None:
-        """Never ``ok``, always with a warning, never an exception."""
+        """Health is never ``ok``, always has a warning, and never raises."""
         with process.failing(fault):
             health = await kit.slot.health()
         assert health.status != "ok", f"{fault}, and still ok"
@@ -215,7 +215,7 @@ class LoopbackContract(ContractBase):
     async def test_no_call_hangs_past_its_deadline(
         self, kit: Kit, process: LoopbackProcess, call: str
     ) -> None:
-        """DESIGN 5.3: the deadline ends every call, also where a server takes its time."""
+        """DESIGN 5.3: the deadline ends every call to a slow server."""
         await kit.remember("blue")
         limits = dict.fromkeys(Deadlines.model_fields, _DEADLINE_S) | {"setup_s": _PATIENT_S}
         slot = kit.make_slot(deadlines=Deadlines(**limits), trace_sink=kit.traces)
@@ -236,7 +236,7 @@ class LoopbackContract(ContractBase):
             assert answer.status in ("unknown", "unavailable"), f"past its deadline it was {answer.status}"
 
     async def test_nobody_listens(self, process: LoopbackProcess, tmp_path: Path) -> None:
-        """A server that is down: an error at once, and health that says so."""
+        """A server that is down gives an error at once, and health says so."""
         with LoopbackProcess(self.server, **self.server_arguments) as gone:
             url = gone.url
         kit, scope = Kit(self.make(url, tmp_path)), MemoryScope(run_id="nobody", persona_id="listens")
@@ -246,7 +246,7 @@ class LoopbackContract(ContractBase):
             assert health.status == "unavailable", f"where nobody listens, health is {health.status}"
             assert health.warnings, "health does not say what is wrong"
             _, error = await attempt(kit.slot.setup_scope(scope))
-            if error is None:  # a backend that makes its scopes with the first write
+            if error is None:  # the first write makes the scopes
                 _, error = await attempt(kit.slot.retrieve(kit.request("Who is there?", scope=scope)))
             assert isinstance(error, BackendUnavailable), f"{error!r}, where nobody listens"
             assert not error.sent, "where nobody listens nothing was sent"

@@ -1,4 +1,4 @@
-"""What every contract test works with: one slot over the provider, and short ways to tell it and ask it."""
+"""The kit of a spec: one slot over the memory under test, and short ways to write to it and ask it."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ STORED = ("committed", "queued", "pending")
 
 
 def unique_word(name: str) -> str:
-    """A word of letters that nothing else contains, the same for the same name."""
+    """A word of letters that no other text contains. The same name gives the same word."""
     digest = hashlib.sha256(name.encode()).digest()
     return "zq" + "".join(chr(ord("a") + byte % 26) for byte in digest[:9])
 
 
 def messages(*said: tuple[str, str]) -> tuple[Message, ...]:
-    """Messages of a role and a text each; what a tool says has the assistant's call of it before."""
+    """Messages from pairs of role and text. A tool's message gets the assistant's call before it."""
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
     made: list[dict[str, Any]] = []
     for role, text in said:
@@ -77,18 +77,18 @@ class TraceList:
 
 
 class Kit:
-    """A slot, its adapter, a scope that is set up, and what was written so far.
+    """A slot, its adapter, a scope that is set up, and the writes so far.
 
     Args:
         adapter: the memory under test.
-        declared: what the memory does not promise.
-        aids: what its author can show.
-        loop: the event loop that the spec is to be played on.
+        declared: the promises that the memory does not make.
+        aids: observations that only its author can offer.
+        loop: the event loop of the spec.
 
     Attributes:
         slot: the slot under test.
-        scope: its default scope, of a run of its own.
-        traces: everything the slot traced.
+        scope: its default scope, in a run of its own.
+        traces: all traces of the slot.
     """
 
     def __init__(
@@ -111,18 +111,18 @@ class Kit:
         self.patched = ExitStack()
 
     def make_slot(self, **settings: Any) -> MemorySlot:
-        """A slot of other settings over the same adapter. Only :attr:`slot` closes the adapter."""
+        """A slot with other settings over the same adapter. Only :attr:`slot` closes the adapter."""
         return MemorySlot(self.adapter, **settings)
 
     def another(self) -> Kit:
-        """The same memory through a further adapter and slot, which the spec closes."""
+        """The same memory through another adapter and slot. The spec closes them."""
         make = self.aids.make_adapter
         if make is None:
             raise NotRun("not tested", "a function that makes adapters: one alone cannot be opened again")
         return Kit(make(), declared=self.declared, aids=Aids(make_adapter=make), loop=self.loop)
 
     def fault(self, kind: FaultKind) -> AbstractContextManager[object]:
-        """Native calls fail while it is open."""
+        """Let native calls fail while the context is open."""
         if self.declared.cannot_fail:
             raise NotRun("not declared", f"a backend that can fail: {self.declared.cannot_fail}")
         if kind == "late" and self.declared.answers_at_once:
@@ -137,7 +137,7 @@ class Kit:
         self.patched.callback(delattr, owner, name)
 
     def scope_of(self, persona: str, **fields: object) -> MemoryScope:
-        """A scope of this test's own run."""
+        """A scope in this spec's run."""
         return MemoryScope(**{"run_id": self.run_id, "persona_id": persona, **fields})
 
     async def setup(self, *scopes: MemoryScope) -> None:
@@ -147,13 +147,13 @@ class Kit:
             self._scopes.append(scope)
 
     async def another_scope(self, persona: str = "bob") -> MemoryScope:
-        """A second scope of this test's run, set up."""
+        """Set up a second scope in this spec's run."""
         scope = self.scope_of(persona)
         await self.setup(scope)
         return scope
 
     def event(self, user: str, assistant: str | None = "Noted.", **fields: object) -> MemoryEvent:
-        """A turn; later ones are a minute later. ``messages=`` replaces the two texts."""
+        """A turn. Each turn is a minute later than the last. ``messages=`` replaces the two texts."""
         self._turns += 1
         said = [("user", user)] if assistant is None else [("user", user), ("assistant", assistant)]
         made: dict[str, Any] = {
@@ -167,15 +167,15 @@ class Kit:
         return MemoryEvent(**{**made, **fields})
 
     def fact(self, name: str) -> str:
-        """Something a user says about themselves; ``unique_word(name)`` is in it and in no other fact."""
+        """A user's words about themselves. They hold ``unique_word(name)``, which no other fact holds."""
         return f"I keep my {name} passport in the {unique_word(name)} drawer."
 
     def question(self, name: str, **fields: object) -> RetrieveRequest:
-        """The question that :meth:`fact` answers; it does not contain the marker."""
+        """The question that :meth:`fact` answers. It does not hold the unique word."""
         return self.request(f"In which drawer do I keep my {name} passport?", **fields)
 
     def request(self, query: str, **fields: object) -> RetrieveRequest:
-        """A request in the default scope, unlimited."""
+        """A request in the default scope, without a budget."""
         asked = {"scope": self.scope, "session_id": "session-2", "budget": ContextBudget(), **fields}
         return RetrieveRequest(query=query, **asked)
 
@@ -194,7 +194,7 @@ class Kit:
         return receipt
 
     async def assert_stored(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
-        """Check that a plain write is stored. Otherwise ask the adapter alone, to name the line that failed."""
+        """Check that a plain write is stored. On failure, ask the bare adapter, to name the line that failed."""
         if receipt.status in STORED:
             return
         problem = f"a plain write was {receipt.status}: {', '.join(receipt.warnings)}"
@@ -209,16 +209,16 @@ class Kit:
         return await self.slot.retrieve(self.question(name, **fields))
 
     async def write(self, name: str, assistant: str | None = "Noted.", **fields: object) -> WriteReceipt:
-        """Write the fact ``name``, and wait for nothing."""
+        """Write the fact ``name`` without waiting for readiness."""
         return await self.slot.record_event(self.event(self.fact(name), assistant, **fields))
 
     async def entries(self, name: str, **fields: object) -> list[ContextEntry]:
-        """The entries that come back for the fact ``name`` and hold it."""
+        """The entries that answer the question of the fact ``name`` and hold the fact."""
         found = (await self.ask(name, **fields)).entries
         return [entry for entry in found if unique_word(name) in entry.text]
 
     async def native_ids(self, name: str, **fields: object) -> tuple[str, ...]:
-        """The native ids of all that comes back for the fact ``name``."""
+        """The native ids of all entries that answer the question of the fact ``name``."""
         entries = (await self.ask(name, **fields)).entries
         return tuple(entry.native_id for entry in entries if entry.native_id)
 
@@ -227,16 +227,16 @@ class Kit:
         return unique_word(name) in (await self.ask(name, **fields)).formatted_context
 
     async def assert_recalled(self, name: str, problem: str, **fields: object) -> None:
-        """The fact ``name`` reaches the prompt as declared: of a control that recalls nothing, it must not."""
+        """Check that the fact ``name`` reaches the prompt, unless the memory recalls nothing."""
         assert await self.recalls(name, **fields) == self.recalls_writes, problem
 
     async def shown(self, name: str, **fields: object) -> str:
-        """All that comes back when the fact ``name`` is asked for: the payload, which is JSON, and the section."""
+        """The whole answer to the question of the fact ``name``: the payload as JSON, and the section."""
         result = await self.ask(name, **fields)
         return as_json(result.raw) + result.formatted_context
 
     async def until_ready(self, scope: MemoryScope | None = None, *, required: bool = True) -> None:
-        """Wait until what was written can be recalled, where the provider can tell; it must, if required."""
+        """Wait until the memory reports ``ready``, if it can tell. ``required`` fails the spec otherwise."""
         readiness = self.slot.capability(SupportsReadiness)
         if readiness is None:
             return
@@ -251,11 +251,11 @@ class Kit:
 
     @property
     def recalls_writes(self) -> bool:
-        """False for controls whose context does not come from what was written."""
+        """False for controls whose context does not come from writes."""
         return self.slot.traits.recalls_writes
 
     def needs(self, capability: Callable[..., T]) -> T:
-        """A capability of the slot; skips the test where the provider does not declare it."""
+        """A capability of the slot. The spec is skipped if the memory does not declare it."""
         offered = self.slot.capability(capability)
         if offered is None:
             names = {protocol: name for name, protocol in CAPABILITIES.items()}
@@ -263,7 +263,7 @@ class Kit:
         return offered
 
     def query(self, scope: MemoryScope) -> NativeQueryRequest | None:
-        """A native query that shows a scope's content: the declared one, else ``list`` where that takes nothing."""
+        """A native query that shows a scope's content: the declared one, else ``list`` if it needs no arguments."""
         listing, declared = (self.slot.traits.native_queries or {}).get("list"), self.declared.query(scope)
         if declared is not None or listing is None or listing.required:
             return declared
@@ -275,7 +275,7 @@ class Kit:
         return "" if query is None or request is None else as_json((await query.native_query(request)).raw)
 
     async def history(self, scope: MemoryScope | None = None, **fields: object) -> str:
-        """The answer of provenance, as JSON. Empty if it is not offered, or refuses another scope's id."""
+        """Provenance, as JSON. Empty if the memory does not offer it, or refuses another scope's id."""
         provenance = self.slot.capability(SupportsProvenance)
         if provenance is None:
             return ""
@@ -286,13 +286,13 @@ class Kit:
             return ""
 
     async def reset(self, scope: MemoryScope | None = None) -> ResetReceipt:
-        """Reset a scope; the adapter must have looked again whether it is empty."""
+        """Reset a scope. The adapter must have checked that the scope is empty."""
         receipt = await self.slot.reset_scope(scope or self.scope)
         assert receipt.verified, "a reset must look again whether the scope is empty"
         return receipt
 
     def needs_query(self) -> NativeQueryRequest:
-        """:meth:`query` of the default scope; leaves the spec without the capability, or such an operation."""
+        """:meth:`query` of the default scope. The spec is skipped without the capability or such an operation."""
         self.needs(SupportsNativeQuery)
         request = self.query(self.scope)
         if request is None:
@@ -306,17 +306,17 @@ class Kit:
         return sorted(names, key=lambda name: listed.find(unique_word(name)))
 
     def needs_recall(self) -> None:
-        """Skip a test whose promise is about recalled writes only."""
+        """Skip a spec whose promise concerns recalled writes alone."""
         if not self.recalls_writes:
             raise NotRun("not declared", "recall of what is written")
 
     @property
     def sees_native_state(self) -> bool:
-        """Whether the provider shows :meth:`observe` what is stored."""
+        """Whether :meth:`observe` sees the native state."""
         return self.aids.fingerprint is not None
 
     async def observe(self) -> object:
-        """The native state, comparable: by the provider's fingerprint, else by all that can be retrieved."""
+        """The native state as a comparable value: the author's fingerprint, else all that a read returns."""
         if self.aids.fingerprint is not None:
             seen = self.aids.fingerprint()
             return await seen if inspect.isawaitable(seen) else seen
@@ -343,15 +343,15 @@ class Kit:
         self.assert_no_leak(receipt.model_dump_json())
 
     def assert_no_leak(self, shown: str) -> None:
-        """Native errors repeat what was sent; ours, and what is logged of them, must not."""
+        """Check that no user text appears. Native errors repeat the request; ours and their logs must not."""
         shown += "".join(trace.model_dump_json() for trace in self.traces.all)
         for secret in (unique_word("secret"), "secret passport", FAKE_KEY):
             assert secret not in shown, "what was sent, or a key, is repeated"
 
     async def close(self, *, clean_up: bool) -> None:
-        """Close the slot; before, reset every scope where the native system outlives the test."""
+        """Close the slot. Reset every scope first if the native system outlives the spec."""
         if clean_up:
-            with suppress(LifecycleError):  # the test itself may have closed the slot
+            with suppress(LifecycleError):  # the spec itself may have closed the slot
                 await self.read_only(False)
                 for scope in self._scopes:
                     await self.slot.reset_scope(scope)
@@ -359,12 +359,12 @@ class Kit:
 
 
 def as_json(value: Any) -> str:
-    """JSON text of a native payload; a TypeError means it was not JSON-ready."""
+    """A native payload as JSON text. A TypeError means that it holds other values."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 async def quickest(call: Callable[[], Awaitable[T]], within_s: float) -> tuple[T, float]:
-    """A call's answer and seconds, tried anew where it took longer: a busy machine slows one down, not all."""
+    """A call's answer and its seconds. Slow calls are repeated: a busy machine does not slow them all."""
     for _ in range(5):
         began = time.monotonic()
         answer = await call()
@@ -382,7 +382,7 @@ async def attempt(call: Awaitable[Any]) -> tuple[Any, BackendError | None]:
 
 @contextmanager
 def raises(kinds: type[BaseException] | tuple[type[BaseException], ...], doing: str) -> Iterator[list[Any]]:
-    """The body must raise one of these, which is listed; another error of a memory breaks a promise in words."""
+    """The body must raise one of these exceptions, which is yielded. Another MemslotError breaks the promise."""
     caught: list[Any] = []
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)
     problem = f"{doing} must raise {' or '.join(kind.__name__ for kind in wanted)}, and raised"

@@ -1,4 +1,4 @@
-"""Playing specs, and what a run of the kit comes to: levels, and the same words for people and programs."""
+"""Runs specs and reports the level that a memory reaches, for people and for programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memory.testing.contract._kit import Kit
 from memory.testing.contract._spec import DOCS, Failure, NotRun, Spec, cut_off, failure_of, specs
 
 Outcome = Literal["passed", "not applicable", "not declared", "excused", "not tested", "failed", "not run"]
-OUTCOMES: tuple[Outcome, ...] = (  # the later the worse: over several event loops the worst counts
+OUTCOMES: tuple[Outcome, ...] = (  # from best to worst; over several event loops the worst counts
     "not run", "not applicable", "not declared", "passed", "excused", "not tested", "failed",
 )  # fmt: skip
 SHOWN: tuple[Outcome, ...] = ("failed", "passed", "not declared", "excused", "not tested", "not run")
@@ -35,15 +35,15 @@ class Result:
     spec: str
     loop: str
     outcome: Outcome
-    why: str = ""  # it was not looked at
+    why: str = ""  # the reason it did not run
     failure: Failure | None = None
     seconds: float = 0.0
 
 
 @dataclass
 class Tally:
-    core: Mapping[str, bool]  # of each spec that should run: every memory promises it
-    not_run: int = 0  # further ones
+    core: Mapping[str, bool]  # each expected spec -> whether every memory promises it
+    not_run: int = 0  # specs that are not in ``core``
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     def add(self, spec: str, outcome: Outcome) -> None:
@@ -51,7 +51,7 @@ class Tally:
         self.outcomes[spec] = max(before, outcome, key=OUTCOMES.index)
 
     def counts(self, level: str = FULL) -> Counter[str]:
-        """How many specs of a level ended how; ``not applicable`` is counted nowhere."""
+        """The number of specs of a level by outcome, without ``not applicable``."""
         wanted = (spec for spec, core in self.core.items() if level != CORE or core)
         found = Counter[str](self.outcomes.get(spec, "not run") for spec in wanted)
         found["not run"] += self.not_run
@@ -59,14 +59,14 @@ class Tally:
         return found
 
     def reached(self, level: str) -> bool:
-        """Every promise of a level was tested and kept; a capability not declared prevents ``FULL`` alone."""
+        """Whether the memory keeps every promise of a level. An undeclared capability prevents ``FULL`` alone."""
         counts = self.counts(level)
         missing = counts["failed"] + counts["not tested"] + counts["excused"] + counts["not run"]
         return not missing and (level != FULL or not counts["not declared"])
 
     @property
     def level(self) -> str:
-        """The highest that is reached, ``FAILED`` where a promise is broken, else ``BELOW CORE``."""
+        """The highest level reached, ``FAILED`` if a promise is broken, or ``BELOW CORE``."""
         if self.counts()["failed"]:
             return "FAILED"
         return next((level for level in reversed(LEVELS) if self.reached(level)), "BELOW CORE")
@@ -85,9 +85,9 @@ class Report:
     """A run of the kit.
 
     Attributes:
-        memory: the name of what was tested.
-        versions: distribution -> version of the plugin, where it is known.
-        results: of every spec on every loop.
+        memory: the name of the tested memory.
+        versions: distribution -> version of the plugin, if known.
+        results: one for each spec and event loop.
     """
 
     memory: str
@@ -109,18 +109,18 @@ class Report:
 
     @property
     def failed(self) -> list[Result]:
-        """Failed specs, once for each loop."""
+        """The failed specs, one for each event loop."""
         return [result for result in self.results if result.outcome == "failed"]
 
     def reasons(self) -> Iterator[str]:
-        """Why specs were not looked at, and how many."""
+        """Each reason why specs did not run, with their number."""
         for outcome in ("not declared", "not tested"):
             found = {(result.spec, result.why) for result in self.results if result.outcome == outcome}
             for why, count in Counter(why for _, why in found).most_common():
                 yield f"{outcome}: {why} ({count})"
 
     def to_text(self) -> str:
-        """For a terminal."""
+        """The report for a terminal."""
         lines = []
         alike: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
         for result in self.failed:
@@ -129,7 +129,7 @@ class Report:
             loops = ", ".join(result.loop for result in results)
             lines += [f"FAILED {spec} ({loops})", f"  {results[0].failure}".replace("\n", "\n  "), ""]
         if lines:
-            lines += [f"What stands in {DOCS}, memslot conform --specs prints.", ""]
+            lines += [f"Each promise and its remedies: {DOCS}, or memslot conform --specs.", ""]
         seconds = sum(result.seconds for result in self.results)
         lines.append(f"{self.memory}: {self.level} ({seconds:.1f} s)")
         lines += [f"  {self.tally.line(level)}" for level in LEVELS]
@@ -137,7 +137,7 @@ class Report:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:
-        """As a JSON object."""
+        """The report as a JSON object."""
         tally, levels = self.tally, {}
         for level in LEVELS:
             counts = {name.replace(" ", "_"): tally.counts(level)[name] for name in SHOWN}
@@ -154,7 +154,7 @@ def _problem(result: Result) -> str:
 
 
 def catalogue(known: Iterable[Spec]) -> str:
-    """The page of all specs: what each promises and what to do where it is broken. Written to ``DOCS``."""
+    """The page of all specs in ``DOCS``: each promise, and what to do if it is broken."""
     known = list(known)
     counted = f"{len(known)} promises, {sum(spec.core for spec in known)} of them CORE"
     written = f"Written by `memslot conform --specs`: {counted}. A failure names its promise here."
@@ -181,19 +181,19 @@ async def validate(
     limit_s: float = 60.0,
     progress: Callable[[Result], None] | None = None,
 ) -> Report:
-    """Play the kit against a memory, on the event loop that runs.
+    """Run the kit against a memory, on the running event loop.
 
     Args:
-        memory: a function that makes adapters of one native system, each closed by the kit; or one adapter, which
-            stays open, so that what needs a second one is not tested.
-        profile: what the memory does not promise, and what only its author can show.
-        described: what its plugin says of it.
-        level: ``core`` plays what every memory promises, ``full`` everything.
-        limit_s: seconds for each spec. A call that blocks the event loop is cut off by ``memslot conform`` alone.
+        memory: a function that makes adapters of one native system; the kit closes each. Or one adapter, which
+            stays open; specs that need a second one are not tested.
+        profile: the promises that the memory does not make, and the aids of its author.
+        described: the plugin's description of the memory.
+        level: ``core`` runs the promises of every memory, ``full`` runs all.
+        limit_s: seconds for each spec. Only ``memslot conform`` can cut off a call that blocks the event loop.
         progress: called with each result.
 
     Returns:
-        Counts, failures and the level; nothing raises for a promise that is broken.
+        Counts, failures and the level. A broken promise raises nothing.
     """
     report = Report(memory=described.name if described else getattr(memory, "backend_name", "memory"))
     for spec in of_level(level):
@@ -209,7 +209,7 @@ def of_level(level: str) -> list[Spec]:
 
 
 async def run_spec(spec: Spec, open_kit: OpenKit, limit_s: float) -> Result:
-    """Play one spec; nothing it does wrong escapes."""
+    """Run one spec. Its exceptions become its result."""
     loop = sniffio.current_async_library()
     began = time.monotonic()
     found = Result(spec.name, loop, "passed")
@@ -222,7 +222,7 @@ async def run_spec(spec: Spec, open_kit: OpenKit, limit_s: float) -> Result:
     except TimeoutError:
         found = replace(found, outcome="failed", failure=cut_off(spec, limit_s, ()))
     except Exception as error:
-        left: BaseException = error  # or the one exception of a group of tasks
+        left: BaseException = error  # or the only exception in a group
         while isinstance(left, BaseExceptionGroup) and len(left.exceptions) == 1:
             left = left.exceptions[0]
         if isinstance(left, NotRun):
@@ -240,7 +240,7 @@ async def opened(
     *,
     in_directory: bool = False,
 ) -> AsyncIterator[Kit]:
-    """A kit over a memory, for one spec; ``in_directory`` hands an empty directory to what makes adapters."""
+    """A kit over a memory, for one spec. ``in_directory`` passes an empty directory to the adapters' maker."""
     with TemporaryDirectory(prefix="memslot-kit-", ignore_cleanup_errors=True) as name:
         declared = profile(Path(name))
         make: Any = memory if isinstance(memory, type) or not isinstance(memory, MemoryAdapter) else None
@@ -249,7 +249,7 @@ async def opened(
         adapter: Any = memory if make is None else make()
         aids = declared.aids(adapter, described=described, make_adapter=make)
         kit = Kit(adapter, declared=declared, aids=aids, loop=sniffio.current_async_library())
-        if make is None:  # not the kit's to close
+        if make is None:  # the caller owns this adapter
             kit.patch(adapter, "aclose", anyio.lowlevel.checkpoint)
             await adapter.set_mode(AdapterMode(read_only=False))  # an earlier spec may have left it read-only
         with kit.patched:

@@ -1,7 +1,7 @@
 """A spec: one promise of a memory, as an async function of a :class:`~memory.testing.contract._kit.Kit`.
 
-It returns if the promise is kept, raises ``AssertionError`` if it is broken, and :class:`NotRun` if it could not be
-checked. A failure names the calls, the expectation, the values seen, and every remedy.
+A spec returns if the promise is kept. It raises ``AssertionError`` if the promise is broken, and :class:`NotRun`
+if it could not check. A failure names the calls, the expectation, the values and the remedies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Literal
 from memory import IsolationError, MemslotError, Trace
 
 _REFERENCE = re.compile(r"^(?:Spec|DESIGN) [\d.]+(?:(?:, | and )[\d.]+)*[:,.]? *")
-Check = Callable[[Any], Awaitable[None]]  # of a Kit, which is built on specs
+Check = Callable[[Any], Awaitable[None]]  # takes a Kit, a type built on this module
 WhyNot = Literal["not declared", "not applicable", "not tested"]
 REGISTRY: dict[str, Spec] = {}
 
@@ -31,8 +31,8 @@ REGISTRY: dict[str, Spec] = {}
 class NotRun(Exception):
     """Raised by a spec that cannot check its promise.
 
-    Not declared: the memory says that it has not got it. Not applicable: it declares the alternative, which has a
-    spec of its own. Not tested: the kit needs something from its caller.
+    Not declared: the memory does not have the capability. Not applicable: the memory declares the alternative,
+    which has its own spec. Not tested: the kit needs something from its caller.
     """
 
     def __init__(self, outcome: WhyNot, why: str) -> None:
@@ -49,15 +49,15 @@ HEALTH_OF = (
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    name: str  # of its function, and its anchor in the documentation; pytest's test is ``test_`` and it
+    name: str  # the function's name and the anchor in the documentation; pytest's test adds ``test_``
     area: str
-    core: bool  # every memory makes it; otherwise it belongs to a capability or a declaration
+    core: bool  # every memory makes this promise; others belong to a capability or a declaration
     remedies: tuple[str, ...]
     check: Check
 
     @property
     def promise(self) -> str:
-        """What is promised: the name as a sentence, and more where there is more to say."""
+        """The promise: the name as a sentence, and details from the docstring."""
         more = _REFERENCE.sub("", " ".join((self.check.__doc__ or "").split()))
         title = f"{self.title[0].upper()}{self.title[1:]}"
         return f"{title}. {more[:1].upper()}{more[1:]}".rstrip()
@@ -68,10 +68,10 @@ class Spec:
 
 
 def promise(*remedies: str, core: bool = True, recall: bool = False) -> Callable[[Check], Check]:
-    """Make a function a spec; its module's name says what it is about.
+    """Make a function a spec. Its module's name is its area.
 
-    Remedies are alternatives; a declaration stands among them only where it is honest for some memory. A promise of
-    ``recall`` is left where what is written is not recalled.
+    Remedies are alternatives. A declaration is a remedy only if it is honest for some memory. A promise of
+    ``recall`` is skipped for a memory that does not recall its writes.
     """
 
     def register(check: Check) -> Check:
@@ -93,14 +93,14 @@ of_capability, of_recall = partial(promise, core=False), partial(promise, recall
 
 @cache
 def specs() -> Mapping[str, Spec]:
-    """Every spec of the kit by its name, in the order in which they are played."""
+    """Every spec of the kit by its name, in the order of a run."""
     for module in ORDER:
         importlib.import_module(f"{__package__}.specs.{module}")
     in_order = sorted(REGISTRY.values(), key=lambda spec: ORDER.index(spec.area.replace(" ", "_")))
     return {spec.name: spec for spec in in_order}
 
 
-ORDER = (  # what everything else rests on comes first
+ORDER = (  # the areas that others rest on come first
     "recording", "details", "cs_and_filters", "isolation", "read_only", "budget", "safety", "failures",
     "concurrency", "lifecycle", "capabilities", "traces",
 )  # fmt: skip
@@ -134,14 +134,14 @@ class Failure:
 
 
 class PromiseBroken(AssertionError):
-    """A :class:`Failure`, as pytest shows it."""
+    """A :class:`Failure` for pytest."""
 
 
 def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Failure:
     error = _first(error)
     remedies, cause = spec.remedies or (MEND,), error.__cause__
     problem, seen = str(error) or "a promise of the kit is broken", _origins(cause or error)
-    if not isinstance(error, AssertionError):  # the spec was not reached, so its remedies would lead astray
+    if not isinstance(error, AssertionError):  # the check did not run, so the spec's remedies would mislead
         problem = f"{type(error).__name__} was raised: {error}"
         seen = _origins(error)
         remedies = specs()[FOREIGN_ROW].remedies if isinstance(error, IsolationError) else (RAISED, *remedies)
@@ -155,7 +155,7 @@ def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Fai
 
 
 def cut_off(spec: Spec, limit_s: float, where: Sequence[str]) -> Failure:
-    """A spec that did not come back; ``where`` is the stack of the thread that ran, innermost first."""
+    """The failure of a spec that did not return. ``where`` is the stack of the running thread, innermost first."""
     promise = f"every call comes back, here within {limit_s:g} s. {spec.promise}"
     seen = tuple(where if len(where) < 5 else (*where[:3], where[-1]))
     remedies = (
@@ -166,7 +166,7 @@ def cut_off(spec: Spec, limit_s: float, where: Sequence[str]) -> Failure:
 
 
 def shown(value: Any) -> str:
-    """A value for people: cut, and with code points where letters could be taken for others."""
+    """A value for people: shortened, with code points beside letters that look like others."""
     text = repr(value)
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}... ({len(text)} characters)"
@@ -214,14 +214,14 @@ def _named_values(test: ast.expr, frame: FrameType) -> Iterator[str]:
     for node in names:
         try:
             value = _value(node, frame)
-        except Exception:  # of a property, whatever it likes
+        except Exception:  # a property may raise anything
             continue
         if id(node) not in inner and not callable(value) and not isinstance(value, (ModuleType, type)):
             yield f"{ast.unparse(node)} = {shown(value)}"
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:
-    """A name, or a chain of attributes of one; nothing is called."""
+    """The value of a name or of its attributes. Nothing is called."""
     if isinstance(node, ast.Attribute):
         return getattr(_value(node.value, frame), node.attr)
     assert isinstance(node, ast.Name), "of anything else no value is looked up"
@@ -229,7 +229,7 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
 
 
 def _origins(error: BaseException) -> Iterator[str]:
-    """The origin of an exception and its causes: the raising line, and the plugin's line that memslot called."""
+    """The origins of an exception and its causes: the raising line, and the plugin's line that memslot called."""
     cause: BaseException | None = error
     while cause is not None:
         frames = traceback.extract_tb(cause.__traceback__)

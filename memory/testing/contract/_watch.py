@@ -1,4 +1,4 @@
-"""Watching what an adapter does to its event loop, and how many of its calls run at a time."""
+"""Watches an adapter: how long it blocks the event loop, its output, and its concurrent calls."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _INSIDE: ContextVar[bool] = ContextVar("memslot_kit_inside", default=False)
 
 
 class LoopWatch:
-    """Watches how long an event loop does not come round, in turns of a second thread.
+    """Measures how long an event loop is blocked, in turns of a second thread.
 
-    A busy machine gives both threads fewer turns, so turns compare fairly where seconds do not.
+    A busy machine gives both threads fewer turns. Turns therefore compare fairly, and seconds do not.
 
     Attributes:
-        worst_ms: the longest stillness, in turns of the second thread times their usual length.
-        share: the longest stillness as a share of all turns, from 0 to 1.
+        worst_ms: the longest block: turns of the second thread times their usual length.
+        share: the longest block as a share of all turns, from 0 to 1.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class LoopWatch:
 
 @contextmanager
 def watch_output() -> Iterator[dict[str, str]]:
-    """What is logged and printed meanwhile, by Python or past it: ``log``, ``stdout``, ``stderr``, at the end."""
+    """Capture logs and output, also of native code. ``log``, ``stdout`` and ``stderr`` are filled on exit."""
     found: dict[str, str] = {}
     log, out, err = io.StringIO(), io.StringIO(), io.StringIO()
     handler, root = logging.StreamHandler(log), logging.getLogger()
@@ -105,7 +105,7 @@ def _descriptor(number: int) -> Iterator[list[str]]:
 
 
 class Concurrency:
-    """Counts the calls of an adapter that run at a time, and lets each take a while."""
+    """Counts concurrent calls of an adapter, and slows each one down."""
 
     METHODS = (
         "setup_scope", "record_event", "record_events", "retrieve", "reset_scope", "health", "readiness",
@@ -114,9 +114,9 @@ class Concurrency:
 
     def __init__(self, adapter: Any, patch: Callable[[Any, str, Any], None]) -> None:
         self.peak = 0
-        self.peak_of: Counter[str] = Counter()  # by scope label
+        self.peak_of: Counter[str] = Counter()  # for each scope label
         self.kinds: set[str] = set()
-        self.together: list[str] = []  # what ran at the peak
+        self.together: list[str] = []  # the calls at the peak
         self._now: list[str] = []
         self._now_of: Counter[str] = Counter()
         for name in self.METHODS:
@@ -126,7 +126,7 @@ class Concurrency:
     def _counted(self, name: str, native: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         @wraps(native)
         async def counted(*arguments: Any) -> Any:
-            if _INSIDE.get():  # one method of the adapter calls another
+            if _INSIDE.get():  # a method of the adapter called another
                 return await native(*arguments)
             inside = _INSIDE.set(True)
             about = next(iter(arguments), None)

@@ -1,7 +1,7 @@
-"""Specs in a process of their own, so that a plugin that never comes back can be cut off by its death.
+"""Runs specs in another process, so that the kit can end a plugin that never returns.
 
-``python -m memory.testing.contract._worker ORDER`` prints a line of JSON after every spec. One that takes too long
-ends the process, whose stack is then in the file that the order names.
+``python -m memory.testing.contract._worker ORDER`` prints a line of JSON after each spec. A spec that takes too
+long ends the process. Its stack is then in the file that the order names.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def play(
     """Yield the result of each spec and loop at once. ``profile`` is ``module:class``.
 
     Raises:
-        InputError: no adapter can be made: an option is wrong, or an SDK is not installed.
+        InputError: no adapter can be made, because an option is wrong or an SDK is missing.
     """
     left = list(chosen)
     while left:
@@ -81,7 +81,7 @@ def _lines(order: dict[str, Any], stderr: Path) -> Iterator[dict[str, Any]]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**os.environ, "TMPDIR": str(stderr.parent)},  # what it leaves goes with it
+            env={**os.environ, "TMPDIR": str(stderr.parent)},  # its files go with the directory
         ) as process,
     ):
         try:
@@ -93,9 +93,9 @@ def _lines(order: dict[str, Any], stderr: Path) -> Iterator[dict[str, Any]]:
 
 
 def _stack(text: str) -> list[str]:
-    """A dumped stack's lines in the plugin, innermost first: the main thread's, else workers', else all of main."""
+    """The plugin's lines of a dumped stack, innermost first: of the main thread, else a worker, else all."""
     frames: list[str] = []
-    for thread in text.split("(most recent call first):")[:0:-1]:  # the main thread is dumped last
+    for thread in text.split("(most recent call first):")[:0:-1]:  # the dump ends with the main thread
         lines = [line.strip().removeprefix("File ") for line in thread.splitlines() if "File " in line]
         own = [line for line in lines if not any(part in line for part in _NOT_THE_PLUGINS)]
         own = [line for line in own if _STDLIB not in line or "site-packages" in line]
@@ -108,7 +108,7 @@ def _stack(text: str) -> list[str]:
 def _main(order: dict[str, Any]) -> None:
     faulthandler.enable()
     channel = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what a plugin prints is no result
+    os.dup2(2, 1)  # keeps the plugin's output out of the results
     stack = Path(order["stack"]).open("w")  # noqa: SIM115 (the watchdog writes to it at the end)
     settings, registry = load_config(order["config"]), MemoryAdapterRegistry()
     described = registry.selected(settings)
@@ -123,7 +123,7 @@ def _main(order: dict[str, Any]) -> None:
         def make(directory: Path) -> Any:
             try:
                 return registry.create(settings, data_dir=directory)
-            except (ConfigError, PluginError) as error:  # the same for every spec
+            except (ConfigError, PluginError) as error:  # every spec would meet it
                 send({"refused": str(error)})
                 raise SystemExit from None
 
@@ -134,7 +134,7 @@ def _main(order: dict[str, Any]) -> None:
         faulthandler.dump_traceback_later(limit_s + 2.0, exit=True, file=stack)
         try:
             result = anyio.run(one_spec, spec, backend=loop)
-        except SystemExit:  # which Python would not show
+        except SystemExit:  # Python prints nothing for it
             traceback.print_exc()
             raise
         faulthandler.cancel_dump_traceback_later()

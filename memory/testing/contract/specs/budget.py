@@ -1,4 +1,4 @@
-"""The budget: reaches the native call, bounds the section, is never padded (spec 9.5; DESIGN 4 and 8)."""
+"""The budget reaches the native call and bounds the section. Nothing pads it (spec 9.5; DESIGN 4 and 8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def _fill(kit: Kit) -> None:
 
 @promise()
 async def the_section_carries_the_backends_label(kit: Kit) -> None:
-    """Spec 9.5: one fence, naming backend and scope; an adapter formats it without I/O."""
+    """Spec 9.5: one fence names backend and scope. An adapter formats it without I/O."""
     await kit.remember("blue")
     result = await kit.ask("blue")
     section, begins = result.formatted_context, f'<memory-context backend="{kit.slot.backend_name}"'
@@ -33,7 +33,7 @@ async def the_section_carries_the_backends_label(kit: Kit) -> None:
 
 @promise()
 async def max_tokens_bounds_the_section_by_the_slots_counter(kit: Kit) -> None:
-    """DESIGN 8: whichever counter the host configures, the whole section stays within."""
+    """DESIGN 8: the whole section fits, whichever counter the host configures."""
     await _fill(kit)
     for counter in (kit.slot.delivery.token_counter, _WORDS):
         slot: MemorySlot = kit.make_slot(scope=kit.scope, token_counter=counter)
@@ -55,7 +55,7 @@ async def max_tokens_bounds_the_section_by_the_slots_counter(kit: Kit) -> None:
     "where there is no such parameter: limits_natively = False",
 )
 async def max_items_reaches_the_native_call(kit: Kit) -> None:
-    """Spec 9.5: no over-fetching and trimming where the backend has a parameter for it."""
+    """Spec 9.5: a backend with such a parameter gets it. The adapter does not fetch more and trim."""
     await _fill(kit)
     for limit, session in ((1, "session-2"), (3, "session-2"), (1, "session-1")):
         result = await kit.ask("item1", budget=ContextBudget(max_items=limit), session_id=session)
@@ -69,7 +69,7 @@ async def max_items_reaches_the_native_call(kit: Kit) -> None:
 
 @promise()
 async def shortfall_is_traced_and_never_padded(kit: Kit) -> None:
-    """DESIGN 8: ``min_tokens`` is an aim; what is missing is a number, not filler."""
+    """DESIGN 8: ``min_tokens`` is an aim. The trace counts the missing tokens, and nothing fills them."""
     await _fill(kit)
     plain = await kit.ask("item1", budget=ContextBudget(max_tokens=9_000))
     aimed = await kit.ask("item1", budget=ContextBudget(max_tokens=9_000, min_tokens=8_000))
@@ -81,7 +81,7 @@ async def shortfall_is_traced_and_never_padded(kit: Kit) -> None:
 
 @promise("make one ContextEntry of each row, uncut: the slot fits them to the budget")
 async def entries_are_given_whole_and_in_the_backends_order(kit: Kit) -> None:
-    """DESIGN 8: the formatter leaves entries out, it does not cut or reorder them."""
+    """DESIGN 8: the formatter omits entries. It never cuts or reorders them."""
     await _fill(kit)
     if kit.recalls_writes and not kit.declared.rewrites:
         said = f"{kit.fact('long')} {'It sails well and far. ' * 40}{unique_word('end')}"

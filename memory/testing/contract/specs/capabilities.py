@@ -1,4 +1,4 @@
-"""Capabilities: declared, offered and working are the same set (DESIGN 4 and 5; spec 5.4, 9.6)."""
+"""The declared, offered and working capabilities are the same set (DESIGN 4 and 5; spec 5.4, 9.6)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LESS = "do not declare feedback: leave apply_feedback out"
 
 
 def calls_about(kit: Kit, scope: MemoryScope, entries: Sequence[ContextEntry]) -> Calls:
-    """A call of provenance, feedback and every mutation, as far as they are offered, about these entries."""
+    """The offered calls of provenance, feedback and mutations about these entries."""
     slot, ids = kit.slot, tuple(entry.native_id for entry in entries if entry.native_id)
     mutate, provenance = slot.capability(SupportsNativeMutation), slot.capability(SupportsProvenance)
     feedback = slot.capability(SupportsFeedback)
@@ -45,7 +45,7 @@ def calls_about(kit: Kit, scope: MemoryScope, entries: Sequence[ContextEntry]) -
 
 @of_capability()
 async def a_slot_offers_what_is_declared_and_nothing_else(kit: Kit) -> None:
-    """DESIGN 4: declared equals implemented; what is not declared is None, not a stub."""
+    """DESIGN 4: the adapter implements what it declares. An undeclared capability is None, not a stub."""
     declared = kit.slot.capabilities()
     assert declared == capabilities_of(kit.adapter), "the slot does not offer what the adapter has"
     for name, protocol in CAPABILITIES.items():
@@ -58,7 +58,7 @@ async def a_slot_offers_what_is_declared_and_nothing_else(kit: Kit) -> None:
 
 @of_capability("describe the capabilities that some configuration offers", "implement what is described")
 async def the_plugins_description_is_true(kit: Kit) -> None:
-    """DESIGN 6: what listings say without loading the plugin is what the loaded one is."""
+    """DESIGN 6: the description for listings equals the traits of the loaded plugin."""
     described = kit.aids.described
     if described is None:
         raise NotRun("not tested", "described: without a configuration nothing says what the plugin declares")
@@ -74,7 +74,7 @@ async def the_plugins_description_is_true(kit: Kit) -> None:
 
 @of_capability(HEALTH_OF)
 async def traits_and_health_agree(kit: Kit) -> None:
-    """DESIGN 4: what health declares for the manifest is what the slot acts on."""
+    """DESIGN 4: health declares for the manifest what the slot acts on."""
     health, traits = await kit.slot.health(), kit.slot.traits
     assert health.status in ("ok", "degraded"), f"it works, and says {health.status}: {health.warnings}"
     assert health.backend_name == kit.slot.backend_name, "health names another backend"
@@ -90,7 +90,7 @@ async def traits_and_health_agree(kit: Kit) -> None:
     "answer unknown where the backend cannot tell",
 )
 async def ready_means_retrievable(kit: Kit) -> None:
-    """DESIGN 4: an empty queue is not readiness; ``ready`` is a promise, ``unknown`` is honest."""
+    """DESIGN 4: an empty queue is not readiness. ``ready`` is a promise, and ``unknown`` is honest."""
     readiness = kit.needs(SupportsReadiness)
     names = [f"ready{number}" for number in range(4)]
     for name in names:
@@ -106,7 +106,7 @@ async def ready_means_retrievable(kit: Kit) -> None:
 
 @of_capability("leave wait_until_ready to BaseAdapter, which asks readiness until its time is up")
 async def waiting_for_readiness_ends_in_time(kit: Kit) -> None:
-    """DESIGN 4: ``pending`` on timeout, never a false ``ready``, never a hang."""
+    """DESIGN 4: a timeout gives ``pending``, never a false ``ready`` and never a hang."""
     readiness = kit.needs(SupportsReadiness)
     await kit.write("blue")
     answer, took = await quickest(lambda: readiness.wait_until_ready(kit.scope, 0.01), 2.0)
@@ -120,7 +120,7 @@ async def waiting_for_readiness_ends_in_time(kit: Kit) -> None:
     "answer one receipt for each event, in order", "leave record_events out: the slot then writes one by one"
 )
 async def bulk_ingest_gives_one_receipt_per_event_in_order(kit: Kit) -> None:
-    """Spec 2: faster, and otherwise the same as single writes; also over several scopes."""
+    """Spec 2: a bulk write equals single writes, also over several scopes."""
     bulk = kit.needs(SupportsBulkIngest)
     other = await kit.another_scope()
     scopes = (kit.scope, other)
@@ -128,7 +128,7 @@ async def bulk_ingest_gives_one_receipt_per_event_in_order(kit: Kit) -> None:
     events = [kit.event(*each, scope=scopes[at % 2], session_id=f"chat-{at}") for at, each in enumerate(said)]
     native: Any = kit.adapter
     alone = [kit.event(kit.fact(f"alone{number}")) for number in range(3)]
-    bulks = ((native, alone), (bulk, events))  # the adapter's own answer first: the slot mends receipts
+    bulks = ((native, alone), (bulk, events))  # the bare adapter first, because the slot completes receipts
     for writer, each in bulks:
         receipts = await writer.record_events(each)
         wanted, came = [event.event_id for event in each], [receipt.event_id for receipt in receipts]
@@ -155,7 +155,7 @@ async def bulk_ingest_gives_one_receipt_per_event_in_order(kit: Kit) -> None:
 
 @of_capability("send every part of a bulk that is cut into parts", "leave record_events out")
 async def a_long_bulk_is_stored_to_its_end(kit: Kit) -> None:
-    """A receipt for each event is true of each: the last one of many is stored like the first."""
+    """Each receipt is true: the last of many events is stored like the first."""
     bulk = kit.needs(SupportsBulkIngest)
     kit.needs_recall()
     names = [f"part{number}" for number in range(13)]
@@ -181,7 +181,7 @@ async def feedback_is_taken_with_a_receipt(kit: Kit) -> None:
     "leave native_mutation out",
 )
 async def a_native_record_can_be_changed(kit: Kit) -> None:
-    """Spec 2: native mutation, for explicit correction experiments."""
+    """Spec 2: native mutations serve explicit correction experiments."""
     mutate = kit.needs(SupportsNativeMutation)
     for operation in kit.declared.native_mutations:
         await kit.remember(f"to {operation}")
@@ -197,7 +197,7 @@ async def a_native_record_can_be_changed(kit: Kit) -> None:
 
 @of_capability("answer the record's history with its id", "leave provenance out")
 async def provenance_of_a_record(kit: Kit) -> None:
-    """Spec 2: history of one record, as JSON, naming it."""
+    """Spec 2: provenance gives the history of one record as JSON, and names the record."""
     provenance = kit.needs(SupportsProvenance)
     for name in ("green", "blue"):
         await kit.remember(name)
@@ -211,7 +211,7 @@ async def provenance_of_a_record(kit: Kit) -> None:
 
 @of_capability("compare the times of changes with since and until", "refuse a range: BackendRejected")
 async def provenance_keeps_to_its_range(kit: Kit) -> None:
-    """``since`` and ``until`` ask what changed in a range: what did not is no answer."""
+    """``since`` and ``until`` select the changes in a range, and nothing else."""
     kit.needs(SupportsProvenance)
     await kit.remember("blue")
     since, until = (datetime(year, 1, 1, tzinfo=UTC) for year in (1990, 1991))
@@ -224,7 +224,7 @@ async def provenance_keeps_to_its_range(kit: Kit) -> None:
     "remove the history with the rows", "say in the receipt what cannot be removed: left=('history rows',)"
 )
 async def history_goes_with_its_scope(kit: Kit) -> None:
-    """Spec 9.6: what was said stands in the history of its record too, and a reset erases it there."""
+    """Spec 9.6: a record's history holds the user's words too. A reset erases it."""
     kit.needs(SupportsProvenance)
     await kit.remember("blue")
     ids = await kit.native_ids("blue")
@@ -240,7 +240,7 @@ async def history_goes_with_its_scope(kit: Kit) -> None:
     "leave native_query out",
 )
 async def native_query_shows_this_scope(kit: Kit) -> None:
-    """Spec 2: diagnostics in the backend's own terms; it stays out of the prompt."""
+    """Spec 2: a native query gives diagnostics in the backend's own terms. It never enters the prompt."""
     kit.needs_query()
     await kit.remember("blue")
     shown = await kit.queried(kit.scope)
@@ -261,13 +261,13 @@ async def _give(kit: Kit, name: str) -> FeedbackReceipt:
 
 
 async def _everything(kit: Kit, name: str, scope: MemoryScope) -> str:
-    """All that can be read of a scope by someone who asks for a fact."""
+    """Everything of a scope that a question for a fact can read."""
     return await kit.shown(name, scope=scope) + await kit.queried(scope)
 
 
 @of_capability("store it where the backend can use it", _LESS)
 async def feedback_is_stored(kit: Kit) -> None:
-    """A receipt that says ``committed`` of what went nowhere is worse than no feedback."""
+    """A ``committed`` receipt for lost feedback is worse than no feedback."""
     feedback, said = kit.needs(SupportsFeedback), kit.fact("green")
     await kit.remember("blue")
     before = await kit.observe()
@@ -285,7 +285,7 @@ async def feedback_is_stored(kit: Kit) -> None:
 
 @of_capability("keep it under the scope's own native id", _LESS)
 async def feedback_stays_in_its_scope(kit: Kit) -> None:
-    """A correction of one person changes no other person's memory."""
+    """One person's correction changes no other person's memory."""
     other = await kit.another_scope()
     await _give(kit, "green")
     shown = await _everything(kit, "green", other)
@@ -294,8 +294,8 @@ async def feedback_stays_in_its_scope(kit: Kit) -> None:
 
 @of_capability("remove feedback with the rest of the scope", _LESS)
 async def feedback_goes_with_its_scope(kit: Kit) -> None:
-    """Spec 9.6: a reset removes all that was kept for a scope, feedback included."""
-    name = f"green {kit.run_id}"  # a server may hold what earlier runs said
+    """Spec 9.6: a reset removes everything of a scope, feedback included."""
+    name = f"green {kit.run_id}"  # a server may hold texts of earlier runs
     await _give(kit, name)
     seen = str(await kit.observe()) if kit.sees_native_state else ""
     await kit.reset()

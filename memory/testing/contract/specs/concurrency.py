@@ -1,4 +1,4 @@
-"""Order and concurrency: writes in turn, limits that hold, a loop that is never blocked (DESIGN 5.1 and 5.5)."""
+"""Writes keep their order, limits hold, and nothing blocks the event loop (DESIGN 5.1 and 5.5)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _A_BLOCKED_SHARE = 0.35
     "give rows an order of their own where timestamps may be equal",
 )
 async def writes_of_a_scope_keep_their_order(kit: Kit) -> None:
-    """DESIGN 5.5: one at a time and in the order they arrived, however many tasks write."""
+    """DESIGN 5.5: writes run one at a time and in the order of their arrival, however many tasks write."""
     log, arrived = _watch_writes(kit), dict[str, str]()
     async with anyio.create_task_group() as tasks:
         for number in range(6):
@@ -45,7 +45,7 @@ async def writes_of_a_scope_keep_their_order(kit: Kit) -> None:
 
 @promise()
 async def writes_keep_their_order_across_a_mode_switch(kit: Kit) -> None:
-    """DESIGN 5.1: what waits for a switch goes on in the order it came, and before what came later."""
+    """DESIGN 5.1: writes that wait for a switch continue in their order, before later ones."""
     log, arrived = _watch_writes(kit), dict[str, str]()
     names = [f"racer{number}" for number in range(9)]
     async with anyio.create_task_group() as tasks:
@@ -74,7 +74,7 @@ async def writes_keep_their_order_across_a_mode_switch(kit: Kit) -> None:
     "let every call of the client pass the same limit", "declare the max_concurrency that the client stands"
 )
 async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
-    """DESIGN 5.8: a limit that a client needs is kept by writes, reads, waits, queries and probes alike."""
+    """DESIGN 5.8: writes, reads, waits, queries and probes all keep the client's limit."""
     limit, of_scope = kit.slot.traits.max_concurrency, kit.slot.traits.max_scope_concurrency
     if limit is None and of_scope is None:
         raise NotRun("not applicable", "a limit of concurrent calls")
@@ -115,9 +115,9 @@ async def _calls(kit: Kit, scope: MemoryScope) -> Calls:
 
 @promise(ON_A_WORKER, "where it cannot be helped: blocks_loop_ms, with the reason beside it")
 async def the_event_loop_is_never_blocked(kit: Kit) -> None:
-    """DESIGN 5: a synchronous SDK belongs on threads; else one slow answer stops every other user's turn.
+    """DESIGN 5: a synchronous SDK belongs on threads, or one slow answer stops every other user's turn.
 
-    A native call that blocks the loop holds it for a large share of the call; a busy machine for a small one.
+    A blocking native call holds the loop for a large share of the call. A busy machine holds it for a small share.
     """
     await kit.remember("blue")
     calls: dict[str, Callable[[int], Awaitable[Any]]] = {
@@ -148,7 +148,7 @@ async def the_event_loop_is_never_blocked(kit: Kit) -> None:
 
 
 async def _check_not_blocked(kit: Kit, name: str, watched: Callable[[], Awaitable[LoopWatch]]) -> None:
-    """Fail if every round held the loop for longer than declared, and for a large share of the call."""
+    """Fail if every round held the loop longer than declared, and for a large share of the call."""
     limit_ms, best_ms = kit.declared.blocks_loop_ms, math.inf
     for _ in range(_ROUNDS):
         watch = await watched()
@@ -161,7 +161,7 @@ async def _check_not_blocked(kit: Kit, name: str, watched: Callable[[], Awaitabl
 
 
 async def _watched(kit: Kit, number: int, *calls: Callable[[int], Awaitable[Any]]) -> LoopWatch:
-    """Watch the loop while these calls run at once, each slowed down where the kit can slow it down."""
+    """Watch the loop while these calls run together. The kit slows each one down if it can."""
     await kit.another_scope(f"gone{number}")
     slow = kit.aids.native_fault is not None and not kit.declared.answers_at_once
     async with LoopWatch().watching() as watch:
@@ -184,7 +184,7 @@ async def _write(kit: Kit, name: str, arrived: dict[str, str]) -> None:
 
 
 def _watch_writes(kit: Kit) -> list[tuple[str, str]]:
-    """A log of the adapter's writes, each with its start and its end."""
+    """A log with the start and the end of each write of the adapter."""
     log: list[tuple[str, str]] = []
     native = kit.adapter.record_event
 

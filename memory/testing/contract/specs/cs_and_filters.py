@@ -1,4 +1,4 @@
-"""Scenario, context and attribute, and further filters: what is declared is what happens (spec 5.2, 9.9)."""
+"""Scenario, context, attribute and other filters act as declared (spec 5.2, 9.9)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memory.testing.contract._spec import NotRun, of_recall, promise
 _FIELDS = ("scenario", "context", "attribute")
 _NARROW = "filter in the native query, by every key and operator that it is given"
 _RANGES = {"gt": (2020, 2024), "gte": (2024, 2024), "lt": (2024, 2020), "lte": (2020, 2020)}
-"""Operator -> its operand, and the one of the years 2020 and 2024 that it lets through."""
+"""Operator -> its operand, and the one of the years 2020 and 2024 that passes it."""
 
 
 @promise(
@@ -19,7 +19,7 @@ _RANGES = {"gt": (2020, 2024), "gte": (2024, 2024), "lt": (2024, 2020), "lte": (
     "declare what they do: cs_filtering='soft', or 'none'",
 )
 async def cs_fields_act_as_declared(kit: Kit) -> None:
-    """Spec 9.9: ``hard`` filters, ``soft`` and ``none`` leave both facts retrievable; traces say which."""
+    """Spec 9.9: ``hard`` filters. ``soft`` and ``none`` leave both facts retrievable. Traces name the kind."""
     declared = kit.slot.traits.cs_filtering
     for field, resembling in zip(_FIELDS, ("work at home", "homework", "Work"), strict=True):
         await kit.remember(f"{field} work", **{field: "work"})
@@ -36,9 +36,9 @@ async def cs_fields_act_as_declared(kit: Kit) -> None:
 
 @of_recall("let the fields take part in the ranking", "declare cs_filtering='none'")
 async def soft_cs_fields_have_an_effect(kit: Kit) -> None:
-    """Spec 9.9: ``soft`` is an influence on the ranking; fields that change nothing are ``none``.
+    """Spec 9.9: ``soft`` influences the ranking. Fields that change nothing are ``none``.
 
-    Where a backend shows what it has chosen by date, the ranking is seen in what comes first of all.
+    A backend may sort its choice by date. Then a budget of one item shows the ranking.
     """
     if kit.slot.traits.cs_filtering != "soft":
         raise NotRun("not applicable", "soft CS filtering")
@@ -59,7 +59,7 @@ async def soft_cs_fields_have_an_effect(kit: Kit) -> None:
 
 @promise("filter by request.where alone, which the slot makes: it leaves context out of such a probe")
 async def a_cross_context_probe_is_not_filtered(kit: Kit) -> None:
-    """Spec 5.2: a probe may search across contexts on purpose."""
+    """Spec 5.2: a probe may deliberately search across contexts."""
     await kit.remember("work", context="work")
     result = await kit.ask("work", context="personal", filters={"cross_context": True})
     found = unique_word("work") in result.formatted_context
@@ -68,7 +68,7 @@ async def a_cross_context_probe_is_not_filtered(kit: Kit) -> None:
 
 @promise("translate every operator in filter_operators", "declare fewer: the slot refuses the others")
 async def filters_narrow_or_are_refused(kit: Kit) -> None:
-    """DESIGN 5.2: a declared operator works; an undeclared one is an error, never silently ignored."""
+    """DESIGN 5.2: a declared operator works. An undeclared one is an error and never ignored."""
     operators = kit.slot.traits.filter_operators
     samples: dict[str, Any] = {
         "eq": "north", "ne": "south", "in": ["north", "east"], "nin": ["south"], "contains": "north",
@@ -89,7 +89,7 @@ async def filters_narrow_or_are_refused(kit: Kit) -> None:
 
 @promise("compare as numbers", "leave gt, gte, lt and lte out of filter_operators")
 async def ranges_compare_numbers(kit: Kit) -> None:
-    """DESIGN 5.2: ``gt``, ``gte``, ``lt`` and ``lte``, where declared, with the bound where it belongs."""
+    """DESIGN 5.2: the declared ones of ``gt``, ``gte``, ``lt`` and ``lte`` treat the bound correctly."""
     operators = _RANGES.keys() & kit.slot.traits.filter_operators
     if not operators:
         raise NotRun("not declared", "filters by range")
@@ -106,7 +106,7 @@ async def ranges_compare_numbers(kit: Kit) -> None:
 
 @of_recall(_NARROW, "declare what the backend can: cs_filtering='soft', fewer filter_operators")
 async def several_filters_narrow_together(kit: Kit) -> None:
-    """Every entry satisfies all of the filters."""
+    """Every entry satisfies all filters."""
     hard, by_metadata = filters_of(kit)
     await kit.remember("blue", scenario="inbox", context="work", metadata={"region": "north", "floor": "two"})
     cs, metadata = {"scenario": "inbox", "context": "work"}, {"region": "north", "floor": "two"}
@@ -119,7 +119,7 @@ async def several_filters_narrow_together(kit: Kit) -> None:
 
 
 def filters_of(kit: Kit) -> tuple[bool, bool]:
-    """Whether CS fields filter, and whether metadata does; leaves a spec where neither does."""
+    """Whether CS fields filter, and whether metadata does. The spec is skipped if neither does."""
     hard, by_metadata = kit.slot.traits.cs_filtering == "hard", "eq" in kit.slot.traits.filter_operators
     if not hard and not by_metadata:
         raise NotRun("not declared", "filters")
@@ -128,7 +128,7 @@ def filters_of(kit: Kit) -> tuple[bool, bool]:
 
 @of_recall(_NARROW)
 async def a_filter_narrows_before_the_limit(kit: Kit) -> None:
-    """The best of what matches is asked for, not what matches of the best."""
+    """The limit applies to matching rows. The adapter does not filter the best rows afterwards."""
     hard, _ = filters_of(kit)
     await kit.remember("green", context="work", metadata={"region": "north"})
     for _ in range(3):
@@ -142,7 +142,7 @@ async def a_filter_narrows_before_the_limit(kit: Kit) -> None:
 
 @promise()
 async def malformed_filters_are_input_errors(kit: Kit) -> None:
-    """Bad input: one clear error before anything is sent."""
+    """A malformed filter is one clear error before anything is sent."""
     values: tuple[Any, ...] = ({}, {"like": "n"}, None)
     for filters in ({"cross_context": "yes"}, *({"region": value} for value in values)):
         with raises((InputError, CapabilityNotSupported), f"the filter {filters}"):

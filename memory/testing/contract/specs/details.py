@@ -1,4 +1,4 @@
-"""What is easily lost on the way into a memory and back: ids, blanks, offsets, roles, order."""
+"""Ids, blanks, offsets, roles and order survive the way into a memory and back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MERGES = "where the backend rewrites or merges what it is told by design, say s
 
 @of_recall("look events up, and refuse repeats, by scope and event id together")
 async def an_event_id_belongs_to_its_scope(kit: Kit) -> None:
-    """Two scopes may use one event id (two people on two devices do): both events are stored, each in its scope."""
+    """Two people on two devices may use the same event id. Both events are stored, each in its scope."""
     other = await kit.another_scope()
     first = kit.event(kit.fact("ada"), event_id=f"same-{kit.run_id}")
     second = kit.event(kit.fact("bob"), event_id=first.event_id, scope=other)
@@ -43,7 +43,7 @@ async def _found(kit: Kit, event: MemoryEvent) -> bool:
 
 @of_recall(_KEPT_WHOLE)
 async def event_ids_that_look_alike_are_two_events(kit: Kit) -> None:
-    """A host chooses its ids: neither a beginning, nor a wildcard, nor another case makes one of two."""
+    """A host chooses its ids. A common prefix, a wildcard or another case never merges two events."""
     ids = ["turn-X11", "turn-X1", "turn-x1", "turn-_1", "turn-%1", "l" * 300 + "a", "l" * 300 + "b"]
     for number, event_id in enumerate(ids):
         event = kit.event(kit.fact(f"id{number}"), None, event_id=event_id)
@@ -56,7 +56,7 @@ async def event_ids_that_look_alike_are_two_events(kit: Kit) -> None:
 
 @of_recall("keep what the host adds apart from the fields you set yourself: under a key of its own")
 async def metadata_moves_no_event(kit: Kit) -> None:
-    """``metadata`` is the host's, with any names: it changes neither scope, session, time nor context."""
+    """``metadata`` belongs to the host and may use any name. It changes no scope, session, time or context."""
     other = await kit.another_scope()
     names = ("scope", "session_id", "event_id", "timestamp", "created_at", "role", "text", "id", "context")
     claimed = {**dict.fromkeys(names, "elsewhere"), "user_id": other.persona_id, "run_id": other.run_id}
@@ -76,7 +76,7 @@ async def metadata_moves_no_event(kit: Kit) -> None:
 
 @of_recall("tell repeats by scope and event id, never by their text", _MERGES)
 async def the_same_words_twice_are_two_events(kit: Kit) -> None:
-    """Someone who says a thing again on another day said it twice: both turns stay traceable."""
+    """A user may repeat a sentence on another day. Both turns stay traceable."""
     _needs_verbatim(kit)
     if "event_ids" in kit.declared.without_ids:
         raise NotRun("not declared", "event ids of entries")
@@ -90,20 +90,20 @@ async def the_same_words_twice_are_two_events(kit: Kit) -> None:
 
 @promise("store the text as it came", _MERGES)
 async def blanks_and_line_breaks_are_kept(kit: Kit) -> None:
-    """Code, poems and tables live by them: what is stored is what was said, also at the ends."""
+    """Code, poems and tables need their blanks. Text is stored as it was said, also at its ends."""
     said = f"  {kit.fact('kept')}\n\n    def  drawer():\n\treturn  'blue'  \n"
     assert await _is_kept(kit, said), "blanks or line breaks were changed"
 
 
 @promise("store the text as it came, and escape it where it is shown", _MERGES)
 async def signs_are_kept_as_they_came(kit: Kit) -> None:
-    """Mark-up, quotes and signs of percent are what was said, not something to be cleaned."""
+    """Mark-up, quotes and percent signs are text. Nothing cleans them."""
     said = f'{kit.fact("kept")} <b>R&D</b> &amp; 100%, it\'s "so" \\n.'
     assert await _is_kept(kit, said), "signs were escaped, cleaned or left out"
 
 
 async def _is_kept(kit: Kit, said: str) -> bool:
-    """Whether a text that holds the fact ``kept`` comes back sign by sign."""
+    """Whether a text that holds the fact ``kept`` comes back character by character."""
     _needs_verbatim(kit)
     await kit.slot.record_event(kit.event(said, None))
     await kit.until_ready()
@@ -113,7 +113,7 @@ async def _is_kept(kit: Kit, said: str) -> bool:
 
 @of_recall("store the moment: event.timestamp.isoformat() keeps the offset, .astimezone(UTC) the instant")
 async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
-    """09:00 in Kolkata is 03:30 UTC: an entry that is dated names the event's instant."""
+    """09:00 in Kolkata is 03:30 UTC. A dated entry names the event's instant."""
     nine = datetime(2024, 5, 6, 9, 0, 30, 250_000)
     moments = {
         "east": nine.replace(tzinfo=timezone(timedelta(hours=5.5))),
@@ -121,7 +121,7 @@ async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
         "early": datetime(1969, 7, 20, tzinfo=UTC),
         "late": datetime(2040, 2, 29, tzinfo=UTC),
     }
-    for name, said_at in moments.items():  # all are written first: one may be given another's date
+    for name, said_at in moments.items():  # write all first, to see whether one gets another's date
         await kit.remember(name, timestamp=said_at)
     dates = {name: {entry.timestamp for entry in await kit.entries(name)} for name in moments}
     for name, said_at in moments.items():
@@ -132,27 +132,27 @@ async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
 
 @promise("store messages of role tool too", "warn in the receipt that they were left out")
 async def what_a_tool_said_is_recalled_or_warned_of(kit: Kit) -> None:
-    """An agent's memory lives on what its tools found; what a backend cannot take, the receipt says."""
+    """Tool results matter to an agent's memory. The receipt warns if the backend cannot take them."""
     said = messages(("user", "Look it up, please."), ("tool", kit.fact("found")), ("assistant", "Done."))
     assert await _recalled_or_warned(kit, said), "a tool's answer was left out without a warning"
 
 
 @promise("store every message of the event", "warn in the receipt that some were left out")
 async def what_the_assistant_said_is_recalled_or_warned_of(kit: Kit) -> None:
-    """ "What did you recommend to me?" is asked of the assistant's own words."""
+    """ "What did you recommend to me?" asks for the assistant's own words."""
     said = messages(("user", "Where may it be, please?"), ("assistant", kit.fact("found")))
     assert await _recalled_or_warned(kit, said), "the assistant's answer was left out without a warning"
 
 
 @promise("store every message of the event", "warn in the receipt that some were left out")
 async def the_last_of_many_messages_is_recalled_or_warned_of(kit: Kit) -> None:
-    """A turn with many calls of tools has many messages, and what matters is often said at its end."""
+    """A turn with many tool calls has many messages, and its end often matters most."""
     said = messages(*long_list(60), ("user", kit.fact("found")))
     assert await _recalled_or_warned(kit, said), "the end of a long event was left out without a warning"
 
 
 async def _recalled_or_warned(kit: Kit, said: Sequence[Message]) -> bool:
-    """Whether the fact ``found`` of an event is recalled, or its receipt warns."""
+    """Whether the memory recalls the fact ``found`` of an event, or its receipt warns."""
     _needs_verbatim(kit)
     always = (await kit.slot.record_event(kit.event("Hello.", None))).warnings
     receipt = await kit.slot.record_event(kit.event("unused", messages=said))
@@ -164,7 +164,7 @@ async def _recalled_or_warned(kit: Kit, said: Sequence[Message]) -> bool:
     "take session_id from the row, not from the request", "leave session_id None where rows do not tell"
 )
 async def an_entry_names_the_session_it_comes_from(kit: Kit) -> None:
-    """A conversation of last week is not this one: ``session_id`` of an entry is the event's, or None."""
+    """Last week's conversation is not today's. An entry's ``session_id`` is the event's, or None."""
     session_id = f"Chat-{'s' * 80}"
     await kit.remember("blue", session_id=session_id)
     named = {entry.session_id for entry in (await kit.ask("blue", session_id="session-2")).entries}
@@ -173,7 +173,7 @@ async def an_entry_names_the_session_it_comes_from(kit: Kit) -> None:
 
 @of_recall("answer with nothing where nothing matches", "declare cs_filtering='soft' if the fields only rank")
 async def a_filter_that_matches_nothing_finds_nothing(kit: Kit) -> None:
-    """A declared filter narrows: where nothing matches, everything is not the answer."""
+    """A declared filter without a match finds nothing, instead of everything."""
     hard, by_metadata = filters_of(kit)
     await kit.remember("blue", context="work", metadata={"region": "north"})
     asked: list[dict[str, Any]] = [{"context": "nowhere"}] if hard else []
@@ -186,7 +186,7 @@ async def a_filter_that_matches_nothing_finds_nothing(kit: Kit) -> None:
 
 @promise("list by arrival", "set lists_in_order = False", core=False)
 async def a_list_in_order_is_in_the_order_of_arrival(kit: Kit) -> None:
-    """Where ``lists_in_order`` is declared: not by text, not by id, not by what the event says of its time."""
+    """``lists_in_order`` means the order of arrival, not the order of texts, ids or timestamps."""
     if not kit.declared.lists_in_order:
         raise NotRun("not applicable", "lists_in_order")
     kit.needs_recall()
@@ -202,7 +202,7 @@ async def a_list_in_order_is_in_the_order_of_arrival(kit: Kit) -> None:
 
 @of_recall("compare more of the native state: every row with its text, and the feedback")
 async def the_fingerprint_sees_a_write(kit: Kit) -> None:
-    """A fingerprint that always says the same proves nothing: one write must change it, and reading must not."""
+    """A constant fingerprint proves nothing. A write must change it, and a read must not."""
     if not kit.sees_native_state:
         raise NotRun("not tested", "fingerprint: without it only what can be retrieved is compared")
     before = await kit.observe()

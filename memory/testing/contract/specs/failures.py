@@ -1,4 +1,4 @@
-"""When the backend fails: an error with its cause, an honest receipt, and no leak (spec 9.7; DESIGN 4 and 5)."""
+"""A failing backend gives an error with its cause, an honest receipt, and no leak (spec 9.7; DESIGN 4 and 5)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHORT = Deadlines(retrieve_s=0.1, write_s=0.1, query_s=0.1, health_s=0.1)
 
 @promise(_LET_IT_PASS, "where the SDK hides its errors and answers empty, use a call of it that does not")
 async def a_failing_backend_never_looks_empty(kit: Kit) -> None:
-    """Spec 9.7: an error of ours, with the native one as its cause and diagnostics that may be logged."""
+    """Spec 9.7: the call raises a BackendError with its native cause and with diagnostics that may be logged."""
     await kit.remember("blue")
     with kit.fault("500"), raises(BackendError, "a read while every native call fails") as raised:
         await kit.ask("secret")
@@ -52,7 +52,7 @@ async def a_failing_backend_never_looks_empty(kit: Kit) -> None:
     "where the SDK hides its errors, look the write up before the receipt says that it is stored",
 )
 async def a_failing_write_is_an_error_or_unknown(kit: Kit) -> None:
-    """DESIGN 4: never a plain receipt for what was not stored; ``unknown`` carries a warning."""
+    """DESIGN 4: a lost write never gets a plain receipt. ``unknown`` carries a warning."""
     with kit.fault("500"):
         receipt, error = await attempt(kit.write("secret"))
     kit.assert_explained_or_unknown(receipt, error)
@@ -65,7 +65,7 @@ async def a_failing_write_is_an_error_or_unknown(kit: Kit) -> None:
     "make one cheap native call in health, and let its error pass: the slot answers unavailable", HEALTH_OF
 )
 async def health_tells_of_a_failing_backend(kit: Kit) -> None:
-    """DESIGN 4: ``unavailable`` or ``degraded`` with a warning; not an exception, and not ``ok``."""
+    """DESIGN 4: health is ``unavailable`` or ``degraded`` with a warning. It neither raises nor says ``ok``."""
     health = await kit.slot.health()
     assert health.status != "unavailable", f"a backend that works is called unavailable: {health.warnings}"
     with kit.fault("500"):
@@ -80,7 +80,7 @@ async def health_tells_of_a_failing_backend(kit: Kit) -> None:
     "let an asynchronous SDK be cancelled: catch Exception, never BaseException",
 )
 async def deadlines_hold(kit: Kit) -> None:
-    """DESIGN 5.3: a read past its deadline raises; a write may or may not be stored, and says so."""
+    """DESIGN 5.3: a read past its deadline raises. A write past its deadline is ``unknown`` or raises."""
     await kit.remember("blue")
     slot = kit.make_slot(deadlines=_SHORT, trace_sink=kit.traces)
     await slot.setup_scope(kit.scope)
@@ -102,7 +102,7 @@ async def deadlines_hold(kit: Kit) -> None:
 
 @promise(ON_A_WORKER, SHIELDED)
 async def an_abandoned_write_does_not_land_after_the_flip(kit: Kit) -> None:
-    """DESIGN 5.1: a write past its deadline may still be under way; becoming read-only waits for it."""
+    """DESIGN 5.1: a write past its deadline may still run. The switch to read-only waits for it."""
     await kit.remember("blue")
     slot = kit.make_slot(deadlines=_SHORT)
     await slot.setup_scope(kit.scope)
@@ -113,13 +113,13 @@ async def an_abandoned_write_does_not_land_after_the_flip(kit: Kit) -> None:
                 break
         await kit.read_only()
     flipped = await kit.observe()
-    while time.monotonic() - started < 0.65:  # it is late by half a second
+    while time.monotonic() - started < 0.65:  # the fault delays it by half a second
         await anyio.sleep(0.05)
         assert await kit.observe() == flipped, "a write landed while the slot was read-only"
 
 
 async def _written(slot: MemorySlot, event: MemoryEvent) -> WriteReceipt | None:
-    """The receipt; None for a write that never began, because it waited for a turn inside the adapter."""
+    """The receipt. None if the write never began, because it waited inside the adapter."""
     try:
         return await slot.record_event(event)
     except BackendTimeout as error:
@@ -130,7 +130,7 @@ async def _written(slot: MemorySlot, event: MemoryEvent) -> WriteReceipt | None:
 
 @promise(_LET_IT_PASS, core=False)
 async def provenance_of_a_failing_backend_raises(kit: Kit) -> None:
-    """An empty history would say that the record never changed."""
+    """An empty history would mean that the record never changed."""
     provenance = kit.needs(SupportsProvenance)
     await kit.remember("blue")
     request = ProvenanceRequest(scope=kit.scope, native_id=next(iter(await kit.native_ids("blue")), None))
@@ -139,14 +139,14 @@ async def provenance_of_a_failing_backend_raises(kit: Kit) -> None:
 
 @promise(_LET_IT_PASS, core=False)
 async def a_native_query_of_a_failing_backend_raises(kit: Kit) -> None:
-    """An empty list would say that nothing is stored."""
+    """An empty list would mean that nothing is stored."""
     query, request = kit.needs(SupportsNativeQuery), kit.needs_query()
     await kit.remember("blue")
     await _as_before_or_raises(kit, lambda: query.native_query(request))
 
 
 async def _as_before_or_raises(kit: Kit, call: Callable[[], Awaitable[Any]]) -> None:
-    """A call that needs no failing part may answer; what it answers is then what it always does."""
+    """A call that needs no failing part may answer, but only with its usual answer."""
     before = as_json((await call()).raw)
     with kit.fault("500"):
         during, error = await attempt(call())
@@ -156,7 +156,7 @@ async def _as_before_or_raises(kit: Kit, call: Callable[[], Awaitable[Any]]) -> 
 
 @promise(_LET_IT_PASS, core=False)
 async def feedback_to_a_failing_backend_is_not_taken(kit: Kit) -> None:
-    """It raises, or says ``unknown``; ``committed`` only where the feedback is really there."""
+    """The call raises or says ``unknown``. It says ``committed`` only if the feedback is stored."""
     feedback = kit.needs(SupportsFeedback)
     await kit.remember("blue")
     before = await kit.observe()
@@ -168,7 +168,7 @@ async def feedback_to_a_failing_backend_is_not_taken(kit: Kit) -> None:
 
 @promise(_LET_IT_PASS, "leave find_event out: a write without an answer is then unknown")
 async def a_lookup_in_a_failing_backend_raises(kit: Kit) -> None:
-    """ "Not there" would let the slot send an event again that is stored."""
+    """ "Absent" would let the slot send a stored event again."""
     adapter = kit.adapter
     if not isinstance(adapter, SupportsEventLookup):
         raise NotRun("not applicable", "a look-up of events")
@@ -197,7 +197,7 @@ async def readiness_of_a_failing_backend_is_not_ready(kit: Kit) -> None:
 
 @promise(_LET_IT_PASS, "answer verified=False where the last look fails")
 async def a_reset_of_a_failing_backend_is_not_verified(kit: Kit) -> None:
-    """``verified`` means that somebody looked; of a backend that is down nobody can say it."""
+    """``verified`` means that the adapter looked. It cannot look into a backend that is down."""
     await kit.remember("blue")
     with kit.fault("500"):
         receipt, error = await attempt(kit.slot.reset_scope(kit.scope))
@@ -210,7 +210,7 @@ async def a_reset_of_a_failing_backend_is_not_verified(kit: Kit) -> None:
 
 @promise("name the record, the operation and the native error, never a text")
 async def errors_do_not_repeat_what_is_stored(kit: Kit) -> None:
-    """Errors are logged and shown to other people, so they hold no words of a user."""
+    """Errors reach logs and other people, so they never hold a user's words."""
     await kit.remember("secret")
     wrong_calls = calls_about(kit, kit.scope, [ContextEntry("", native_id="no-such-record")])
     messages = [await _message_of(wrong) for wrong in wrong_calls]

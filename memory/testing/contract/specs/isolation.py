@@ -37,7 +37,7 @@ LOOKALIKES: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
     ({"persona_id": "bob"}, {"persona_id": "bob", "backend_namespace": "bot"}),
     ({"persona_id": "bob", "agent_id": "bot"}, {"persona_id": "bob", "backend_namespace": "bot"}),
 )
-"""Pairs that a prefix match, a careless separator, case folding, normalising or cutting would merge."""
+"""Pairs that prefix matches, separators, case folding, normalisation or truncation would merge."""
 
 _WIDER = ("*", {"eq": "*"}, {"in": ["north", "*"]}, {"OR": ["north", "south"]}, {"$not": "north"})
 # Filters that could reach outside the scope on at least one of the supported backends.
@@ -59,7 +59,7 @@ WIDENING_FILTERS: tuple[dict[str, Any], ...] = (
     "give every entry its scope_ids: the slot then refuses a foreign row, and says whose it is",
 )
 async def data_of_one_scope_never_appears_under_another(kit: Kit) -> None:
-    """Spec 9.3, on every read path."""
+    """Spec 9.3: this holds on every read path."""
     other = await kit.another_scope()
     await kit.remember("ada")
     await kit.remember("bob", scope=other)
@@ -77,7 +77,7 @@ async def data_of_one_scope_never_appears_under_another(kit: Kit) -> None:
 
 @promise("send the scope's native id with every native call")
 async def what_is_not_derived_yet_leaks_nowhere(kit: Kit) -> None:
-    """Spec 9.3: other scopes see nothing of a write, before it is derived and after."""
+    """Spec 9.3: other scopes see nothing of a write, neither before nor after derivation."""
     other = await kit.another_scope()
     await kit.remember("bob", scope=other)
     await kit.write("ada")
@@ -92,7 +92,7 @@ async def what_is_not_derived_yet_leaks_nowhere(kit: Kit) -> None:
     "leave native_mutation out",
 )
 async def a_mutation_cannot_reach_another_scope(kit: Kit) -> None:
-    """DESIGN 5.2: a native id of scope A is worth nothing in scope B."""
+    """DESIGN 5.2: a native id of scope A has no effect in scope B."""
     mutate = kit.needs(SupportsNativeMutation)
     other = await kit.another_scope()
     await kit.remember("ada")
@@ -107,15 +107,15 @@ async def a_mutation_cannot_reach_another_scope(kit: Kit) -> None:
 
 @promise(_ENCODER)
 async def lookalike_scopes_never_meet(kit: Kit) -> None:
-    """DESIGN 7: siblings, separators, case, unicode forms, over-long ids, absent optional fields."""
+    """DESIGN 7: the scopes differ in separators, case, Unicode forms, length or optional fields."""
     for number, pair in enumerate(LOOKALIKES):
-        run_id = f"{kit.run_id}.{number}."  # no other test and no other pair uses it
+        run_id = f"{kit.run_id}.{number}."  # unique to this spec and this pair
         first, second = (MemoryScope(**{**each, "run_id": run_id + each.get("run_id", "")}) for each in pair)
         named = " / ".join(", ".join(f"{key}={shown(text)}" for key, text in each.items()) for each in pair)
         try:
             await kit.setup(first, second)
         except ScopeError:
-            # Refusing an optional field that no id template uses is safe; refusing the others is not.
+            # An adapter may refuse an optional field that no id template uses, and no other.
             assert {"agent_id", "backend_namespace"} & {*pair[0], *pair[1]}, f"{named}: refused"
             continue
         native = [dict(kit.slot.native_scope(scope)) for scope in (first, second)]
@@ -138,7 +138,7 @@ async def native_ids_are_stable_strings(kit: Kit) -> None:
 
 @promise()
 async def a_scope_must_be_set_up_first(kit: Kit) -> None:
-    """DESIGN 5.2: no call for a scope that was never set up, and setting up twice is no error."""
+    """DESIGN 5.2: a call for a scope without setup is an error. A second setup is not."""
     unknown = kit.scope_of("nobody")
     before = await kit.observe()
     for call in calls_of(kit, unknown):
@@ -160,7 +160,7 @@ async def filters_that_widen_are_refused(kit: Kit) -> None:
 
 @promise("keep nothing of a call on the adapter: others run between its awaits")
 async def concurrent_scopes_never_cross(kit: Kit) -> None:
-    """DESIGN 5.5: 64 scopes at once, and each finds its own fact and no other."""
+    """DESIGN 5.5: 64 concurrent scopes each find their own fact and no other."""
     names = [f"persona{number}" for number in range(kit.declared.concurrent_scopes)]
     found: dict[str, str] = {}
 
@@ -182,7 +182,7 @@ async def concurrent_scopes_never_cross(kit: Kit) -> None:
     "answer verified=False where the backend cannot tell",
 )
 async def reset_clears_this_scope_and_no_other(kit: Kit) -> None:
-    """Spec 9.6: the bystander keeps everything, the scope is verified empty and can be used again."""
+    """Spec 9.6: another scope keeps everything. The reset scope is verified empty and usable again."""
     bystander = await kit.another_scope("ada-2")
     event_id = f"again-{kit.run_id}"
     await kit.remember("old", event_id=event_id)
@@ -205,7 +205,7 @@ async def reset_clears_this_scope_and_no_other(kit: Kit) -> None:
 
 @promise("delete by the scope's native id compared as a whole: not by LIKE, not by its beginning")
 async def a_reset_spares_what_is_named_alike(kit: Kit) -> None:
-    """Spec 9.6: neither a longer name nor another case nor a letter where this one has a sign is the scope's."""
+    """Spec 9.6: a longer name, another case, or a letter instead of a separator names another scope."""
     alike = ["Ada_1-2", "ada_1", "Adax1", "An Ada_1"]
     scope = await kit.another_scope("Ada_1")
     await kit.remember("old", scope=scope)
@@ -222,7 +222,7 @@ async def a_reset_spares_what_is_named_alike(kit: Kit) -> None:
     "answer verified=False where not everything could be deleted",
 )
 async def a_reset_reaches_every_row(kit: Kit) -> None:
-    """Spec 9.6: rows on the second page of a list go too, and rows of other sessions."""
+    """Spec 9.6: the reset reaches every page of a list and every session."""
     first = kit.event(kit.fact("first"), session_id="session-0")
     many = kit.event("unused", messages=messages(*long_list(120), ("user", kit.fact("last"))))
     for event in (first, many, kit.event(kit.fact("other"), session_id="session-9")):
@@ -239,7 +239,7 @@ async def a_reset_reaches_every_row(kit: Kit) -> None:
     "give the scope a new generation of native ids, and never read the old one",
 )
 async def a_reset_reaches_what_is_still_being_derived(kit: Kit) -> None:
-    """Spec 9.6: what was accepted before the reset does not turn up after it."""
+    """Spec 9.6: a write accepted before the reset never appears after it."""
     await kit.write("old")
     receipt = await kit.slot.reset_scope(kit.scope)
     await kit.remember("new")
@@ -253,7 +253,7 @@ async def a_reset_reaches_what_is_still_being_derived(kit: Kit) -> None:
     "close connections to files that a reset removes: an open one still shows the old rows",
 )
 async def a_reset_outlives_the_adapter(kit: Kit) -> None:
-    """Spec 9.6: it removes natively, and does not just hide."""
+    """Spec 9.6: the reset removes native rows. It does not just hide them."""
     await kit.remember("erased")
     receipt = await kit.reset()
     if kit.sees_native_state and not receipt.left:
@@ -268,7 +268,7 @@ async def a_reset_outlives_the_adapter(kit: Kit) -> None:
 
 
 def calls_of(kit: Kit, scope: MemoryScope) -> Calls:
-    """The calls about a scope that is set up."""
+    """The calls that concern a scope after its setup."""
     return [
         lambda: kit.write("here", scope=scope),
         lambda: kit.ask("here", scope=scope),

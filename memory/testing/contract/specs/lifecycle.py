@@ -1,4 +1,4 @@
-"""Opening, closing, cancelling: nothing is left behind and nothing gets stuck (DESIGN 5.8)."""
+"""Opening, closing and cancelling leave nothing behind and nothing stuck (DESIGN 5.8)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memory.testing.contract.specs.isolation import calls_of
 
 @promise("derive from BaseAdapter, and keep the methods' signatures")
 async def is_an_adapter(kit: Kit) -> None:
-    """DESIGN 4: the contract is structural; the slot satisfies it as well."""
+    """DESIGN 4: the contract is structural. The slot satisfies it too."""
     for contract in (kit.adapter, kit.slot):
         assert isinstance(contract, MemoryAdapter), f"{type(contract).__name__} lacks some of its methods"
         assert contract.backend_name == kit.slot.backend_name, "adapter and slot have two names"
@@ -34,7 +34,7 @@ async def is_an_adapter(kit: Kit) -> None:
     "end threads that the SDK starts, or keep one client for the process",
 )
 async def closing_leaves_nothing_behind(kit: Kit) -> None:
-    """DESIGN 5.8: no thread, file, socket or process; and no lock, or the second adapter could not open."""
+    """DESIGN 5.8: no thread, file, socket, process or lock remains. A second adapter can open."""
     await kit.slot.aclose()
     before: Counter[str] = Counter()
     for number in range(6):
@@ -44,10 +44,8 @@ async def closing_leaves_nothing_behind(kit: Kit) -> None:
             await opened.ask("blue")
             await opened.close(clean_up=True)
         found = _resources()
-        # Other code of the process opens and ends things meanwhile; what the adapter leaves grows with every round.
-        if (
-            not (left := found - before) and number >= 2
-        ):  # an SDK may keep what it opens first as long as it lives
+        # Other code may open and close resources too. A leak of the adapter grows with every round.
+        if not (left := found - before) and number >= 2:  # an SDK may keep its first resources for ever
             return
         before = found
     raise AssertionError(f"left after closing: {', '.join(sorted(left))}")
@@ -58,7 +56,7 @@ async def closing_leaves_nothing_behind(kit: Kit) -> None:
     "say so in every receipt: warnings=('volatile: kept until this process ends',)",
 )
 async def what_is_stored_outlives_the_adapter(kit: Kit) -> None:
-    """DESIGN 4: ``committed`` lasts beyond the process, or the receipt says ``volatile``."""
+    """DESIGN 4: a ``committed`` write outlives the process, or its receipt says ``volatile``."""
     _needs_to_last(await kit.remember("blue"))
     await kit.slot.aclose()
     again = kit.another()
@@ -73,7 +71,7 @@ async def what_is_stored_outlives_the_adapter(kit: Kit) -> None:
     "where one process alone may write, refuse the second adapter",
 )
 async def what_another_adapter_wrote_is_found(kit: Kit) -> None:
-    """``committed`` is stored and visible: also to an adapter that was asked the same before."""
+    """A ``committed`` write is visible to another adapter, even if that one answered the same question before."""
     await kit.remember("blue")
     await kit.ask("green")
     second = kit.another()
@@ -94,8 +92,8 @@ def _needs_to_last(receipt: WriteReceipt) -> None:
 
 @promise("let close_native and aclose_native return where nothing is open")
 async def closing_twice_is_no_error(kit: Kit) -> None:
-    """DESIGN 5.8: ``aclose`` is idempotent, for slot and adapter."""
-    if kit.aids.make_adapter is None:  # the adapter is not the kit's to close
+    """DESIGN 5.8: ``aclose`` of slot and adapter is idempotent."""
+    if kit.aids.make_adapter is None:  # the caller owns the adapter
         raise NotRun("not tested", "a function that makes adapters: one alone cannot be closed")
     await kit.remember("blue")
     for owner in (kit.slot, kit.slot, kit.adapter, kit.adapter):
@@ -104,7 +102,7 @@ async def closing_twice_is_no_error(kit: Kit) -> None:
 
 @promise()
 async def a_closed_slot_says_so(kit: Kit) -> None:
-    """DESIGN 5.8: every call after ``aclose`` is one clear error."""
+    """DESIGN 5.8: every call after ``aclose`` raises one clear error."""
     await kit.remember("blue")
     await kit.slot.aclose()
     await _assert_refused(kit)
@@ -112,7 +110,7 @@ async def a_closed_slot_says_so(kit: Kit) -> None:
 
 @promise()
 async def another_event_loop_is_refused(kit: Kit) -> None:
-    """DESIGN 5.8: a clear error, in place of the SDK's "attached to a different loop" or a hang."""
+    """DESIGN 5.8: the call raises a clear error. It neither hangs nor fails inside the SDK."""
     await kit.remember("blue")
     elsewhere = ThreadPoolExecutor(1).submit(anyio.run, _assert_refused, kit)
     wait([elsewhere], 20)
@@ -124,12 +122,12 @@ async def another_event_loop_is_refused(kit: Kit) -> None:
 
 @promise("release locks in finally, or by with", SHIELDED, ON_A_WORKER)
 async def cancellation_leaves_the_slot_usable(kit: Kit) -> None:
-    """DESIGN 5: a call cancelled at any point holds no gate, lock or turn."""
+    """DESIGN 5: a cancelled call releases its gate, lock and turn."""
     for steps, delay_s in (*((steps, 0.0) for steps in range(12)), (0, 0.0005), (0, 0.002), (0, 0.01)):
         for call in (kit.write, kit.ask):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call, "cancelled")
-                for _ in range(steps):  # turns of the loop: a busy machine changes nothing of where they lead
+                for _ in range(steps):  # turns of the loop lead to the same place on a busy machine
                     await anyio.lowlevel.checkpoint()
                 if delay_s:
                     await anyio.sleep(delay_s)
@@ -151,10 +149,10 @@ async def _assert_refused(kit: Kit) -> None:
 
 
 def _resources() -> Counter[str]:
-    """How many there are of each thread, and where the system shows them, of open files and child processes."""
+    """The number of threads by name, and of open files and child processes if the system shows them."""
     gc.collect()
     names = (thread.name for thread in threading.enumerate())
-    pools = ("AnyIO worker thread", "Trio thread", "asyncio_")  # of the event loops, with which they go
+    pools = ("AnyIO worker thread", "Trio thread", "asyncio_")  # of the event loops; they end with them
     found = Counter(f"thread {name}" for name in names if not name.startswith(pools))
     files, tasks = Path("/proc/self/fd"), Path("/proc/self/task")
     found["files"] = len(os.listdir(files)) if files.exists() else 0

@@ -23,7 +23,7 @@ _ORIGINS = ("test_user", "assistant", "simulator", "judge")
 
 @promise("switch off what the backend learns from queries, such as counts of recalls that change its ranking")
 async def a_test_session_writes_nothing_into_memory(kit: Kit) -> None:
-    """Spec 9.4: neither test turns nor responses, simulator events or judge artifacts."""
+    """Spec 9.4: memory receives no test turns, responses, simulator events or judge artifacts."""
     await kit.remember("known")
     before = await kit.observe()
     await kit.read_only()
@@ -44,7 +44,7 @@ async def a_test_session_writes_nothing_into_memory(kit: Kit) -> None:
 
 @promise()
 async def controls_and_backends_pass_the_same_gate(kit: Kit) -> None:
-    """Spec 9.11: the skip is the slot's, for every kind of provider, and traces name the kind."""
+    """Spec 9.11: the slot skips writes for every kind of provider, and traces name the kind."""
     await kit.read_only()
     receipt = await kit.slot.after_turn(user=kit.fact("x"), session_id="s")
     trace = receipt.trace
@@ -57,7 +57,7 @@ async def controls_and_backends_pass_the_same_gate(kit: Kit) -> None:
 
 @promise()
 async def every_write_path_is_skipped_while_read_only(kit: Kit) -> None:
-    """DESIGN 5.1: each with a receipt that says so, none with a native call."""
+    """DESIGN 5.1: each skipped write gets a receipt that says so, and makes no native call."""
     await kit.remember("known")
     entries = (await kit.ask("known")).entries
     before = await kit.observe()
@@ -82,7 +82,7 @@ async def every_write_path_is_skipped_while_read_only(kit: Kit) -> None:
 
 @promise()
 async def reset_is_refused_while_read_only(kit: Kit) -> None:
-    """Spec 9.10: a test session never resets, and memory does not change."""
+    """Spec 9.10: a test session never resets, and the memory stays as it was."""
     async with _unchanged(kit, "a refused reset"):
         with raises(ReadOnlyError, "a reset while read-only"):
             await kit.slot.reset_scope(kit.scope)
@@ -93,7 +93,7 @@ async def reset_is_refused_while_read_only(kit: Kit) -> None:
     "declare AdapterTraits(setup_writes=True): the slot then refuses it while read-only",
 )
 async def setting_up_a_scope_writes_nothing_while_read_only(kit: Kit) -> None:
-    """DESIGN 5.1: a new scope is refused, unless ``traits.setup_writes`` is False, and is."""
+    """DESIGN 5.1: a new scope is refused, unless ``traits.setup_writes`` is False and setup writes nothing."""
     async with _unchanged(kit, "setting a scope up"):
         with suppress(ReadOnlyError):
             await kit.slot.setup_scope(kit.scope_of("newcomer"))
@@ -102,7 +102,7 @@ async def setting_up_a_scope_writes_nothing_while_read_only(kit: Kit) -> None:
 
 @asynccontextmanager
 async def _unchanged(kit: Kit, doing: str) -> AsyncIterator[None]:
-    """A time of reading only, in which nothing changes, and after which what was known is still recalled."""
+    """A read-only phase. The native state does not change, and the known fact is still recalled afterwards."""
     await kit.remember("known")
     before = await kit.observe()
     await kit.read_only()
@@ -117,7 +117,7 @@ async def _unchanged(kit: Kit, doing: str) -> AsyncIterator[None]:
     "leave counters of access out of the fingerprint where they are no memory",
 )
 async def reading_leaves_the_native_state_unchanged(kit: Kit) -> None:
-    """DESIGN 5.1: retrieval, health and formatting write nothing, in either mode."""
+    """DESIGN 5.1: retrieval, health and formatting write nothing in either mode."""
     await kit.remember("known")
     for read_only in (False, True):
         await kit.read_only(read_only)
@@ -138,7 +138,7 @@ async def reading_leaves_the_native_state_unchanged(kit: Kit) -> None:
     "switch off what the backend learns from queries: after the switch the kit asks, and compares",
 )
 async def set_mode_drains_writes_before_it_flips(kit: Kit) -> None:
-    """DESIGN 5.1: a write is either finished before the flip or skipped; none lands afterwards."""
+    """DESIGN 5.1: each write finishes before the flip or is skipped. None lands afterwards."""
     statuses: dict[str, str] = {}
 
     async def write(name: str, event: MemoryEvent) -> None:
@@ -171,7 +171,7 @@ async def set_mode_drains_writes_before_it_flips(kit: Kit) -> None:
 
 @promise()
 async def switching_back_allows_writes_again(kit: Kit) -> None:
-    """Spec 4.2: after the test session, accumulation goes on; switching twice is no error."""
+    """Spec 4.2: accumulation continues after the test session. A second switch is no error."""
     for wanted in (True, True, False, False):
         receipt = await kit.slot.set_mode(AdapterMode(read_only=wanted, reason="test_session"))
         assert receipt.read_only is wanted, f"read_only was to be {wanted}"

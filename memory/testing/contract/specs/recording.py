@@ -1,4 +1,4 @@
-"""Writing and reading: what goes in comes back, with its provenance (spec 9.1, 9.2, 9.8, 9.9)."""
+"""Recorded turns come back with their provenance (spec 9.1, 9.2, 9.8, 9.9)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PENDING = "answer pending or queued, declare consistency='async_derived' and of
 
 @promise()
 async def runs_on_the_event_loop_it_says(kit: Kit) -> None:
-    """Not on another one silently."""
+    """The adapter runs on the declared event loop, and never silently on another."""
     loop = type(current_token().native_token).__module__
     assert loop.startswith("trio") == (kit.loop == "trio"), f"played on {kit.loop}, and it is {loop}"
 
@@ -39,7 +39,7 @@ async def a_turn_of_two_messages_is_recorded_with_a_receipt(kit: Kit) -> None:
     "a control whose context does not come from writes: AdapterTraits(kind='control', recalls_writes=False)",
 )
 async def what_was_written_is_recalled_once_ready(kit: Kit) -> None:
-    """Spec 9.2. A control that does not recall says so, and its context does not move."""
+    """Spec 9.2. A control that recalls nothing declares it, and its context stays the same."""
     before = (await kit.ask("blue")).formatted_context
     await kit.remember("blue")
     after = (await kit.ask("blue")).formatted_context
@@ -51,7 +51,7 @@ async def what_was_written_is_recalled_once_ready(kit: Kit) -> None:
 
 @of_recall("answer committed only when the write can be found", _PENDING)
 async def a_committed_write_is_retrievable_at_once(kit: Kit) -> None:
-    """DESIGN 4: ``committed`` is a promise; what is not yet retrievable is ``pending`` or ``queued``."""
+    """DESIGN 4: ``committed`` is a promise. A write that is not yet retrievable is ``pending`` or ``queued``."""
     receipt = await kit.write("blue")
     if receipt.status != "committed":
         declared = kit.slot.traits.consistency
@@ -74,7 +74,7 @@ async def a_new_scope_is_empty_and_that_is_no_error(kit: Kit) -> None:
 
 @promise("hand on in raw, as JSON, all that the backend answered: entries are made of it")
 async def raw_keeps_the_native_provenance(kit: Kit) -> None:
-    """Spec 9.8: ids, scores, timestamps and labels that entries show are in ``raw``, which is JSON."""
+    """Spec 9.8: ``raw`` is JSON and holds the ids, scores, timestamps and labels of the entries."""
     await kit.remember("blue")
     result = await kit.ask("blue")
     raw = as_json(result.raw)
@@ -96,7 +96,7 @@ async def raw_keeps_the_native_provenance(kit: Kit) -> None:
     "where rows cannot carry them: without_ids = {'native_id': 'why'} (or event_ids)",
 )
 async def entries_name_their_native_record_and_their_event(kit: Kit) -> None:
-    """Spec 9.8: without a native id a row cannot be traced, without event ids evidence cannot be scored."""
+    """Spec 9.8: tracing a row needs its native id. Scoring evidence needs event ids."""
     other, receipt = await kit.remember("green"), await kit.remember("blue")
     entries = await kit.entries("blue")
     assert entries, "what was told is in no entry"
@@ -119,7 +119,7 @@ async def entries_name_their_native_record_and_their_event(kit: Kit) -> None:
     "where they are ids of something else: without_ids = {'native_ids': 'what they are'}",
 )
 async def a_receipt_names_records_that_there_are(kit: Kit) -> None:
-    """Spec 9.8: a native id of a receipt is found again: in the payload, by provenance or by a native query."""
+    """Spec 9.8: the payload, provenance or a native query finds each native id of a receipt."""
     receipt = await kit.remember("blue")
     if not receipt.native_ids or "native_ids" in kit.declared.without_ids:
         raise NotRun("not declared", "native ids of records in receipts")
@@ -134,7 +134,7 @@ async def a_receipt_names_records_that_there_are(kit: Kit) -> None:
     "where rows lie elsewhere in the payload: override native_rows(raw)",
 )
 async def every_native_row_becomes_an_entry(kit: Kit) -> None:
-    """DESIGN 4: nothing that the backend returned is dropped on the way, and its order stays."""
+    """DESIGN 4: every returned row becomes an entry, in the same order."""
     names = [f"row{number}" for number in range(4)]
     for name in names:
         await kit.remember(name)
@@ -151,7 +151,7 @@ async def every_native_row_becomes_an_entry(kit: Kit) -> None:
 
 @of_recall("store event.timestamp beside the row, and give it back as ContextEntry(timestamp=...)")
 async def time_is_the_events_and_not_the_clocks(kit: Kit) -> None:
-    """Spec 3: the turn's timestamp reaches the backend; where entries are dated, they carry it."""
+    """Spec 3: the turn's timestamp reaches the backend, and dated entries carry it."""
     event = kit.event(kit.fact("blue"))
     await kit.slot.record_event(event)
     await kit.until_ready()
@@ -165,7 +165,7 @@ async def time_is_the_events_and_not_the_clocks(kit: Kit) -> None:
     "where the backend has no place for one: event_fields without it",
 )
 async def event_fields_stay_traceable(kit: Kit) -> None:
-    """Spec 1: an adapter keeps the event's fields as metadata that can be found again."""
+    """Spec 1: an adapter keeps the event's fields as metadata, and the kit finds them again."""
     values: dict[str, Any] = {name: f"{name}-{unique_word(name)}" for name in kit.declared.event_fields}
     nested = {"metadata": {"source": {"pages": [values["metadata"]]}}} if "metadata" in values else {}
     await kit.remember("blue", **{**values, **nested})
@@ -179,7 +179,7 @@ async def event_fields_stay_traceable(kit: Kit) -> None:
 
 @promise("give roles that the backend does not know another name, and keep the message")
 async def messages_of_every_role_are_accepted(kit: Kit) -> None:
-    """DESIGN 4: the adapter decides what the backend can take, and says so in warnings."""
+    """DESIGN 4: the adapter decides which roles the backend can take, and warns about the others."""
     said = (
         *messages(("system", "Be brief."), ("developer", "Use metric units.")),
         Message(role="user", content=kit.fact("blue"), name="Ada"),
@@ -196,7 +196,7 @@ async def messages_of_every_role_are_accepted(kit: Kit) -> None:
     "find Chinese and Japanese by their signs: a tokenizer that splits at blanks takes a sentence for one word",
 )
 async def any_script_and_length_survives(kit: Kit) -> None:
-    """Text is UTF-8 everywhere: Chinese, emoji, right-to-left, and a long message."""
+    """Chinese, emoji, right-to-left text and long messages all survive."""
     said = {
         "我把护照放在蓝色抽屉里。": "护照放在哪个抽屉里?",
         "I feed my 🐍 named שלום every Friday.": "Which 🐍 do I feed, is it שלום?",

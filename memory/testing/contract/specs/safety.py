@@ -1,4 +1,4 @@
-"""Stored text is data: it cannot forge the section, and recalled context does not come back (DESIGN 5.6 and 8)."""
+"""Stored text is data. It cannot forge the section, and recalled context is not stored again (DESIGN 5.6 and 8)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TAG = re.compile(r"<[\s\u200b-\u200f\u2060\ufeff]*+/?+[\s\u200b-\u200f\u2060\uf
 
 @promise()
 async def stored_text_cannot_close_or_forge_the_section(kit: Kit) -> None:
-    """DESIGN 8. Written past the slot, which would strip fences, as another client of the backend might."""
+    """DESIGN 8. The spec writes past the slot, which strips fences, as another client might."""
     for name, text in HOSTILE_TEXTS.items():
         await kit.adapter.record_event(kit.event(f"{kit.fact(name)} {text} {kit.fact(name)}"))
         await kit.until_ready()
@@ -66,7 +66,7 @@ async def stored_text_cannot_close_or_forge_the_section(kit: Kit) -> None:
     "quote each word for the search: its operators are no operators here",
 )
 async def a_question_may_hold_any_sign(kit: Kit) -> None:
-    """A query language, SQL and patterns have signs of their own; a user's are text, and the answer is the same."""
+    """Special characters of query languages, SQL and patterns are plain text in a question."""
     await kit.remember("blue")
     asked = kit.question("blue").query
     for signs in STRANGE_QUESTIONS:
@@ -81,7 +81,7 @@ async def a_question_may_hold_any_sign(kit: Kit) -> None:
 
 @promise("log ids and counts, never texts", "silence an SDK's logger with quiet_loggers")
 async def what_is_said_reaches_no_log_and_no_output(kit: Kit) -> None:
-    """DESIGN 4: logs are kept and sent elsewhere, and stdout may carry a protocol."""
+    """DESIGN 4: logs are kept and sent elsewhere. Stdout may carry a protocol."""
     with watch_output() as written:
         await kit.remember("blue")
         await kit.ask("blue")
@@ -98,9 +98,9 @@ async def what_is_said_reaches_no_log_and_no_output(kit: Kit) -> None:
 async def time_grows_no_faster_than_the_text(kit: Kit) -> None:
     """DESIGN 5: one long message must not stop every other user's turn.
 
-    Compares CPU time of this process at three lengths, each twice the one before. From the second to the third it
-    grows twice as much as from the first to the second where time is proportional, and four times as much where it
-    is quadratic. The quickest of all rounds counts, and rounds go on until the answer is clear.
+    The spec compares this process's CPU time at three lengths, each twice the one before. The second increase is
+    twice the first if time is linear, and four times the first if it is quadratic. The fastest round counts.
+    Rounds continue until the answer is clear.
     """
     quickest = dict.fromkeys((_SHORTEST, 2 * _SHORTEST, 4 * _SHORTEST), math.inf)
     await _cpu_s(kit, _SHORTEST, "warm-up")
@@ -112,7 +112,7 @@ async def time_grows_no_faster_than_the_text(kit: Kit) -> None:
         unit = _time_to_read(4 * _SHORTEST)
         if number and (second < _QUICK_READINGS * unit or second < _LINEAR * max(first, unit)):
             return
-        # The first condition leaves fixed costs out; the second one work of earlier calls that goes on meanwhile.
+        # The first condition removes fixed costs, the second one background work of earlier calls.
         if number >= _MIN_ROUNDS and second > _QUADRATIC * max(first, unit) and long > _LINEAR * middle:
             raise AssertionError(
                 f"time grows {second / max(first, unit):.1f} times as fast for twice the text"
@@ -121,19 +121,19 @@ async def time_grows_no_faster_than_the_text(kit: Kit) -> None:
 
 
 async def _cpu_s(kit: Kit, length: int, name: str) -> float:
-    """CPU seconds that this process spends on one event and one question of a length, in a scope of its own."""
+    """CPU seconds of this process for one event and one question of a length, in a new scope."""
     scope = await kit.another_scope(f"{length}-{name}")
     text = f"{kit.fact('long')} {'It sails well and far. ' * (length // 23)}"
     gc.collect(0)
     started = time.process_time()
-    with suppress(BackendError, InputError):  # a memory may refuse a text that is too long
+    with suppress(BackendError, InputError):  # a memory may refuse a long text
         await kit.slot.record_event(kit.event(text, scope=scope))
         await kit.slot.retrieve(kit.request(text, scope=scope))
     return time.process_time() - started
 
 
 def _time_to_read(length: int) -> float:
-    """CPU seconds of a plain loop over a text: the unit that makes the spec independent of the machine."""
+    """CPU seconds of a plain loop over a text. This unit makes the spec independent of the machine."""
     started = time.process_time()
     for _ in "a" * length:
         pass
@@ -142,7 +142,7 @@ def _time_to_read(length: int) -> float:
 
 @promise("store the messages of the event: the slot has taken out of them what was recalled")
 async def recalled_context_is_not_written_again(kit: Kit) -> None:
-    """DESIGN 5.6: memory must not feed on itself."""
+    """DESIGN 5.6: a memory must not store its own answers."""
     await kit.remember("blue")
     before = await kit.observe()
     section = (await kit.ask("blue")).formatted_context

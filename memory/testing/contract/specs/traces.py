@@ -13,8 +13,8 @@ _TRACE = "give every answer trace=self.trace(scope, 'name of the native call'); 
 
 @promise(_TRACE)
 async def every_call_is_traced(kit: Kit) -> None:
-    """DESIGN 5.7: who, what, when, how long; on all calls of the contract."""
-    began = datetime.now(UTC) - timedelta(minutes=5)  # setup_scope was called before, and may be slow
+    """DESIGN 5.7: every call of the contract leaves a trace with scope, operation, time and duration."""
+    began = datetime.now(UTC) - timedelta(minutes=5)  # setup_scope ran earlier and may be slow
     await kit.remember("blue")
     await kit.ask("blue")
     await kit.slot.health()
@@ -39,7 +39,7 @@ async def every_call_is_traced(kit: Kit) -> None:
 
 @promise(_TRACE)
 async def the_trace_of_a_write_names_its_event(kit: Kit) -> None:
-    """Spec 2.1: scope, session, event, native ids and consistency of the write."""
+    """Spec 2.1: the trace names the write's scope, session, event, native ids and consistency."""
     receipt = await kit.remember("blue")
     trace = kit.traces.last("record_event")
     assert receipt.trace == trace, "the receipt has another trace"
@@ -51,7 +51,7 @@ async def the_trace_of_a_write_names_its_event(kit: Kit) -> None:
 
 @promise(_TRACE)
 async def the_trace_of_a_retrieval_counts(kit: Kit) -> None:
-    """Spec 2.1: tokens, entries, scores and times are those of the result; unknown is None."""
+    """Spec 2.1: tokens, entries, scores and times are the result's. An unknown value is None."""
     await kit.remember("blue")
     result = await kit.ask("blue")
     trace = kit.traces.last("retrieve")
@@ -72,7 +72,7 @@ async def the_trace_of_a_retrieval_counts(kit: Kit) -> None:
 
 @promise("trace ids, counts and the name of the native call, never texts")
 async def traces_hold_no_user_text(kit: Kit) -> None:
-    """DESIGN 4: traces may be logged and published."""
+    """DESIGN 4: traces may be logged and published, so they hold no user text."""
     await kit.remember("blue", metadata={"note": unique_word("note")})
     await kit.ask("blue")
     await kit.slot.before_turn(kit.fact("asked"), session_id="s")
