@@ -32,13 +32,6 @@ def conformance(
     vectors: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="Vectors of the Stigmem project, as JSON.")
     ] = None,
-    tag: Annotated[
-        str | None,
-        typer.Option(
-            help="Put into the vectors' entities, so that a node can be tried again; a new one if not given. "
-            "'' sends the vectors as they are."
-        ),
-    ] = None,
     expire_scope: Annotated[
         bool, typer.Option("--expire-scope", help="Also run what expires every fact of scope public.")
     ] = False,
@@ -60,7 +53,7 @@ def conformance(
             url,
             load_vectors(vectors) if vectors is not None else None,
             api_key=os.environ.get("STIGMEM_API_KEY", "").strip() or None,
-            tag=f"t{uuid.uuid4().hex[:8]}" if tag is None else tag,
+            tag=f"t{uuid.uuid4().hex[:8]}",  # facts of earlier runs stay on the node
             expire_scope=expire_scope,
         )
 

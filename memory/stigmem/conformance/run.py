@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -18,19 +16,16 @@ from memory.adapter import normalise_error
 from memory.adapter.http import bearer, http_client
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.conformance.wire import (
-    Context,
     NotRun,
     Problem,
     Row,
     Wire,
-    check_expectations,
     check_findings,
     filled,
     listed,
     outcome,
     require,
     retagged,
-    statuses,
 )
 from memory.stigmem.facts import FACT_SCOPES, FactScope, build_uri
 from memory.stigmem.writers import Surfaces, Write, carry_out
@@ -290,7 +285,7 @@ async def run_conformance(
 
     Args:
         vectors: of the specification; None runs only memslot's own.
-        tag: goes into the vectors' entities and gardens. Needed where a node holds facts of an earlier run, because
+        tag: goes into the vectors' entities. Needed where a node holds facts of an earlier run, because
             a node cannot delete facts.
         expire_scope: also run the vector that expires *every* fact of scope ``public``. For throw-away nodes.
 
@@ -304,41 +299,32 @@ async def run_conformance(
         http_client(node.url, backend="stigmem", timeout_s=_TIMEOUT_S, headers=bearer(api_key)) as http,
     ):
         wire = Wire(http)
-        context = await _context(wire, url, bool(api_key))
-        rows = [row async for row in _given_rows(wire, vectors or {}, context, tag)]
+        await _reach(wire, url)
+        rows = [row async for row in _given_rows(wire, retagged(vectors or {}, tag))]
         rows += [row async for row in own_rows(wire, expire_scope=expire_scope)]
         rows += [row async for row in gate_rows(node)]
     return rows
 
 
-async def _context(wire: Wire, url: str, has_key: bool) -> Context:
+async def _reach(wire: Wire, url: str) -> None:
     try:
-        info = await wire.send("GET", "/.well-known/stigmem")
+        await wire.send("GET", "/.well-known/stigmem")
     except httpx.HTTPError as error:
         failure = normalise_error(error, backend_name="stigmem", operation="GET /.well-known/stigmem")
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
             failure.args = (f"{failure}: nobody answers at {url}",)
         raise failure from error
-    known = info.body if info.status == 200 and isinstance(info.body, dict) else {}
-    authority = urlsplit(str(known.get("node_url") or url)).netloc
-    return Context(authority=authority, auth=known.get("auth"), has_key=has_key)
 
 
-async def _given_rows(
-    wire: Wire, vectors: Mapping[str, Any], context: Context, tag: str
-) -> AsyncIterator[Row]:
-    sdk = retagged(vectors.get("sdk_py", {}), tag, context.authority)
+async def _given_rows(wire: Wire, vectors: Mapping[str, Any]) -> AsyncIterator[Row]:
     for group, run in (
         ("ASSERT_VECTORS", _assert), ("QUERY_VECTORS", _query), ("NODE_INFO_VECTOR", _node_info),
         ("LINT_VECTORS", _lint),
     ):  # fmt: skip
-        found = sdk.get(group, [])
+        found = vectors.get(group, [])
         for vector in [found] if isinstance(found, dict) else found:
             known = KNOWN_DEVIATIONS.get(vector["id"])
             yield await outcome(vector["id"], group, run(wire, vector), deviation=known)
-    for name, group in vectors.get("data_conformance", {}).items():
-        async for row in _file(wire, name, retagged(group, tag, context.authority), context):
-            yield row
 
 
 async def _assert(wire: Wire, vector: Mapping[str, Any]) -> None:
@@ -369,37 +355,3 @@ async def _lint(wire: Wire, vector: Mapping[str, Any]) -> None:
         (await wire.send("POST", "/v1/facts", json=filled(fact))).expect_status(201)
     answer = await wire.send("POST", "/v1/lint", json=vector["request"])
     check_findings(await wire.finished(answer, "/v1/lint/jobs"), vector["expected"])
-
-
-async def _file(wire: Wire, name: str, group: Mapping[str, Any], context: Context) -> AsyncIterator[Row]:
-    by_id = {vector["id"]: vector for vector in group["vectors"]}
-    sent: set[str] = set()
-
-    async def prepare(vector: Mapping[str, Any]) -> None:
-        earlier = by_id.get(vector.get("requires_setup", ""))
-        if earlier is not None and earlier["id"] not in sent:
-            await prepare(earlier)
-            await wire.send(earlier["method"], earlier["path"], json=filled(earlier["body"]))
-            sent.add(earlier["id"])
-
-    async def run(vector: Mapping[str, Any]) -> None:
-        context.check_applies(vector)
-        await prepare(vector)
-        allowed = statuses(vector)
-        without_key = bool(vector.get("requires_auth")) and 401 in allowed
-        body = filled(vector["body"])
-        answer = await wire.send(vector["method"], vector["path"], json=body, without_key=without_key)
-        sent.add(vector["id"])
-        if answer.status == 501 and "requires_plugin" in group:
-            raise NotRun(f"needs the node's {group['requires_plugin']} plugin")
-        # Another 404 than that of a record the node does not know.
-        absent = answer.body in ({"detail": "Not Found"}, {"detail": "Method Not Allowed"})
-        if vector.get("requires_auth") and absent and answer.status not in allowed:
-            raise NotRun("the node does not offer the route, which belongs to a plugin")
-        check_expectations(answer, vector, allowed)
-
-    if (seed := group.get("seed_fact")) is not None:
-        with suppress(httpx.HTTPError):  # the vectors that rest on it will tell
-            await wire.send("POST", "/v1/facts", json=seed)
-    for vector in group["vectors"]:
-        yield await outcome(vector["id"], name.removesuffix(".json"), run(vector))

@@ -6,13 +6,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote
 
 import anyio
 import httpx
@@ -33,7 +32,7 @@ class Status(Enum):
 @dataclass(frozen=True)
 class Row:
     id: str
-    group: str  # its set, such as ``LINT_VECTORS`` or ``v1.0/01_fact_assert``
+    group: str  # its set, such as ``LINT_VECTORS``
     status: Status
     why: str = ""  # empty where it passed; else what differs, or what it would need
     ours: bool = False
@@ -85,12 +84,8 @@ class Wire:
         *,
         json: Any = None,
         params: Mapping[str, Any] | None = None,
-        without_key: bool = False,
     ) -> Answer:
-        request = self._http.build_request(method, path, json=json, params=params)
-        if without_key:
-            request.headers.pop("authorization", None)
-        response = await self._http.send(request)
+        response = await self._http.request(method, path, json=json, params=params)
         try:
             body = response.json()
         except (ValueError, RecursionError):
@@ -140,46 +135,23 @@ async def outcome(
     return Row(vector_id, group, status, why, ours)
 
 
-_SLUG = re.compile(r"(?<![a-z0-9-])conf-(?!bad)")
-_ENTITY = re.compile(r"\A(stigmem://[^/]+/(?!garden/)[a-z-]+/|[a-z]+:(?!/))")
-_ENTITY_IN_PATH = re.compile(r"(testnode%2F(?!garden)[a-z-]+%2F|entity=user%3A)")
+_ENTITY = re.compile(r"\A(stigmem://[^/]+/[a-z-]+/|[a-z]+:(?!/))")
 
 
 def load_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The vectors of a data file: ``{"sdk_py": {...}, "data_conformance": {...}}``, one of them at least."""
+    """The vectors of a data file, ``{"sdk_py": {"ASSERT_VECTORS": [...], ...}}``, by the names of their sets.
+
+    Raises:
+        InputError: the file cannot be read, or holds no such object.
+    """
     try:
         data = json.loads(Path(path).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"vectors: the file cannot be read as JSON ({type(error).__name__})") from error
-    sets = [data[name] for name in ("sdk_py", "data_conformance") if isinstance(data, dict) and name in data]
-    if not sets or not all(isinstance(given, dict) for given in sets):
-        raise InputError("vectors: the file holds neither sdk_py nor data_conformance, or no objects there")
-    return dict(data)
-
-
-@dataclass
-class Context:
-    authority: str  # the node's, which its gardens' URIs must name
-    auth: Any  # ``none`` or ``required``, as the node says
-    has_key: bool
-
-    def check_applies(self, vector: Mapping[str, Any]) -> None:
-        if vector.get("requires_auth"):
-            if self.auth != "required":
-                raise NotRun("needs a node with authentication")
-            if 401 not in statuses(vector):
-                raise NotRun("needs a node with authentication, an admin key and a plugin")
-        elif self.auth == "required":
-            if not self.has_key:
-                raise NotRun("needs an API key")
-            if vector["id"].endswith("auth-disabled"):
-                raise NotRun("needs a node without authentication")
-
-
-def statuses(vector: Mapping[str, Any]) -> tuple[int, ...]:
-    if "expected_status" in vector:
-        return (vector["expected_status"],)
-    return tuple(vector.get("expected_status_in", ()))
+    found = data.get("sdk_py") if isinstance(data, dict) else None
+    if not isinstance(found, dict):
+        raise InputError("vectors: the file holds no object sdk_py")
+    return found
 
 
 def filled(value: Any) -> Any:
@@ -193,25 +165,19 @@ def filled(value: Any) -> Any:
     return value
 
 
-def retagged(value: Any, tag: str, authority: str, key: str = "") -> Any:
-    """Vectors whose gardens name the node's authority; with a tag, their entities and gardens are a run's own."""
+def retagged(value: Any, tag: str, key: str = "") -> Any:
+    """Vectors about entities of this run alone; without a tag, as they are."""
     if isinstance(value, dict):
         ref = value.get("type") == "ref"
         return {
-            name: retagged(item, tag, authority, "entity" if ref and name == "v" else name)
+            name: retagged(item, tag, "entity" if ref and name == "v" else name)
             for name, item in value.items()
         }
     if isinstance(value, list):
-        return [retagged(item, tag, authority, key) for item in value]
-    if not isinstance(value, str) or key in ("id", "description", "requires_setup"):
+        return [retagged(item, tag, key) for item in value]
+    if not tag or key != "entity" or not isinstance(value, str):
         return value
-    published, garden = "stigmem://testnode/garden/", f"stigmem://{authority}/garden/"
-    value = value.replace(published, garden)
-    if key == "path":
-        value = value.replace(quote(published, safe=""), quote(garden, safe=""))
-    if tag and (key == "path" or key in ("entity", "entity_uri")):
-        value = (_ENTITY_IN_PATH if key == "path" else _ENTITY).sub(rf"\g<1>{tag}-", value)
-    return _SLUG.sub(f"conf-{tag}-", value) if tag else value
+    return _ENTITY.sub(rf"\g<1>{tag}-", value)
 
 
 def check_findings(body: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -224,91 +190,3 @@ def check_findings(body: Mapping[str, Any], expected: Mapping[str, Any]) -> None
     require(len(matching) >= least, f"{len(matching)} findings of {check} instead of {least} or more")
     found = {finding.get("severity") for finding in matching}
     require(found == {severity}, f"severity is not {severity} alone")
-
-
-def check_expectations(answer: Answer, vector: Mapping[str, Any], allowed: tuple[int, ...]) -> None:
-    """Check every expectation of the numbered files. Problem names the expectation that fails."""
-    expected = {name: wanted for name, wanted in vector.items() if name.startswith("expected_")}
-    unknown = expected.keys() - _EXPECTATIONS.keys() - {"expected_status", "expected_status_in"}
-    require(not unknown, f"the vector expects {', '.join(sorted(unknown))}, which is not understood")
-    answer.expect_status(*allowed)
-    for name, check in _EXPECTATIONS.items():
-        if name in expected:
-            check(answer.body, expected[name])
-
-
-def _each(test: Callable[[Any, Any], bool], problem: str) -> Callable[[Any, Any], None]:
-    """A check of some fields, each against a value of its own; ``problem`` takes both."""
-
-    def check(body: Any, wanted: Mapping[str, Any]) -> None:
-        for name, value in wanted.items():
-            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-            require(test(_at(body, [name]), value), problem.format(name, shown))
-
-    return check
-
-
-def _has_keys(*path: str) -> Callable[[Any, Any], None]:
-    """A check of the keys of the first fact, or of what lies under ``path`` in it."""
-
-    def check(body: Any, names: Iterable[str]) -> None:
-        facts = _at(body, ["facts"])
-        require(facts, "no fact is returned")
-        found = _at(facts[0], path)
-        for name in names:
-            require(name in found, f"the first fact has no {name}")
-
-    return check
-
-
-def _at(body: Any, path: Iterable[str]) -> Any:
-    for part in path:
-        require(isinstance(body, dict) and part in body, f"has no {part}")
-        body = body[part]
-    return body
-
-
-def _contains(found: Any, wanted: Any, where: str) -> None:
-    """``found`` holds all of ``wanted``; an empty wanted list wants an empty list."""
-    if isinstance(wanted, dict):
-        for name, item in wanted.items():
-            _contains(_at(found, [name]), item, f"{where}.{name}")
-    elif isinstance(wanted, list):
-        require(isinstance(found, list) and (wanted or not found), f"{where} is not the list expected")
-        for item in wanted:
-            require(any(_holds(row, item) for row in found), f"{where} lacks an expected entry")
-    else:
-        require(found == wanted and type(found) is type(wanted), f"{where} is not {wanted!r}")
-
-
-def _holds(found: Any, wanted: Any) -> bool:
-    try:
-        _contains(found, wanted, "")
-    except Problem:
-        return False
-    return True
-
-
-_EXPECTATIONS: Mapping[str, Callable[[Any, Any], object]] = {
-    "expected_response_is_list": lambda body, wanted: require(
-        isinstance(body, list) or not wanted, "the answer is no list"
-    ),
-    "expected_body_has_keys": lambda body, names: [_at(body, [name]) for name in names],
-    "expected_body_contains": lambda body, wanted: _contains(body, wanted, "body"),
-    "expected_nested": lambda body, wanted: _contains(
-        {path: _at(body, path.split(".")) for path in wanted}, wanted, "body"
-    ),
-    "expected_body_list_contains": _each(lambda found, item: item in found, "{} does not hold {}"),
-    "expected_body_value_in": _each(lambda found, allowed: found in allowed, "{} is none of {}"),
-    "expected_field_length": _each(
-        lambda found, length: len(str(found)) == length, "{} is not {} characters long"
-    ),
-    "expected_field_starts_with": _each(
-        lambda found, start: str(found).startswith(start), "{} does not start with {}"
-    ),
-    "expected_members_contain_role": lambda body, role: require(
-        role in [member.get("role") for member in _at(body, ["members"])], f"no member is {role}"
-    ),
-    "expected_first_fact_has_keys": _has_keys(),
-    "expected_first_fact_score_breakdown_keys": _has_keys("score_breakdown"),
-}

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import stigmem_double_more  # noqa: F401 (registers lint, decay, synthesis, intents and gardens)
 from stigmem_double import StigmemDouble
 
 

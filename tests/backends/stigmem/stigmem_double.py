@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import stigmem_node_routes  # noqa: F401 (registers the routes)
+import stigmem_double_more  # noqa: F401 (both register routes)
+import stigmem_node_routes  # noqa: F401
 from stigmem_node_model import NodeModel
 
 from memory.testing import LoopbackAnswer, LoopbackRequest, LoopbackServer

@@ -1,4 +1,4 @@
-"""Further routes of the model node: lint, decay, synthesis, intents, gardens, graph, content ids.
+"""Further routes of the model node: lint, decay, synthesis, intents.
 
 Import adds them. Modelled on a live node: a retraction leaves its sibling live, a sweep takes query parameters and
 ends facts by expiry, ``/v1/intents`` makes facts of an envelope itself and returns typed values as text.
@@ -8,14 +8,12 @@ Two switches on the model, for nodes of another kind: ``lacks`` (names of route 
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import stigmem_node_routes as core
-from stigmem_node_model import SCOPES, Answer, Caller, NodeModel, Refused, Request, invalid, live, now, route
+from stigmem_node_model import Answer, Caller, NodeModel, Refused, Request, invalid, live, now, route
 
 Groups = tuple[str, ...]
 
@@ -24,184 +22,7 @@ def _missing(node: NodeModel, group: str) -> bool:
     return group in getattr(node, "lacks", ())
 
 
-NO_TIME_TRAVEL = {
-    "code": "time_travel_plugin_not_loaded",
-    "message": "time-travel queries require stigmem-plugin-time-travel",
-}
 NOT_FOUND = Answer(404, {"detail": "Not Found"})
-
-
-@route("GET", "/healthz")
-def healthz(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    return Answer(200, {"status": "ok"})
-
-
-# -- facts: what the first model leaves out -----------------------------------------------------------------
-
-
-@route("POST", "/v1/facts")
-def assert_fact(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    body = request["json"] or {}
-    if isinstance(body.get("confidence"), (int, float)) and body["confidence"] < 0:
-        raise invalid("confidence", "greater_than_equal", "Input should be 0 or more", body["confidence"])
-    garden_id = body.get("garden_id")
-    if not garden_id or not hasattr(node, "gardens"):
-        return core.assert_fact(node, caller, groups, request)
-    garden = next(
-        (candidate for candidate in node.gardens.values() if candidate["garden_id"] == garden_id), None
-    )
-    if garden is None:
-        raise Refused(404, "garden not found")
-    if garden["scope"] != body.get("scope", "local"):
-        raise Refused(422, "garden scope mismatch")
-    plain = {name: value for name, value in body.items() if name != "garden_id"}
-    answer = core.assert_fact(node, caller, groups, {**request, "json": plain})
-    row = next(row for row in node.facts if row["id"] == answer.body["id"])
-    row["garden_id"] = garden["id"]
-    return Answer(answer.status, {**answer.body, "garden_id": garden["id"]})
-
-
-@route("GET", "/v1/facts")
-def query_facts(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    if "as_of" in request["params"]:
-        raise Refused(501, NO_TIME_TRAVEL)
-    answer = core.query_facts(node, caller, groups, request)
-    if "garden_id" in request["params"]:
-        gardens = _gardens(node).values()
-        ids = [garden["id"] for garden in gardens if garden["garden_id"] == request["params"]["garden_id"]]
-        if not ids:
-            raise Refused(404, "garden not found")
-        answer.body["facts"] = [fact for fact in answer.body["facts"] if fact["garden_id"] in ids]
-    return answer
-
-
-@route("POST", "/v1/recall")
-def recall(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    if "as_of" in request["json"]:
-        raise Refused(501, NO_TIME_TRAVEL)
-    return core.recall(node, caller, groups, request)
-
-
-@route("POST", "/v1/facts/([^/]+)/verify-cid")
-def verify_cid(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    row = next((fact for fact in node.of(caller.tenant_id) if fact["id"] == groups[0]), None)
-    if row is None:
-        raise Refused(404, "fact not found")
-    cids = {"computed_cid": row["cid"], "stored_cid": row["cid"], "mismatch_reason": None}
-    return Answer(200, {"cid_valid": True, **cids})
-
-
-@route("GET", "/v1/graph/neighbors")
-def neighbors(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    entity, depth = request["params"].get("entity", ""), int(request["params"].get("depth", 1))
-    if depth > 3:
-        raise Refused(400, "depth_cap_exceeded: at most 3")
-    found = [
-        {"entity": row["value"]["v"], "relation": row["relation"], "hops": 1, "confidence": row["confidence"]}
-        for row in node.of(caller.tenant_id)
-        if row["entity"] == entity and row["value"]["type"] == "ref" and live(row)
-    ]
-    page = {"entity": entity, "depth": depth, "neighbors": found}
-    return Answer(200, {**page, "next_cursor": None, "total_hint": len(found)})
-
-
-@route("GET", "/v1/federation/(peers|facts|tombstones)")
-def federation(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    raise Refused(403, "federate permission required")
-
-
-@route("GET", "/v1/admin/cid-backfill/status")
-def backfill(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    raise Refused(403, "admin permission required")
-
-
-# -- gardens ------------------------------------------------------------------------------------------------
-
-
-def _gardens(node: NodeModel) -> dict[str, dict[str, Any]]:
-    if not hasattr(node, "gardens"):
-        node.gardens = {}  # type: ignore[attr-defined]
-    return node.gardens  # type: ignore[attr-defined, no-any-return]
-
-
-def _garden(node: NodeModel, slug: str) -> dict[str, Any]:
-    if slug not in _gardens(node):
-        raise Refused(404, "garden not found")
-    return _gardens(node)[slug]
-
-
-def _member(entity_uri: str, role: str) -> dict[str, Any]:
-    return {"entity_uri": entity_uri, "role": role, "added_by": "anon:trusted", "added_at": now()}
-
-
-@route("POST", "/v1/gardens")
-def create_garden(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    body = request["json"]
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", body["slug"]):
-        raise invalid("slug", "string_pattern_mismatch", "String should match pattern", body["slug"])
-    if body["scope"] not in SCOPES:
-        raise invalid("scope", "value_error", "Value error, scope must be one of", body["scope"])
-    if body["slug"] in _gardens(node):
-        raise Refused(409, "garden already exists")
-    garden = {
-        "id": str(uuid.uuid4()),
-        "garden_id": f"stigmem://{request['headers']['host']}/garden/{body['slug']}",
-        **{name: body[name] for name in ("slug", "name", "scope")},
-        "description": body.get("description"),
-        "created_by": caller.entity_uri,
-        "created_at": now(),
-        "members": [_member(caller.entity_uri, "admin")],
-        "quarantine": False,
-    }
-    _gardens(node)[body["slug"]] = garden
-    return Answer(201, garden)
-
-
-@route("GET", "/v1/gardens")
-def list_gardens(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    return Answer(200, list(_gardens(node).values()))
-
-
-@route("GET", "/v1/gardens/([^/]+)")
-def get_garden(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    return Answer(200, _garden(node, groups[0]))
-
-
-@route("DELETE", "/v1/gardens/([^/]+)")
-def delete_garden(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    _garden(node, groups[0])
-    del _gardens(node)[groups[0]]
-    return Answer(204, "")
-
-
-@route("GET", "/v1/gardens/([^/]+)/members")
-def list_members(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    return Answer(200, _garden(node, groups[0])["members"])
-
-
-@route("POST", "/v1/gardens/([^/]+)/members")
-def add_member(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    members, body = _garden(node, groups[0])["members"], request["json"]
-    if any(member["entity_uri"] == body["entity_uri"] for member in members):
-        raise Refused(409, "already a member")
-    members.append(_member(body["entity_uri"], body["role"]))
-    return Answer(201, members[-1])
-
-
-@route("PATCH", "/v1/gardens/([^/]+)/members/(.+)")
-def change_member(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    for member in _garden(node, groups[0])["members"]:
-        if member["entity_uri"] == groups[1]:
-            member["role"] = request["json"]["role"]
-            return Answer(200, member)
-    raise Refused(404, "member not found")
-
-
-@route("DELETE", "/v1/gardens/([^/]+)/members/(.+)")
-def remove_member(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    garden = _garden(node, groups[0])
-    garden["members"] = [member for member in garden["members"] if member["entity_uri"] != groups[1]]
-    return Answer(204, "")
 
 
 # -- lint ---------------------------------------------------------------------------------------------------
