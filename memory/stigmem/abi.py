@@ -15,6 +15,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.to_thread
 
 from memory import BackendError, ConfigError, InputError, MemslotError
 from memory.adapter import BackendAuthError, BackendProtocolError
@@ -22,7 +23,7 @@ from memory.adapter.http import check_url
 from memory.stigmem.client import MAX_LIMIT, NodeInfo, StigmemNode
 from memory.stigmem.facts import Fact, build_uri, check_entity, check_uri, fold, render_context
 from memory.stigmem.intent_facts import names_envelope
-from memory.stigmem.queue import MAX_QUEUED_FACTS, Ticket, WriteQueue
+from memory.stigmem.queue import MAX_QUEUED_FACTS, WriteQueue, Written, ended
 from memory.stigmem.writers import PING_LIFETIME, Surfaces, Write, carry_out, check_write, log
 
 Archetype = Literal["middleware", "process"]
@@ -126,8 +127,8 @@ async def probe(node: StigmemNode) -> NodeInfo:
 
 def _fired(
     what: str, build: Callable[Concatenate[Surfaces, P], Write]
-) -> Callable[Concatenate[StigmemAbi, P], Ticket]:
-    def fire(abi: StigmemAbi, /, *args: P.args, **given: P.kwargs) -> Ticket:
+) -> Callable[Concatenate[StigmemAbi, P], Written]:
+    def fire(abi: StigmemAbi, /, *args: P.args, **given: P.kwargs) -> Written:
         return abi.fire(what, lambda surfaces: build(surfaces, *args, **given))
 
     fire.__doc__ = build.__doc__
@@ -157,7 +158,7 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
         self._url, self._api_key = url, api_key
         self._timeout_s, self._boot_timeout_s = timeout_s, boot_timeout_s
         self._retry_pause_s = retry_pause_s
-        self._pings: dict[str, tuple[float, Ticket]] = {}
+        self._pings: dict[str, tuple[float, Written]] = {}
         self._surfaces: Surfaces | None = None
         try:
             if url is not None:
@@ -249,35 +250,30 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
     decide = _fired("decision", Surfaces.decision)
     escalate = _fired("escalation", Surfaces.escalation)
 
-    def fire(self, what: str, build: Callable[[Surfaces], Write]) -> Ticket:
+    def fire(self, what: str, build: Callable[[Surfaces], Write]) -> Written:
         """A write by its builder, such as ``lambda surfaces: surfaces.done("PROJ-12")``."""
         if self._surfaces is None:
-            return Ticket(what, None, "skipped")
+            return ended(())
         try:
             write = build(self._surfaces)
         except Exception as error:
             # Also what is no error of ours, such as an argument of the wrong type: it must not end the agent.
             refusal = error if isinstance(error, MemslotError) else InputError(f"{type(error).__name__}")
             log.error("stigmem: %s refused: %s", what, refusal)
-            return Ticket(what, None, "refused", refusal)
+            return ended(refusal)
         if what != "activity":
             return self.submit(write)
         # Pings of a task contradict each other while both are valid, so the next waits for the last to expire.
         since = time.monotonic() - PING_LIFETIME.total_seconds()
-        self._pings = {
-            task: (at, ping)
-            for task, (at, ping) in list(self._pings.items())
-            if at > since
-            and ping.state != "dropped"
-            and (not isinstance(ping.error, BackendError) or ping.error.ambiguous)
-        }
+        pings = list(self._pings.items())
+        self._pings = {task: (at, ping) for task, (at, ping) in pings if at > since and _may_be_stored(ping)}
         if write.entity in self._pings:
-            return Ticket(what, write.entity, "skipped")
-        ticket = self.submit(write)
-        self._pings[write.entity] = time.monotonic(), ticket
-        return ticket
+            return ended(())
+        written = self.submit(write)
+        self._pings[write.entity] = time.monotonic(), written
+        return written
 
-    def write(self, write: Write) -> Ticket:
+    def write(self, write: Write) -> Written:
         """A write built or changed by hand; held to the same rules."""
         return self.fire(write.what, lambda _: check_write(write))
 
@@ -305,7 +301,14 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
         self.close()
 
     async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        await anyio.to_thread.run_sync(self.close)
+
+
+def _may_be_stored(written: Written) -> bool:
+    if not written.done() or written.cancelled():
+        return True
+    error = written.exception()
+    return error is None or (isinstance(error, BackendError) and error.ambiguous)
 
 
 def _surfaces(url: str, source: str | None) -> Surfaces:
