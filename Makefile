@@ -45,7 +45,7 @@ help:
 	@echo "make clean   remove what was built, but not $(VENV) and manifests/"
 
 demo: $(VENV)/.installed-demo
-	$(BIN)/memslot demo $(ARGS)
+	$(BIN)/memslot run demo $(ARGS)
 
 # Without bytecode, every process that a test starts compiles all of memslot anew. In the order of the folders, the
 # longest modules come first, and the many short ones of tests/unit fill what is left of each process at the end.

@@ -131,7 +131,9 @@ def play(subject: Subject, what: str) -> dict[str, Any] | None:
         if what == "kit":
             profile = ["--profile", subject.profile] if subject.profile else []
             limit = ["--loop", "asyncio", "--limit", LIMIT_S]
-            found = _memslot(subject, directory, "conform", "memslot.yaml", *limit, *profile, "--json")
+            found = _memslot(
+                subject, directory, "tools", "conform", "memslot.yaml", *limit, *profile, "--json"
+            )
             broken = sorted({each["spec"] for each in found["specs"] if each["outcome"] == "failed"})
             counts = found["levels"]["FULL"]
             return {

@@ -35,18 +35,24 @@ from memory.plugins.installed import command_names, load_command
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 # The help shows commands by purpose. Commands of other distributions stand in the last section.
 _SECTIONS = {
-    "Use": ("setup", "example", "chat", "import", "export", "serve", "mcp", "hosts", "journal"),
-    "Check": ("doctor", "backends"),
-    "Measure": ("demo", "run", "report", "view"),
-    "Extend": ("new-plugin", "conform", "tools"),
+    "Use": ("setup", "example", "chat", "import", "export", "serve", "journal"),
+    "Check": ("doctor", "view"),
+    "Measure": ("run", "report"),
+    "Extend": ("tools",),
 }
 FORMER_NAMES = {
+    "backends": "doctor",
     "bench": "run",
     "compare": "run",
     "config": "tools config",
+    "conform": "tools conform",
     "data": "tools data",
+    "demo": "run demo",
     "failures": "report --failures",
+    "hosts": "tools hosts",
     "init": "setup",
+    "mcp": "tools mcp",
+    "new-plugin": "tools new-plugin",
     "perf": "tools perf",
     "scripted-llm": "tools scripted-llm",
     "signet": "tools signet",

@@ -28,7 +28,7 @@ _HEAD = """\
 # A memslot configuration. Lines that are commented out show defaults.
 # Strings may use ${{VARIABLE}} and ${{VARIABLE:-default}}; keep secrets in variables.
 memory:
-  # The one line to change for another memory; 'memslot backends' lists what there is.
+  # The one line to change for another memory; 'memslot doctor' lists what there is.
   {provider}
   # Whose memory it is. Different scopes never see each other.
   scope:

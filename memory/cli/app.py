@@ -42,21 +42,19 @@ def root(
         typer.echo(context.get_help())
 
 
-app.command("backends")(backends.backends)
 app.command("doctor")(doctor.doctor)
 app.command("run")(run.run)
 app.command("report")(results.report)
 app.command("view")(results.view)
-app.command("demo")(run.demo)
-app.command("hosts")(hosts.hosts)
 app.command("setup")(setup.setup)
 app.command("example")(example.example)
 tools = typer.Typer(
     cls=ToolGroup,
-    help="Rarely needed: data sets, speed, a scripted model, Signet, Stigmem.",
+    help="Plugins of your own (new-plugin, conform), agents (hosts, mcp), configurations, data sets, speed.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
+tools.command("hosts")(hosts.hosts)
 tools.command("perf")(perf.perf)
 tools.add_typer(backends.commands, name="config")
 tools.add_typer(data.commands, name="data")

@@ -1,4 +1,4 @@
-"""``memslot backends`` and ``tools config show``: what there is, and what a configuration comes to.
+"""``memslot doctor`` without a file, and ``tools config show``: what there is, and what a configuration comes to.
 
 Listing imports no SDK. Showing a configuration builds its adapter, which does.
 """
@@ -33,8 +33,8 @@ def complete_provider(incomplete: str) -> list[str]:
     return [name for name in MemoryAdapterRegistry().names() if name.startswith(incomplete)]
 
 
-def backends(as_json: AsJson = False) -> None:
-    """List backends and conditions, and whether each is installed; --json adds what each can do."""
+def list_memories(*, as_json: bool) -> None:
+    """Print backends and conditions, and whether each is installed; JSON adds what each can do."""
     from memory.plugins.registry import MemoryAdapterRegistry
 
     rows = MemoryAdapterRegistry().rows()

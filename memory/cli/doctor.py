@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memory.cli._group import FAILED, UNUSABLE, tracebacks
+from memory.cli.backends import list_memories
 from memory.plugins.console import STYLES, AsJson, print_json, say
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ _BEFORE_THE_BACKEND = ("config", "plugin")
 def doctor(
     context: typer.Context,
     config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="The YAML file to check.", show_default=False)
-    ],
+        Path | None,
+        typer.Argument(help="The YAML file to check; without it, what is installed.", show_default=False),
+    ] = None,
     timeout: Annotated[
         float, typer.Option(help="Longest wait for what is derived later, seconds.", min=0.0)
     ] = 30.0,
@@ -29,11 +31,14 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a configuration against its real backend, check by check.
+    """Check a configuration against its real backend, or list the backends and whether each is installed.
 
-    Uses two synthetic scopes and resets them. Exits with 1 if the backend fails a check, with 2 if the
+    It uses two synthetic scopes and resets them. Exits with 1 if the backend fails a check, with 2 if the
     configuration or the plugin cannot be used. Pending is what could not be seen in time: no failure, not green.
     """
+    if config is None:
+        list_memories(as_json=as_json)
+        return
     import anyio
 
     from memory.doctor.runner import run_doctor

@@ -1,4 +1,4 @@
-"""``memslot hosts``: the agent frameworks memslot binds to, and what to write for one of them."""
+"""``memslot tools hosts``: the agent frameworks memslot binds to, and what to write for one of them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def hosts(
     if action not in ("install", "uninstall"):
         raise InputError(f"{action!r} is neither install nor uninstall")
     if name not in FOLDERS:
-        raise InputError(f"{name} takes no plugin folder; paste what 'memslot hosts {name}' prints")
+        raise InputError(f"{name} takes no plugin folder; paste what 'memslot tools hosts {name}' prints")
     folder = FOLDERS[name](directory)
     lines = folder.install(config.absolute()) if action == "install" else folder.uninstall()
     if as_json:
@@ -84,7 +84,7 @@ def _show(rows: list[dict[str, str | None]]) -> None:
                 str(row["host"]),
                 row["installed"] or "-",
                 row["tested"] or "-",
-                row["note"] or row["install"] or f"memslot hosts {row['host']}",
+                row["note"] or row["install"] or f"memslot tools hosts {row['host']}",
             ]
             for row in rows
         ],

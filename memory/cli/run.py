@@ -1,10 +1,10 @@
-"""``memslot run`` and ``demo``: measure what a memory shows, and how an agent behaves with it."""
+"""``memslot run``: measure what a memory shows, and how an agent behaves with it."""
 
 from __future__ import annotations
 
 import importlib.util
-import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +22,12 @@ DEMO = Path(__file__).parents[1] / "bench" / "data" / "demo.yaml"
 def run(
     context: typer.Context,
     config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="The YAML file to run.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="CONFIG",
+            help="The YAML file to run; 'demo' is a small game that comes with memslot.",
+            show_default=False,
+        ),
     ],
     providers: Annotated[
         list[str] | None,
@@ -73,13 +78,15 @@ def run(
     A file with a bench: block is an experiment: an assistant plays with each memory, and is judged. Any other file
     puts requests to the memories alone: to run.providers, or to the one memory that the file selects.
     Several memories get 2,000 tokens each where the file gives no budget. A memory that fails stops no other.
+    The demo plays a game with mem0 against the controls. It needs no key and no server, and its model is scripted.
     Exits with 1 if one failed.
     """
     from memory.bench.data.sets import kind_of_file
     from memory.bench.engine.matrix import load_experiment
     from memory.plugins.blocks import load_yaml
 
-    content = load_yaml(config)[0]
+    is_demo = config == Path("demo") and not config.exists()
+    content = load_yaml(DEMO if is_demo else config)[0]
     written = content.get("run") or {}
     written = written if isinstance(written, Mapping) else {}
     given: dict[str, Any] = {
@@ -94,29 +101,20 @@ def run(
         given |= {"block": "run", "selected": alone, "fair_tokens": None if alone else FAIR_TOKENS}
         if data is not None and "timeline" not in written:
             given["timeline"] = kind_of_file(data)
-    experiment = load_experiment(config, providers=providers or None, **given)
-    conclude(play(context, experiment, resume=resume, source=source, as_json=as_json), as_json=as_json)
-
-
-def demo(
-    context: typer.Context,
-    out: Out = None,
-    as_json: AsJson = False,
-) -> None:
-    """Play a small game with mem0 against the controls: no key, no server, no model but a scripted one."""
-    from memory.bench.engine.matrix import load_experiment
-    from memory.bench.engine.models import scripted_model
-    from memory.plugins.blocks import load_yaml
-
-    if not as_json:
+    if is_demo and not as_json:
         say(
             "Five people tell an assistant how they want to be dealt with, and change their minds. It is judged "
             "with each memory in turn. Generated data, a scripted model: nothing leaves this machine."
         )
-    with scripted_model("SCRIPTED_LLM_URL", wanted=importlib.util.find_spec("mem0") is not None):
-        experiment = load_experiment(load_yaml(DEMO)[0], output=out)
-        began = time.monotonic()
-        outcome = play(context, experiment, as_json=as_json)
-    if not as_json:
-        say(f"took {time.monotonic() - began:.0f} s", "dim")
+    with _scripted() if is_demo else nullcontext():
+        # The demo's paths are relative to where it is played, not to where memslot is installed.
+        experiment = load_experiment(content if is_demo else config, providers=providers or None, **given)
+        outcome = play(context, experiment, resume=resume, source=source, as_json=as_json)
     conclude(outcome, as_json=as_json)
+
+
+def _scripted() -> AbstractContextManager[Any]:
+    """The demo's model, where mem0 is installed to ask it."""
+    from memory.bench.engine.models import scripted_model
+
+    return scripted_model("SCRIPTED_LLM_URL", wanted=importlib.util.find_spec("mem0") is not None)

@@ -31,12 +31,14 @@ def setup(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("memslot.yaml"),
     host: Annotated[
         str | None,
-        typer.Option(help="The agent; see 'memslot hosts'. none for no agent.", autocompletion=complete_host),
+        typer.Option(
+            help="The agent; see 'memslot tools hosts'. none for no agent.", autocompletion=complete_host
+        ),
     ] = None,
     backend: Annotated[
         str | None,
         typer.Option(
-            help="The memory, a backend or a condition; see 'memslot backends'. Default: mem0.",
+            help="The memory, a backend or a condition; see 'memslot doctor'. Default: mem0.",
             autocompletion=complete_provider,
         ),
     ] = None,
@@ -75,7 +77,7 @@ def setup(
     host = host or _ask(f"agent ({', '.join(HOSTS)}, or none)", "none")
     if host != "none" and host not in HOSTS:
         raise InputError(f"no host {host!r}; there are: {', '.join(HOSTS)}, none")
-    name = condition or backend or _ask("memory ('memslot backends' lists them)", "mem0")
+    name = condition or backend or _ask("memory ('memslot doctor' lists them)", "mem0")
     info = MemoryAdapterRegistry().info(name, None if condition is None else "control")
     if source is None:
         place = data_dir or _ask("directory for its data", ".memslot")
@@ -166,7 +168,7 @@ def _write_host(name: str, config: Path) -> None:
             for line in FOLDERS[name](None).install(config.absolute()):
                 say(line)
         except ConfigError as error:
-            say(f"to be done: memslot hosts {name} install ({error})")
+            say(f"to be done: memslot tools hosts {name} install ({error})")
         return
     program = host.program(str(config.absolute()))
     if program.startswith(("#", "{")):
@@ -174,7 +176,7 @@ def _write_host(name: str, config: Path) -> None:
         return
     file = config.with_name(f"{host.module}_agent.py")
     if file.exists():
-        say(f"{file} exists and stays; 'memslot hosts {name}' prints what it would be")
+        say(f"{file} exists and stays; 'memslot tools hosts {name}' prints what it would be")
         return
     file.write_text(program, encoding="utf-8")
     say(f"wrote {file}; the lines that end with '# yours' are your model")

@@ -68,7 +68,7 @@ class Hints:
     def fix(self, error: Exception, model: str = "") -> str | None:
         """Advice about an error, perhaps of a model. None if the message says it, or nothing is known."""
         if isinstance(error, PluginNotFound):
-            return "see 'memslot backends' for what is installed"
+            return "see 'memslot doctor' for what is installed"
         if not isinstance(error, MemslotError):
             return "add --debug for the traceback, and report it to the plugin's author"
         if isinstance(error, IsolationError):

@@ -13,7 +13,10 @@ from typing import Any
 from memory import ConfigError
 from memory.adapter.stores import replace_file
 
-_BEGIN, _END = "\n# From here on by 'memslot hosts install', which 'uninstall' takes away.\n", "# To here.\n"
+_BEGIN, _END = (
+    "\n# From here on by 'memslot tools hosts install', which 'uninstall' takes away.\n",
+    "# To here.\n",
+)
 
 
 class JsonEntries:

@@ -137,7 +137,8 @@ class HookFolder(HostFolder):
             outbox = Path(json.loads(self.hook.with_name("settings.json").read_text("utf-8"))["outbox"])
             if left := waiting_reports(outbox.parent):
                 lines.append(
-                    f"{left} reports of hooks in {outbox} are not recorded; 'memslot mcp CONFIG --hooks' does it"
+                    f"{left} reports of hooks in {outbox} are not recorded; "
+                    "'memslot tools mcp CONFIG --hooks' does it"
                 )
         shutil.rmtree(self.folder, ignore_errors=True)
         return lines
@@ -238,7 +239,7 @@ def _group(command: str) -> list[dict[str, Any]]:
 def _server(config: Path) -> dict[str, Any]:
     return {
         "command": str(Path(sys.executable).with_name("memslot")),
-        "args": ["mcp", str(config), "--hooks"],
+        "args": ["tools", "mcp", str(config), "--hooks"],
     }
 
 

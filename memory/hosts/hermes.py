@@ -1,4 +1,4 @@
-"""Hermes Agent: a memory provider, which ``memslot hosts hermes install`` puts into its plugin folder.
+"""Hermes Agent: a memory provider, which ``memslot tools hosts hermes install`` puts into its plugin folder.
 
 Hermes replaces a provider that does not load by its built-in memory, and tells no user. So this provider always
 loads. If the memory cannot be opened, the terminal and the model hear of it in every session.

@@ -445,7 +445,7 @@ def _selected(memory: dict[str, Any], problem: Problems) -> tuple[Spelling, str]
     given = [(word, memory[word]) for word in get_args(Spelling) if memory.get(word) is not None]
     for word, name in given:
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise problem(("memory", word), "must be the name of one; see 'memslot backends'")
+            raise problem(("memory", word), "must be the name of one; see 'memslot doctor'")
     if len(given) == 1:
         return given[0]
     if given:
@@ -458,5 +458,5 @@ def _selected(memory: dict[str, Any], problem: Problems) -> tuple[Spelling, str]
         if name not in MemorySettings.model_fields:
             raise problem(("memory", name), f"is not a known field{nearest(name, get_args(Spelling))}")
     raise problem(
-        ("memory",), "selects nothing; set backend to a name that 'memslot backends' lists, e.g. mem0"
+        ("memory",), "selects nothing; set backend to a name that 'memslot doctor' lists, e.g. mem0"
     )

@@ -42,7 +42,7 @@ _KINDS: tuple[ConditionKind, ...] = tuple(GROUPS)
 
 @dataclass(frozen=True)
 class PluginRow:
-    """One line of ``memslot backends``; ``distribution`` ships it, ``error`` says why it cannot be used."""
+    """One line of ``memslot doctor``; ``distribution`` ships it, ``error`` says why it cannot be used."""
 
     name: str
     kind: ConditionKind

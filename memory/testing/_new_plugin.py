@@ -1,4 +1,4 @@
-"""``memslot new-plugin``: writes a package that passes its tests. Its comments say what to replace."""
+"""``memslot tools new-plugin``: writes a package that passes its tests. Its comments say what to replace."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def new_plugin(
     say(f"{root}: a {kind} that passes its tests as it stands. Next:")
     say(f"  cd {root} && pip install -e '.[test]' && pytest")
     if kind in ("backend", "condition"):
-        say(f"  memslot setup my.yaml --{kind} {name} && memslot conform my.yaml")
+        say(f"  memslot setup my.yaml --{kind} {name} && memslot tools conform my.yaml")
     say("  then replace what the comments mark REPLACE")
 
 

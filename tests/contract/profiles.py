@@ -1,4 +1,4 @@
-"""What the kit needs to know of our memories and of strangers', for ``memslot conform --profile profiles:NAME``."""
+"""What the kit needs to know of memories, for ``memslot tools conform --profile profiles:NAME``."""
 
 from __future__ import annotations
 

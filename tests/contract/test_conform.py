@@ -1,4 +1,4 @@
-"""``memslot conform``: without pytest, cut off where a plugin does not come back, and honest about levels."""
+"""``memslot tools conform``: without pytest, cut off where a plugin does not come back, and honest about levels."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def conform(tmp_path: Path):
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         code = f"import sys; sys.path.insert(0, {str(site)!r}); from memory.cli import main; main()"
         return subprocess.run(
-            [sys.executable, "-c", code, "conform", *arguments],
+            [sys.executable, "-c", code, "tools", "conform", *arguments],
             cwd=tmp_path, capture_output=True, text=True, timeout=120,
             env={"PYTHONPATH": str(site), "PATH": "", "TMPDIR": str(tmp_path / "tmp")},
         )  # fmt: skip
@@ -247,7 +247,7 @@ def test_what_fails_alike_on_both_loops_is_printed_once() -> None:
     report = Report("x", results=[play(spec, loop, FalseCommitted, derivation_s=1.0) for loop in LOOPS])
     assert report.to_text().count("FAILED a_committed") == 1
     assert f"FAILED {spec} (asyncio, trio)" in report.to_text()
-    assert "memslot conform --specs" in report.to_text()
+    assert "memslot tools conform --specs" in report.to_text()
 
 
 def test_steps_that_repeat_are_one_line() -> None:
@@ -278,7 +278,7 @@ def test_lookalike_names_are_shown_with_their_code_points() -> None:
 def test_the_page_of_specs_is_the_one_that_is_published() -> None:
     page = Path(__file__).parents[2] / "docs/conformance-specs.md"
     assert page.read_text(encoding="utf-8") == catalogue(specs().values()), (
-        "memslot conform --specs > docs/..."
+        "memslot tools conform --specs > docs/..."
     )
 
 

@@ -1,4 +1,4 @@
-"""``memslot new-plugin``: every kind of package passes as it stands; a backend is FULL, and full of advice."""
+"""``memslot tools new-plugin``: every kind of package passes as it stands; a backend is FULL."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         )
 
     for kind in KINDS:
-        made = run("-c", MEMSLOT, "new-plugin", f"my_{kind}", "--kind", kind, "--into", kind)
+        made = run("-c", MEMSLOT, "tools", "new-plugin", f"my_{kind}", "--kind", kind, "--into", kind)
         assert made.returncode == 0, made.stderr
         assert "passes its tests as it stands" in made.stdout
     offline = ["--no-build-isolation", "--no-index", "--no-deps", "--quiet", "--target", "site"]
@@ -56,7 +56,7 @@ def test_a_new_backend_is_full_and_a_new_condition_reaches_its_level(run: Run, t
     for kind, group in (("backend", "backends"), ("condition", "conditions")):
         config = tmp_path / f"{kind}.yaml"
         config.write_text(f"memory: {{{kind}: my_{kind}, {group}: {{my_{kind}: {{}}}}}}")
-        ended = run("-c", MEMSLOT, "conform", str(config), "--json", "--loop", "asyncio")
+        ended = run("-c", MEMSLOT, "tools", "conform", str(config), "--json", "--loop", "asyncio")
         levels[kind] = json.loads(ended.stdout)["level"]
     assert levels == {"backend": "FULL", "condition": "CORE+DECLARED"}
 
@@ -72,10 +72,10 @@ def test_its_own_tests_pass(run: Run, kind: str) -> None:
 @pytest.mark.thorough
 def test_what_cannot_be_written_is_one_line(run: Run) -> None:
     for name in ("My-Plugin", "1st", "x" * 41, ""):
-        refused = run("-c", MEMSLOT, "new-plugin", name, "--into", "other")
+        refused = run("-c", MEMSLOT, "tools", "new-plugin", name, "--into", "other")
         assert refused.returncode == 2
         assert refused.stderr.startswith("error: NAME: ")
-    taken = run("-c", MEMSLOT, "new-plugin", "again", "--into", "backend")
+    taken = run("-c", MEMSLOT, "tools", "new-plugin", "again", "--into", "backend")
     assert "exists and is not empty" in taken.stderr
 
 

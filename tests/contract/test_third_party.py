@@ -75,7 +75,7 @@ def memslot(run: Run, tmp_path: Path) -> Run:
 
 
 def test_it_is_listed_with_its_distribution(memslot: Run) -> None:
-    listed = memslot("backends", "--json")
+    listed = memslot("doctor", "--json")
     assert listed.returncode == 0, listed.stderr
     rows = {row["name"]: row for row in json.loads(listed.stdout)}
     assert rows["sqlite_fts"] == {
@@ -101,7 +101,7 @@ def test_one_whose_library_is_missing_says_how_to_install_it(
     name, modules = STRANGERS[plugin]
     if find_spec(modules[0].partition(".")[0]) is not None:
         pytest.skip(f"{modules[0]} is installed")
-    rows = {row["name"]: row for row in json.loads(memslot("backends", "--json").stdout)}
+    rows = {row["name"]: row for row in json.loads(memslot("doctor", "--json").stdout)}
     assert (rows[name]["distribution"], rows[name]["missing"]) == (f"memslot-{name}", modules)
     (tmp_path / "stranger.yaml").write_text(f"memory: {{backend: {name}}}", encoding="utf-8")
     refused = memslot("tools", "config", "show", "stranger.yaml")
@@ -110,11 +110,11 @@ def test_one_whose_library_is_missing_says_how_to_install_it(
 
 
 def test_the_broken_one_is_shown_and_breaks_nothing(memslot: Run) -> None:
-    rows = {row["name"]: row for row in json.loads(memslot("backends", "--json").stdout)}
+    rows = {row["name"]: row for row in json.loads(memslot("doctor", "--json").stdout)}
     assert "RuntimeError: broken on purpose" in rows["broken"]["error"]
     assert rows["broken"]["distribution"] == "memslot-broken"
     assert rows["full_history"]["installed"]
-    shown = memslot("backends").stdout
+    shown = memslot("doctor").stdout
     line = next(line for line in shown.splitlines() if line.startswith("broken"))
     assert "memslot-broken" in line
     assert "broken on purpose" in " ".join(shown.split())

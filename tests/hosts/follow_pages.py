@@ -138,7 +138,7 @@ class Reader:
             turn(folder, LIKES, "Noted.", "one")
         with mcp_server(folder):
             shown = section_of(run_hook(folder, "asks", "two", prompt=ASKS))
-        self.copy(f"memslot hosts {self.name} uninstall")
+        self.copy(f"memslot tools hosts {self.name} uninstall")
         assert list(directory.iterdir()) == []
         return shown
 

@@ -1,4 +1,4 @@
-"""``memslot mcp``, driven by the SDK's own client over stdio and streamable HTTP."""
+"""``memslot tools mcp``, driven by the SDK's own client over stdio and streamable HTTP."""
 
 from __future__ import annotations
 
@@ -169,7 +169,9 @@ async def test_over_stdio_stdout_carries_the_protocol_alone_and_the_memory_lasts
     path = configured(tmp_path)
     with (tmp_path / "stderr").open("w+") as errors:
         for turn in range(2):
-            server = StdioServerParameters(command=sys.executable, args=["-c", NOISY, "mcp", str(path)])
+            server = StdioServerParameters(
+                command=sys.executable, args=["-c", NOISY, "tools", "mcp", str(path)]
+            )
             async with (
                 stdio_client(server, errlog=errors) as (incoming, outgoing),
                 ClientSession(incoming, outgoing) as session,
@@ -200,7 +202,14 @@ async def test_over_stdio_what_a_client_says_wrongly_reaches_no_log(tmp_path: Pa
         {"jsonrpc": "2.0", "id": 2, "method": "nope", "params": {"a": "planted"}},
     ]
     said = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
-    command = [sys.executable, "-c", "from memory.cli import main; main()", "mcp", str(configured(tmp_path))]
+    command = [
+        sys.executable,
+        "-c",
+        "from memory.cli import main; main()",
+        "tools",
+        "mcp",
+        str(configured(tmp_path)),
+    ]
     done = await anyio.run_process(command, input=said.encode())
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert {answer.get("id") for answer in answers} == {None, 1, 2}
@@ -220,7 +229,7 @@ def test_over_stdio_odd_clients_are_answered_and_the_server_lives_on(tmp_path: P
         return json.dumps(message).encode() + b"\n"
 
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    command = [sys.executable, "-m", "memslot", "mcp", str(configured(tmp_path))]
+    command = [sys.executable, "-m", "memslot", "tools", "mcp", str(configured(tmp_path))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path) as server:
         assert server.stdin is not None
         assert server.stdout is not None
@@ -253,7 +262,14 @@ def test_over_stdio_odd_clients_are_answered_and_the_server_lives_on(tmp_path: P
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 async def test_over_stdio_a_client_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from memory.cli import main; main()", "mcp", str(configured(tmp_path))]
+    command = [
+        sys.executable,
+        "-c",
+        "from memory.cli import main; main()",
+        "tools",
+        "mcp",
+        str(configured(tmp_path)),
+    ]
     with open("/dev/full", "wb") as full:  # noqa: ASYNC230
         done = await anyio.run_process(
             command, input=json.dumps(HELLO).encode() + b"\n", stdout=full, check=False
@@ -366,7 +382,7 @@ async def test_it_starts_although_the_node_is_down_and_its_tools_say_so(tmp_path
     memory = {"backend": "honcho", "scope": scope, "data_dir": "kept", "backends": block}
     file.write_text(json.dumps({"memory": memory}))
     params = StdioServerParameters(
-        command=sys.executable, args=["-c", "from memory.cli import main; main()", "mcp", str(file)]
+        command=sys.executable, args=["-c", "from memory.cli import main; main()", "tools", "mcp", str(file)]
     )
     with anyio.fail_after(60):
         async with stdio_client(params) as streams, ClientSession(*streams) as client:
@@ -383,7 +399,7 @@ async def test_two_windows_share_a_memory_and_the_second_outlives_the_first(tmp_
     scope = {"run_id": "r", "persona_id": "ada"}
     file.write_text(json.dumps({"memory": {"backend": "mem0", "scope": scope, "data_dir": "kept"}}))
     params = StdioServerParameters(
-        command=sys.executable, args=["-c", "from memory.cli import main; main()", "mcp", str(file)]
+        command=sys.executable, args=["-c", "from memory.cli import main; main()", "tools", "mcp", str(file)]
     )
 
     async def found(client: ClientSession) -> str:

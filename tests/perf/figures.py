@@ -233,11 +233,11 @@ def _import_times(code: str) -> dict[str, float]:
 
 @figure
 async def listing() -> None:
-    command = [str(Path(sys.executable).with_name("memslot")), "backends", "--json"]
+    command = [str(Path(sys.executable).with_name("memslot")), "doctor", "--json"]
     started = time.perf_counter()
     done = await anyio.run_process(command)
     wall = time.perf_counter() - started
-    show(f"memslot backends ({len(json.loads(done.stdout))} rows)", f"{wall:.2f} s", "< 1 s", wall < 1)
+    show(f"memslot doctor ({len(json.loads(done.stdout))} rows)", f"{wall:.2f} s", "< 1 s", wall < 1)
 
 
 @figure

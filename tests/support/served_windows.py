@@ -45,7 +45,7 @@ class Windows:
     Args:
         slot: the memory that is served.
         http: a client of its server.
-        mcp: a client of ``/mcp``, and one of ``memslot mcp``, which is attached to this process.
+        mcp: a client of ``/mcp``, and one of ``memslot tools mcp``, which is attached to this process.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ async def windows(memory: dict[str, Any], directory: Path) -> AsyncIterator[Wind
             by_http = await stack.enter_async_context(
                 streamable_http_client(f"{urls[0]}/mcp", http_client=client)
             )
-            command = ["-c", "from memory.cli import main; main()", "mcp", str(file)]
+            command = ["-c", "from memory.cli import main; main()", "tools", "mcp", str(file)]
             parameters = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
             by_stdio = await stack.enter_async_context(stdio_client(parameters))
             sessions = [

@@ -25,7 +25,7 @@ FULL_HISTORY = "memory: {condition: full_history, conditions: {full_history: {}}
 
 
 def small_demo(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``memslot demo`` plays one person's ten sessions."""
+    """``memslot run demo`` plays one person's ten sessions."""
     content = yaml.safe_load(DEMO.read_text("utf-8"))
     content["bench"]["game"] = {"users": 1, "sessions": 10, "tests": 2, "attributes": 4}
     file = directory / "demo.yaml"

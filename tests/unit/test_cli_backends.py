@@ -1,4 +1,4 @@
-"""``memslot backends``: complete, plain where it is piped, and quick because it imports no SDK."""
+"""``memslot doctor``: complete, plain where it is piped, and quick because it imports no SDK."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SDKS = ("mem0", "qdrant_client", "openai", "graphiti_core", "honcho", "memos", "
 
 
 def test_json_is_what_the_registry_knows() -> None:
-    result = invoke("backends", "--json")
+    result = invoke("doctor", "--json")
     assert result.exit_code == 0
     rows = json.loads(result.stdout)
     assert rows == [row.to_json() for row in MemoryAdapterRegistry().rows()]
@@ -29,12 +29,12 @@ def test_json_is_what_the_registry_knows() -> None:
 
 def test_piped_output_is_one_plain_whole_line_each(add_plugin) -> None:
     add_plugin("wordy", fake_plugin("wordy", info="summary='w' * 300"))
-    result = invoke("backends")
+    result = invoke("doctor")
     assert result.exit_code == 0
     assert "\x1b" not in result.stdout
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["name", "kind", "source", "status", "summary"]
-    assert len(lines) == 1 + len(json.loads(invoke("backends", "--json").stdout))
+    assert len(lines) == 1 + len(json.loads(invoke("doctor", "--json").stdout))
     (line,) = (line for line in lines if line.startswith("wordy "))
     assert "w" * 300 in line
     assert "memslot-wordy 1.0" in line
@@ -43,9 +43,9 @@ def test_piped_output_is_one_plain_whole_line_each(add_plugin) -> None:
 
 def test_a_missing_sdk_shows_the_exact_pip_line(add_plugin) -> None:
     add_plugin("lacking", lacking_plugin("lacking"))
-    (line,) = (line for line in invoke("backends").stdout.splitlines() if line.startswith("lacking"))
+    (line,) = (line for line in invoke("doctor").stdout.splitlines() if line.startswith("lacking"))
     assert LACKING in line
-    (row,) = (row for row in json.loads(invoke("backends", "--json").stdout) if row["name"] == "lacking")
+    (row,) = (row for row in json.loads(invoke("doctor", "--json").stdout) if row["name"] == "lacking")
     assert (row["installed"], row["install"], row["missing"]) == (False, LACKING, ["no_such_sdk"])
 
 
@@ -56,7 +56,7 @@ def test_a_missing_sdk_shows_the_exact_pip_line(add_plugin) -> None:
 )
 def test_a_broken_plugin_is_shown_and_breaks_nothing(add_plugin, source: str) -> None:
     add_plugin("ruined", source)
-    result = invoke("backends")
+    result = invoke("doctor")
     assert result.exit_code == 0
     (line,) = (line for line in result.stdout.splitlines() if line.startswith("ruined"))
     assert "memslot-ruined" in line
@@ -70,7 +70,7 @@ def test_listing_imports_no_sdk() -> None:
     program = (
         "import sys\n"
         "from memory.cli import main\n"
-        "sys.argv = ['memslot', 'backends']\n"
+        "sys.argv = ['memslot', 'doctor']\n"
         "try:\n    main()\n"
         "except SystemExit as end:\n    assert not end.code, end.code\n"
         f"print([name for name in {SDKS!r} if name in sys.modules])\n"
@@ -89,7 +89,7 @@ def test_listing_imports_no_sdk() -> None:
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_a_table_fits_a_width_and_loses_nothing(width: int, add_plugin) -> None:
     add_plugin("wordy", fake_plugin("wordy", info="summary='w' * 300"))
-    shown = invoke("backends", env={"COLUMNS": str(width)}).stdout
+    shown = invoke("doctor", env={"COLUMNS": str(width)}).stdout
     assert max(map(cell_len, shown.splitlines())) <= width
     assert shown.count("w") >= 300
     words = " ".join(shown.split())

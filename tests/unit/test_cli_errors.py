@@ -173,11 +173,11 @@ def test_an_unexpected_error_names_type_and_place_only(monkeypatch: pytest.Monke
         raise KeyError("what the user said, and sk-secret")
 
     monkeypatch.setattr("memory.plugins.registry.MemoryAdapterRegistry.rows", fail)
-    result = invoke("backends")
+    result = invoke("doctor")
     line = error_line(result, 1)
     assert line.startswith("unexpected KeyError in test_cli_errors.py:")
     assert "sk-secret" not in result.output
-    for arguments in (("--debug", "backends"), ("backends", "--debug")):
+    for arguments in (("--debug", "doctor"), ("doctor", "--debug")):
         result = invoke(*arguments)
         assert result.exit_code == 1
         assert "Traceback" in result.stderr
@@ -189,7 +189,7 @@ def test_a_full_disk_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("memory.plugins.registry.MemoryAdapterRegistry.rows", fail)
-    assert error_line(invoke("backends"), 1).startswith("No space left on device; ")
+    assert error_line(invoke("doctor"), 1).startswith("No space left on device; ")
 
 
 def test_an_error_within_a_group_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_an_error_within_a_group_is_the_error(monkeypatch: pytest.MonkeyPatch) -
         raise ExceptionGroup("tasks", [ExceptionGroup("tasks", [memory.BackendTimeout("no answer in 3 s")])])
 
     monkeypatch.setattr("memory.plugins.registry.MemoryAdapterRegistry.rows", fail)
-    assert error_line(invoke("backends"), 1) == "no answer in 3 s"
+    assert error_line(invoke("doctor"), 1) == "no answer in 3 s"
 
 
 def test_version() -> None:
@@ -207,7 +207,7 @@ def test_version() -> None:
 # -- as a process ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [("backends",), ("backends", "--json"), ("doctor", "nowhere.yaml")])
+@pytest.mark.parametrize("command", [("doctor",), ("doctor", "--json"), ("doctor", "nowhere.yaml")])
 def test_whoever_stops_reading_hears_no_complaint(command: tuple[str, ...]) -> None:
     writer = subprocess.Popen([*MEMSLOT, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert writer.stdout is not None

@@ -23,10 +23,10 @@ MEMSLOT = (sys.executable, "-c", "from memory.cli import main; main()")
 SMALL = "memory: {backend: full_history}\nrun: {doctor: false, game: {users: 1, sessions: 10, tests: 3}}\n"
 NO_RESULT = {
     "chat",
-    "mcp",  # a server
     "serve",  # a server
     "view",  # a server
-    "new-plugin",  # files, and nothing else
+    "tools mcp",  # a server
+    "tools new-plugin",  # files, and nothing else
     "tools scripted-llm",  # a server, or another command beside it
     "tools stigmem mcp",  # a server
     "tools stigmem intent show",  # JSON, and nothing else
@@ -62,7 +62,7 @@ def shell(instruction: str, words: str = "") -> Any:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("memslot co", ["conform"]),
+        ("memslot jo", ["journal"]),
         ("memslot tools config ", ["show"]),
         ("memslot tools stig", ["stigmem"]),
         ("memslot setup --backend hon", ["honcho"]),
@@ -89,7 +89,7 @@ def test_help_says_how_to_install_completion() -> None:
 
 def test_every_command_that_prints_a_result_prints_it_as_json() -> None:
     every = commands(typer.main.get_command(app))
-    assert {"run", "report", "demo", "setup", "doctor", "tools config show"} <= every.keys()
+    assert {"run", "report", "tools conform", "setup", "doctor", "tools config show"} <= every.keys()
     for name, command in every.items():
         offered = any("--json" in parameter.opts for parameter in command.params)
         assert offered != (name in NO_RESULT), name
@@ -122,7 +122,7 @@ def without(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
 def test_the_demo_plays_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
     without(monkeypatch, "mem0")
     small_demo(tmp_path, monkeypatch)
-    result = invoke("demo", "--out", tmp_path, *(["--json"] if as_json else []))
+    result = invoke("run", "demo", "--out", tmp_path, *(["--json"] if as_json else []))
     assert result.exit_code == 0, result.output
     needs = "needs pip install 'memslot[mem0]'"
     if as_json:

@@ -82,8 +82,8 @@ def test_two_distributions_with_one_name_are_both_named(add_command) -> None:
 
 
 def test_a_plugin_does_not_take_the_name_of_a_command_of_ours(add_command) -> None:
-    add_command("backends", WAVE)
-    assert "mem0" in invoke("backends").stdout
+    add_command("doctor", WAVE)
+    assert "mem0" in invoke("doctor").stdout
 
 
 def test_listing_commands_for_one_imports_no_other(add_command) -> None:
@@ -97,8 +97,8 @@ def test_the_help_shows_every_command_once_by_its_purpose():
     sections = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert sections == ["Options:", "Use:", "Check:", "Measure:", "Extend:"]
     names = re.findall(r"^  ([a-z][a-z-]*)  ", shown, re.MULTILINE)
-    assert sorted(names) == sorted({*names})
-    assert {"setup", "import", "doctor", "run", "conform"} <= {*names}
+    twelve = "setup example chat import export serve journal doctor view run report tools"
+    assert names == twelve.split()
 
 
 @pytest.mark.parametrize(("former", "now"), FORMER_NAMES.items())

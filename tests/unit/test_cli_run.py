@@ -198,7 +198,7 @@ def test_the_demo_plays_mem0_against_the_controls(
     if find_spec("mem0") is None:
         pytest.skip("needs mem0")
     small_demo(tmp_path, monkeypatch)
-    result = invoke("demo", "--out", out)
+    result = invoke("run", "demo", "--out", out)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     first = next(line for line in lines if line.startswith("mem0"))

@@ -121,30 +121,30 @@ def test_an_agent_takes_one_memory() -> None:
 
 
 def test_the_command_lists_hosts_and_prints_lines_to_paste(tmp_path: Path) -> None:
-    rows = json.loads(invoke("hosts", "--json").stdout)
+    rows = json.loads(invoke("tools", "hosts", "--json").stdout)
     assert [row["host"] for row in rows] == list(HOSTS)
     config = tmp_path / "my.yaml"
-    printed = invoke("hosts", "langchain", "--config", str(config)).stdout
+    printed = invoke("tools", "hosts", "langchain", "--config", str(config)).stdout
     assert f'open_turn_memory("{config}")' in printed
     assert f"# {config} does not exist yet: memslot setup {config}" in printed
-    assert "there are: nanobot" in invoke("hosts", "nope").stderr
-    assert "takes no plugin folder" in invoke("hosts", "crewai", "install").stderr
+    assert "there are: nanobot" in invoke("tools", "hosts", "nope").stderr
+    assert "takes no plugin folder" in invoke("tools", "hosts", "crewai", "install").stderr
 
 
 def test_the_folder_of_hermes_comes_and_goes_whole(tmp_path: Path) -> None:
     config, directory = tmp_path / "memslot.yaml", tmp_path / "hermes"
     asked = ("--config", str(config), "--directory", str(directory))
-    assert "write it first" in invoke("hosts", "hermes", "install", *asked).stderr
+    assert "write it first" in invoke("tools", "hosts", "hermes", "install", *asked).stderr
     config.write_text("memory: {backend: full_history, scope: {run_id: a, persona_id: b}}")
-    assert "start the host once" in invoke("hosts", "hermes", "install", *asked).stderr
+    assert "start the host once" in invoke("tools", "hosts", "hermes", "install", *asked).stderr
     directory.mkdir()
     for _ in range(2):
-        invoke("hosts", "hermes", "install", *asked)
+        invoke("tools", "hosts", "hermes", "install", *asked)
     assert json.loads((directory / "memslot.json").read_text()) == {"config": str(config)}
     assert (directory / "plugins" / "memslot" / "plugin.yaml").exists()
-    invoke("hosts", "hermes", "uninstall", *asked)
+    invoke("tools", "hosts", "hermes", "uninstall", *asked)
     assert [path for path in directory.rglob("*") if path.is_file()] == []
-    assert "nothing of memslot" in invoke("hosts", "hermes", "uninstall", *asked).stdout
+    assert "nothing of memslot" in invoke("tools", "hosts", "hermes", "uninstall", *asked).stdout
 
 
 def test_the_words_of_a_message_are_neither_thoughts_nor_pictures() -> None:

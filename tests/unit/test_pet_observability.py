@@ -37,7 +37,7 @@ async def test_health_says_what_the_traits_declare():
 
 
 def test_listings_say_it_of_every_memory_of_our_own():
-    rows = json.loads(invoke("backends", "--json").stdout)
+    rows = json.loads(invoke("doctor", "--json").stdout)
     found = {row["name"]: row["pet_observability"] for row in rows}
     assert found == {name: DECLARED.get(name, found[name]) for name in found}
 

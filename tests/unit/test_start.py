@@ -49,7 +49,7 @@ BUDGET = {
         + COMMAND.format("'tools', 'stigmem', 'done', 't-1'"),
         SDKS | {"rich", "jinja2", "yaml", "pluggy"} | MODELS | LOOPS,
     ),
-    "its list": (COMMAND.format("'backends', '--json'"), SDKS | {"rich", "jinja2", "trio"}),
+    "its list": (COMMAND.format("'doctor', '--json'"), SDKS | {"rich", "jinja2", "trio"}),
 }
 """What is run -> packages it may not import."""
 

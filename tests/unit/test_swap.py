@@ -162,7 +162,7 @@ async def test_a_run_under_either_word_is_recorded_alike(directory: Path) -> Non
         ),
         ("condition: zep", ":2: memory.condition: no plugin is named 'zep'; known: full_history, no_memory"),
         ("backend: [mem0]", ":2: memory.backend: must be the name of one"),
-        ("budget: {}", ":1: memory: selects nothing; set backend to a name that 'memslot backends' lists"),
+        ("budget: {}", ":1: memory: selects nothing; set backend to a name that 'memslot doctor' lists"),
         ("backend: mem0\n  backends: [mem0]", ":3: memory.backends: must be a mapping"),
         ("backend: mem0\n  backends: {mem0: 0}", ":3: memory.backends.mem0: must be a mapping of options"),
         ("backend: mem0\n  backends: {mem0: []}", ":3: memory.backends.mem0: must be a mapping of options"),

@@ -1,1 +1,1 @@
-"""A memory as an MCP server, by the official SDK: ``memslot mcp CONFIG``."""
+"""A memory as an MCP server, by the official SDK: ``memslot tools mcp CONFIG``."""

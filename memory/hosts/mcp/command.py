@@ -1,4 +1,4 @@
-"""``memslot mcp``."""
+"""``memslot tools mcp``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memslot conform``: runs the kit against a configured memory, without pytest."""
+"""``memslot tools conform``: runs the kit against a configured memory, without pytest."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def conform(
         say(catalogue(specs().values()).rstrip())
         return
     if config is None:
-        raise InputError("name a configuration: memslot conform memslot.yaml")
+        raise InputError("name a configuration: memslot tools conform memslot.yaml")
     unknown = sorted(set(only or ()) - specs().keys())
     if unknown:
-        raise InputError(f"--only: no spec is called {', '.join(unknown)}; see memslot conform --specs")
+        raise InputError(f"--only: no spec is called {', '.join(unknown)}; see memslot tools conform --specs")
     settings = load_config(config)
     registry = MemoryAdapterRegistry()
     described = registry.selected(settings)

@@ -129,7 +129,7 @@ class Report:
             loops = ", ".join(result.loop for result in results)
             lines += [f"FAILED {spec} ({loops})", f"  {results[0].failure}".replace("\n", "\n  "), ""]
         if lines:
-            lines += [f"Each promise and its remedies: {DOCS}, or memslot conform --specs.", ""]
+            lines += [f"Each promise and its remedies: {DOCS}, or memslot tools conform --specs.", ""]
         seconds = sum(result.seconds for result in self.results)
         lines.append(f"{self.memory}: {self.level} ({seconds:.1f} s)")
         lines += [f"  {self.tally.line(level)}" for level in LEVELS]
@@ -157,7 +157,7 @@ def catalogue(known: Iterable[Spec]) -> str:
     """The page of all specs in ``DOCS``: each promise, and what to do if it is broken."""
     known = list(known)
     counted = f"{len(known)} promises, {sum(spec.core for spec in known)} of them CORE"
-    written = f"Written by `memslot conform --specs`: {counted}. A failure names its promise here."
+    written = f"Written by `memslot tools conform --specs`: {counted}. A failure names its promise here."
     lines = ["# The specs of the kit", "", written]
     for area in dict.fromkeys(spec.area for spec in known):
         lines += ["", f"## {area[0].upper()}{area[1:]}"]
@@ -189,7 +189,7 @@ async def validate(
         profile: the promises that the memory does not make, and the aids of its author.
         described: the plugin's description of the memory.
         level: ``core`` runs the promises of every memory, ``full`` runs all.
-        limit_s: seconds for each spec. Only ``memslot conform`` can cut off a call that blocks the event loop.
+        limit_s: seconds for each spec. Only ``memslot tools conform`` can cut off a call that blocks the event loop.
         progress: called with each result.
 
     Returns:

@@ -280,7 +280,7 @@ def _entry(row: Mapping[str, Any]) -> ContextEntry:
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """What ``memslot backends`` shows. A plugin with an SDK names it in ``sdk_modules`` and ``install``."""
+    """What ``memslot doctor`` shows. A plugin with an SDK names it in ``sdk_modules`` and ``install``."""
     return PluginInfo(
         name="sqlite_fts",
         kind="architecture",
