@@ -189,7 +189,7 @@ async def validate(
         profile: the promises that the memory does not make, and the aids of its author.
         described: the plugin's description of the memory.
         level: ``core`` runs the promises of every memory, ``full`` runs all.
-        limit_s: seconds for each spec. Only ``memslot tools conform`` can cut off a call that blocks the event loop.
+        limit_s: seconds for each spec. Only ``memslot tools conform`` cuts off a call that blocks the event loop.
         progress: called with each result.
 
     Returns:
