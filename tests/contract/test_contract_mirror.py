@@ -14,8 +14,7 @@ from memory.adapter import PluginInfo
 from memory.adapter.stores import OUTBOX, Outbox, SqliteStore
 from memory.backends.mirror import memslot_describe
 from memory.backends.mirror.adapter import MirrorAdapter
-from memory.backends.mirror.shadow import Shadow, ShadowLog
-from memory.backends.mirror.waiting import KIND, TABLES, ShadowWrites
+from memory.backends.mirror.shadow import KIND, TABLES, Shadow, ShadowLog
 from memory.testing import FakeBackend, FakeNativeStore, MemoryContract
 
 
@@ -25,7 +24,7 @@ def mirror(primary: MemoryAdapter, *shadows: MemoryAdapter, log: Path | None = N
     outbox = Outbox(SqliteStore(log and log.with_name("memslot.db"), [OUTBOX, TABLES]), KIND)
     for number, adapter in enumerate(shadows, start=1):
         name = f"{adapter.backend_name}-{number}"
-        kept.append(Shadow(name, adapter, {}, 1000, ShadowLog(log), ShadowWrites(outbox, name)))
+        kept.append(Shadow(name, adapter, outbox, ShadowLog(log)))
     return MirrorAdapter("mirror", primary, kept, 1.0, Deadlines(), outbox)
 
 

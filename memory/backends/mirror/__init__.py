@@ -40,8 +40,6 @@ class MirrorOptions(PluginOptions):
         examples=[["rolling_summary"]]
     )
     """Memories that get every write and question as well; what they answer is compared and never shown."""
-    queue: int = Field(default=1000, gt=0, le=100_000)
-    """How far a shadow may lag, in calls; what comes beyond that is not copied, and health says so."""
     drain_s: float = Field(default=5.0, ge=0, le=600, allow_inf_nan=False)
     """How long a switch to read-only, and closing, wait for shadows that lag, seconds."""
     log: DataPath | None = None

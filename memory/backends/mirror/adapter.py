@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import anyio
 
@@ -52,8 +51,7 @@ from memory.adapter import (
 )
 from memory.adapter.stores import OUTBOX, Outbox
 from memory.backends.mirror import Mirrored, MirrorOptions
-from memory.backends.mirror.shadow import Shadow, ShadowLog
-from memory.backends.mirror.waiting import KIND, RESET, TABLES, ShadowWrites, Write
+from memory.backends.mirror.shadow import KIND, TABLES, Shadow, ShadowLog, Write
 
 T = TypeVar("T")
 
@@ -105,7 +103,7 @@ class MirrorAdapter(BaseAdapter):
     async def setup_scope(self, scope: MemoryScope) -> None:
         await self._primary.setup_scope(scope)
         for shadow in self.shadows:
-            await shadow.set_up(scope)
+            await shadow.start()
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Switch all. While read-only, writes of shadows that lag wait.
@@ -122,11 +120,15 @@ class MirrorAdapter(BaseAdapter):
         return receipt
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        async def write() -> list[WriteReceipt]:
-            return [await self._primary.record_event(event)]
-
-        [receipt] = await self._written([event], write)
+        receipt: WriteReceipt = self._own(
+            await self._copied([_write_of(event)], self._primary.record_event(event), self.shadows)
+        )
         return receipt
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        writes = [_write_of(event) for event in events]
+        receipts = await self._copied(writes, self._primary.record_events(events), self.shadows)
+        return [self._own(receipt) for receipt in receipts]
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         began = anyio.current_time()
@@ -142,21 +144,23 @@ class MirrorAdapter(BaseAdapter):
         return section.replace(theirs, ours, 1)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Each shadow notes first that it is to be reset: what a dying process left, the next one resets."""
+        """Reset the primary, then the shadows. Where one fails, nothing is written to it before its reset succeeds.
+
+        The mirror's own slot repeats a reset that a process did not finish.
+        """
         failed: dict[str, str] = {}
         ends = anyio.current_time() + self._reset_s
-        reset = Write(scope, f"{RESET}-{uuid4().hex}", RESET, {"scope": scope.model_dump()})
 
         async def clear(shadow: Shadow) -> None:
-            why = await shadow.reset(reset, max(0.0, ends - anyio.current_time()))
+            try:
+                why = await shadow.reset(scope, max(0.0, ends - anyio.current_time()))
+            except MemslotError as error:
+                why = type(error).__name__
             if why is not None:
                 failed[shadow.name] = why
 
-        receipt: ResetReceipt = await self._beside(
-            [reset], lambda: self._primary.reset_scope(scope), lambda receipt: receipt.verified
-        )
+        receipt: ResetReceipt = self._own(await self._primary.reset_scope(scope))
         await self._each(clear)
-        receipt = self._own(receipt)
         if not failed:
             return receipt
         left = tuple(f"shadow {name}: {why}" for name, why in sorted(failed.items()))
@@ -171,7 +175,7 @@ class MirrorAdapter(BaseAdapter):
             with anyio.move_on_after(self._health_s):
                 status = (await shadow.slot.health()).status
             problems.extend(await shadow.warnings())
-            states[shadow.name] = {"status": status, **shadow.state()}
+            states[shadow.name] = {"status": status, **await shadow.state()}
             if status == "unavailable":
                 problems.append(f"shadow {shadow.name} is unavailable")
 
@@ -196,28 +200,23 @@ class MirrorAdapter(BaseAdapter):
             self._outbox.close()
             self._outbox.store.close()
 
-    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        return await self._written(events, lambda: self._primary.record_events(events))
-
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         """Shadows get its words, since native ids are not theirs."""
         words = feedback.model_copy(update={"native_ids": ()}).model_dump(mode="json")
-        write = Write(
-            feedback.scope, f"feedback-{feedback.feedback_id}", "apply_feedback", {"feedback": words}
-        )
+        write = Write(feedback.scope, feedback.feedback_id, "apply_feedback", words)
         takes = [shadow for shadow in self.shadows if shadow.slot.capability(SupportsFeedback)]
         for shadow in self.shadows:
             if shadow not in takes:
-                await shadow.writes.diverges(feedback.scope, "it takes no feedback")
+                await shadow.differs(feedback.scope, "it takes no feedback")
         receipt: FeedbackReceipt = self._own(
-            await self._beside([write], lambda: self._primary.apply_feedback(feedback), shadows=takes)
+            await self._copied([write], self._primary.apply_feedback(feedback), takes)
         )
         return receipt
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """The primary's alone: its native ids mean nothing to a shadow."""
         for shadow in self.shadows:
-            await shadow.writes.diverges(request.scope, "native mutations are not copied")
+            await shadow.differs(request.scope, "native mutations are not copied")
         receipt: NativeMutationReceipt = self._own(await self._primary.native_mutation(request))
         return receipt
 
@@ -229,54 +228,28 @@ class MirrorAdapter(BaseAdapter):
         answer: NativeQueryResult = self._own(await self._primary.native_query(request))
         return answer
 
-    async def _written(
-        self, events: Sequence[MemoryEvent], write: Callable[[], Awaitable[list[WriteReceipt]]]
-    ) -> list[WriteReceipt]:
-        copies = [
-            Write(event.scope, event.event_id, "record_event", {"event": event.model_dump(mode="json")})
-            for event in events
-        ]
-        return [self._own(receipt) for receipt in await self._beside(copies, write)]
-
-    async def _beside(
-        self,
-        writes: Sequence[Write],
-        call: Callable[[], Awaitable[T]],
-        done: Callable[[T], bool] = lambda _: True,
-        shadows: Sequence[Shadow] | None = None,
-    ) -> T:
-        """Call the primary, and let shadows have the writes that it has, or may have.
-
-        Args:
-            writes: what shadows get.
-            call: of the primary.
-            done: whether an answer shows that the primary has carried it out.
-            shadows: all by default.
-        """
-        shadows = self.shadows if shadows is None else shadows
-        kept = [(shadow, await shadow.prepare(writes)) for shadow in shadows]
+    async def _copied(self, writes: Sequence[Write], call: Awaitable[T], shadows: Sequence[Shadow]) -> T:
+        """A call of the primary. Shadows get the writes that the primary then has, or may have."""
+        goes = writes
         try:
-            answer = await call()
-        except BaseException as error:  # given up, it may be stored all the same
-            stored = {receipt.event_id for receipt in getattr(error, "receipts", ())}
-            maybe = self._may_be_stored(error, writes[0].operation if writes else "record_event")
-            with anyio.CancelScope(shield=True):
-                for shadow, own in kept:
-                    goes = [write for write in own if maybe or write.key in stored]
-                    await shadow.release(goes, sure=False)
-                    await shadow.drop([write for write in own if write not in goes])
+            return await call
+        except BaseException as error:
+            if not self._may_be_stored(error):
+                stored = {receipt.event_id for receipt in getattr(error, "receipts", ())}
+                goes = [write for write in writes if write.key in stored]
             raise
-        for shadow, own in kept:
-            await shadow.release(own, sure=done(answer))
-        return answer
+        finally:
+            with anyio.CancelScope(shield=True):
+                for shadow in shadows:
+                    await shadow.keep(goes)
 
-    def _may_be_stored(self, error: BaseException, operation: str = "record_event") -> bool:
+    def _may_be_stored(self, error: BaseException) -> bool:
         if isinstance(error, MemslotError) and not isinstance(error, BackendError):
             return False
         if not isinstance(error, Exception):
             return True
         name, table = self.backend_name, self.traits.errors
-        return normalise_error(error, backend_name=name, operation=operation, table=table).ambiguous
+        return normalise_error(error, backend_name=name, operation="the write", table=table).ambiguous
 
     def _own(self, answer: Any) -> Any:
         """An answer whose trace names the mirror, and in its operation the primary."""
@@ -323,6 +296,10 @@ class MirrorAdapter(BaseAdapter):
         return room
 
 
+def _write_of(event: MemoryEvent) -> Write:
+    return Write(event.scope, event.event_id, "record_event", event.model_dump(mode="json"))
+
+
 def build_mirror(settings: AdapterSettings[MirrorOptions]) -> MirrorAdapter:
     """The primary where its own configuration would put it, so that it goes on with the memory it has."""
     options, names = settings.options, Counter[str]()
@@ -344,5 +321,5 @@ def build_mirror(settings: AdapterSettings[MirrorOptions]) -> MirrorAdapter:
     shadows = []
     for position, mirrored in enumerate(options.shadows):
         name, adapter = create(mirrored, f"shadows.{position}")
-        shadows.append(Shadow(name, adapter, services, options.queue, log, ShadowWrites(outbox, name)))
+        shadows.append(Shadow(name, adapter, outbox, log, **services))
     return MirrorAdapter(settings.name, primary, shadows, options.drain_s, deadlines, outbox)
