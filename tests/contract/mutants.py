@@ -412,13 +412,13 @@ MUTANTS: Mapping[str, Mutant] = {
         )
         for call in ("retrieve", "setup_scope", "reset_scope", "aclose")
     },
-    "forgets": Mutant(unseen.Forgets, ("what_is_stored_outlives_the_adapter",)),
+    "forgets": Mutant(unseen.Forgets, ("stored_events_outlive_the_adapter",)),
     "truncates": Mutant(unseen.Truncates, ("any_script_and_length_survives",)),
     "names_other_records": Mutant(unseen.NamesOtherRecords, ("a_receipt_names_records_that_there_are",)),
     "pending_for_nothing": Mutant(unseen.PendingForNothing, ("a_committed_write_is_retrievable_at_once",)),
     "counts_what_it_did_not_remove": Mutant(unseen.CountsWhatItDidNotRemove, (_RESET,)),
-    "logs": Mutant(unseen.Logs, ("what_is_said_reaches_no_log_and_no_output",)),
-    "prints": Mutant(unseen.Prints, ("what_is_said_reaches_no_log_and_no_output",)),
+    "logs": Mutant(unseen.Logs, ("user_text_reaches_no_log_and_no_output",)),
+    "prints": Mutant(unseen.Prints, ("user_text_reaches_no_log_and_no_output",)),
     "quadratic": Mutant(unseen.Quadratic, ("time_grows_no_faster_than_the_text",)),
     "lacks_a_capability": Mutant(unseen.LacksACapability, ("the_plugins_description_is_true",)),
     "ignores_soft_fields": Mutant(
@@ -432,7 +432,7 @@ MUTANTS: Mapping[str, Mutant] = {
         unseen.ResetsWhatItFinds, ("a_reset_reaches_what_is_still_being_derived",), derivation_s=1.0
     ),
     "leaks_while_pending": Mutant(
-        unseen.LeaksWhilePending, ("what_is_not_derived_yet_leaks_nowhere",), derivation_s=1.0
+        unseen.LeaksWhilePending, ("underived_writes_leak_nowhere",), derivation_s=1.0
     ),
     "sends_the_last_first": Mutant(
         unseen.SendsTheLastFirst, ("writes_keep_their_order_across_a_mode_switch",)

@@ -302,7 +302,7 @@ ESCAPED: Mapping[str, tuple[type[FakeBackend], str, dict[str, Any]]] = {
     "drops_the_offset": (DropsTheOffset, "a_moment_is_kept_whatever_its_offset", {}),
     "strips_blanks": (StripsBlanks, "blanks_and_line_breaks_are_kept", {}),
     "joins_blanks": (JoinsBlanks, "blanks_and_line_breaks_are_kept", {}),
-    "skips_tools": (SkipsTools, "what_a_tool_said_is_recalled_or_warned_of", {}),
+    "skips_tools": (SkipsTools, "tool_results_are_recalled_or_warned_of", {}),
     "names_the_asking_session": (NamesTheAskingSession, "an_entry_names_the_session_it_comes_from", {}),
     "falls_back_to_all": (FallsBackToAll, "a_filter_that_matches_nothing_finds_nothing", {}),
     "lists_by_text": (ListsByText, "a_list_in_order_is_in_the_order_of_arrival", {}),

@@ -230,7 +230,7 @@ def test_a_write_that_raises_is_named_with_the_line_of_the_plugin() -> None:
         async def record_event(self, event: MemoryEvent) -> WriteReceipt:
             return json.loads(f"{event.event_id} is no JSON")
 
-    failure = play("what_was_written_is_recalled_once_ready", "asyncio", Crashes).failure
+    failure = play("writes_are_recalled_once_ready", "asyncio", Crashes).failure
     assert failure is not None
     assert "a plain write was unknown: " in failure.problem
     assert "JSONDecodeError: Expecting value" in failure.problem

@@ -131,14 +131,14 @@ async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
 
 
 @promise("store messages of role tool too", "warn in the receipt that they were left out")
-async def what_a_tool_said_is_recalled_or_warned_of(kit: Kit) -> None:
+async def tool_results_are_recalled_or_warned_of(kit: Kit) -> None:
     """Tool results matter to an agent's memory. The receipt warns if the backend cannot take them."""
     said = messages(("user", "Look it up, please."), ("tool", kit.fact("found")), ("assistant", "Done."))
     assert await _recalled_or_warned(kit, said), "a tool's answer was left out without a warning"
 
 
 @promise("store every message of the event", "warn in the receipt that some were left out")
-async def what_the_assistant_said_is_recalled_or_warned_of(kit: Kit) -> None:
+async def assistant_messages_are_recalled_or_warned_of(kit: Kit) -> None:
     """ "What did you recommend to me?" asks for the assistant's own words."""
     said = messages(("user", "Where may it be, please?"), ("assistant", kit.fact("found")))
     assert await _recalled_or_warned(kit, said), "the assistant's answer was left out without a warning"

@@ -76,7 +76,7 @@ async def data_of_one_scope_never_appears_under_another(kit: Kit) -> None:
 
 
 @promise("send the scope's native id with every native call")
-async def what_is_not_derived_yet_leaks_nowhere(kit: Kit) -> None:
+async def underived_writes_leak_nowhere(kit: Kit) -> None:
     """Spec 9.3: other scopes see nothing of a write, neither before nor after derivation."""
     other = await kit.another_scope()
     await kit.remember("bob", scope=other)

@@ -55,7 +55,7 @@ async def closing_leaves_nothing_behind(kit: Kit) -> None:
     "write to disk before the receipt says committed",
     "say so in every receipt: warnings=('volatile: kept until this process ends',)",
 )
-async def what_is_stored_outlives_the_adapter(kit: Kit) -> None:
+async def stored_events_outlive_the_adapter(kit: Kit) -> None:
     """DESIGN 4: a ``committed`` write outlives the process, or its receipt says ``volatile``."""
     _needs_to_last(await kit.remember("blue"))
     await kit.slot.aclose()
@@ -70,7 +70,7 @@ async def what_is_stored_outlives_the_adapter(kit: Kit) -> None:
     "ask the backend each time; keep answers only where it tells of changes",
     "where one process alone may write, refuse the second adapter",
 )
-async def what_another_adapter_wrote_is_found(kit: Kit) -> None:
+async def writes_of_another_adapter_are_found(kit: Kit) -> None:
     """A ``committed`` write is visible to another adapter, even if that one answered the same question before."""
     await kit.remember("blue")
     await kit.ask("green")

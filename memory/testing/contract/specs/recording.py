@@ -38,7 +38,7 @@ async def a_turn_of_two_messages_is_recorded_with_a_receipt(kit: Kit) -> None:
     f"where it is derived later: {_PENDING}",
     "a control whose context does not come from writes: AdapterTraits(kind='control', recalls_writes=False)",
 )
-async def what_was_written_is_recalled_once_ready(kit: Kit) -> None:
+async def writes_are_recalled_once_ready(kit: Kit) -> None:
     """Spec 9.2. A control that recalls nothing declares it, and its context stays the same."""
     before = (await kit.ask("blue")).formatted_context
     await kit.remember("blue")

@@ -80,7 +80,7 @@ async def a_question_may_hold_any_sign(kit: Kit) -> None:
 
 
 @promise("log ids and counts, never texts", "silence an SDK's logger with quiet_loggers")
-async def what_is_said_reaches_no_log_and_no_output(kit: Kit) -> None:
+async def user_text_reaches_no_log_and_no_output(kit: Kit) -> None:
     """DESIGN 4: logs are kept and sent elsewhere. Stdout may carry a protocol."""
     with watch_output() as written:
         await kit.remember("blue")
