@@ -51,7 +51,6 @@ from memory.backends.mem0.translate import (
     event_metadata,
     native_filters,
     native_messages,
-    never_connected,
     observation_prompt,
     to_entry,
     user_metadata,
@@ -131,7 +130,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         try:
             return await self.worker.run(in_turn)
         except Exception as error:
-            if not never_connected(error):
+            if type(error.__cause__ or error).__name__ != "PoolTimeout":
                 raise
             raise BackendUnavailable(
                 f"{self.backend_name}: no connection to the database in time; is it running, and does maxconn "
@@ -188,12 +187,11 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         return self.receipt(event, "Memory.add", written, warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """The event's memories; None also if some are missing. Writing the event again adds those."""
+        """The event's memories; None also if some are missing. Writing the event again replaces them."""
         if not self._options.profile.operators:
             raise BackendRejected(f"{self.backend_name}: this vector store cannot look up an event")
         ids = self._ids.encode(event.scope)
-        present, parts = await self._run(lambda: self._native.parts_of(ids, event.event_id))
-        return tuple(present.values()) if present and len(present) >= parts else None
+        return await self._run(lambda: self._native.find_event(ids, event.event_id))
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         ids = self._ids.encode(request.scope)
@@ -257,7 +255,8 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         ids = self._ids.encode(scope)
-        removed, verified, left = await self._run(lambda: self._native.purge(ids))
+        with self.clearing():
+            removed, verified, left = await self._run(lambda: self._native.purge(ids))
         trace = self.trace(scope, "vector_store.delete")
         return ResetReceipt(scope=scope, verified=verified, removed=removed, left=left, trace=trace)
 

@@ -19,10 +19,10 @@ from memory import BackendError, ConfigError, IsolationError, ScopeError
 from memory.adapter import AdapterSettings, IdAlphabet, normalise_error
 from memory.adapter.stores import Partition, RecentKeys
 from memory.backends.mem0.models import Models, native_config
-from memory.backends.mem0.notes import Notes, StoreLock
 from memory.backends.mem0.opening import keyword_encoder
 from memory.backends.mem0.options import Mem0Options
-from memory.backends.mem0.translate import ERRORS, Ids, Row, native_filters, number_parts, parts_of, row_ids
+from memory.backends.mem0.stores import Notes, StoreLock
+from memory.backends.mem0.translate import ERRORS, Ids, Row, native_filters, parts_of, row_ids
 
 BATCH = 10_000
 # Names of files, in small letters, which every file system keeps apart. No name starts with a dot.
@@ -67,8 +67,7 @@ class NativeMem0:
         self._config = native_config(self._options, directory, self.where)
         self._collection: str = self._config.vector_store.config.collection_name
         self._notes = Notes()
-        # Events whose last write had no certain end.
-        self._uncertain: RecentKeys[tuple[str, ...]] = RecentKeys(1000)
+        self._cut_off: RecentKeys[tuple[str, ...]] = RecentKeys(1000)  # events found in part
         self.turn = StoreLock(needed=self._options.embedded)
         self._models: Models | None = None
         self.no_keywords: str | None = None
@@ -174,7 +173,7 @@ class NativeMem0:
                         "leave dimensions out"
                     )
                 given = measured
-            embedder.dimensions = given
+            embedder.config.embedding_dims = given
             config = self._config.vector_store.config
             if hasattr(config, "embedding_model_dims"):
                 config.embedding_model_dims = given
@@ -192,9 +191,7 @@ class NativeMem0:
     def add(
         self, messages: list[dict[str, str]], ids: Ids, metadata: Row, prompt: str | None
     ) -> tuple[tuple[str, ...], int | None]:
-        """Store all memories of an event, or none.
-
-        If the last write of the event had no certain end, only the missing memories are sent.
+        """Store all memories of an event, or none. What a look-up found of it in part is removed first.
 
         Returns:
             Native ids, and how many memories the model extracted; None where it was not asked.
@@ -204,69 +201,56 @@ class NativeMem0:
         """
         notes, infer = self._notes, self._options.infers
         key = (metadata["event_id"], *ids.values())
-        present: dict[int, str] = {}
-        if key in self._uncertain:
-            present, parts = self.parts_of(ids, metadata["event_id"])
-            if present and len(present) >= parts:
-                self._uncertain.discard(key)
-                return tuple(present.values()), None
         with self.memory(ids) as memory:
+            if key in self._cut_off:
+                for row in self._rows_of_event(ids, metadata["event_id"]):
+                    memory.delete(row["id"])
             notes.clear()
             notes.waiting = None if infer else []
             texts = [] if infer else [message["content"] for message in messages]
             try:
                 with memory.embedding_model.prepare(texts):
-                    if infer:  # another extraction may find other memories
-                        for native_id in present.values():
-                            memory.delete(native_id)
                     # mem0 copies metadata deeply three times for each row; verbatim rows get theirs at the insert.
                     given = metadata if infer else {"created_at": metadata["created_at"]}
                     answer = memory.add(messages, **ids, metadata=given, infer=infer, prompt=prompt)
                 if error := notes.embedding_error or notes.insert_error:
                     raise error
-                if not infer:
-                    written = self._insert_waiting(memory, present, metadata)
+                if rows := notes.waiting:
+                    notes.waiting = None
+                    for _, _, payload in rows:
+                        payload.update(metadata)
+                    native_ids, vectors, payloads = (list(column) for column in zip(*rows, strict=True))
+                    memory.vector_store.insert(vectors=vectors, payloads=payloads, ids=native_ids)
             except Exception as error:
                 failure = self._undone(memory, error)
-                if failure.sent:
-                    self._uncertain.add(key)
                 raise failure from (None if failure is error.__cause__ else error)
-        self._uncertain.discard(key)
-        return written if not infer else tuple(row["id"] for row in answer["results"]), notes.extracted
+        self._cut_off.discard(key)
+        return tuple(row["id"] for row in answer["results"]) if infer else tuple(
+            notes.attempted
+        ), notes.extracted
 
-    def _insert_waiting(self, memory: Any, present: Mapping[int, str], metadata: Row) -> tuple[str, ...]:
-        """Insert the rows of an event that are not there yet, in one call; the ids of all of its rows."""
-        rows, self._notes.waiting = self._notes.waiting or [], None
-        payloads = [payload for _, _, payload in rows]
-        for payload in payloads:
-            payload.update(metadata)
-        number_parts(payloads)
-        missing = [row for part, row in enumerate(rows) if part not in present]
-        if missing:
-            ids, vectors, payloads = (list(column) for column in zip(*missing, strict=True))
-            memory.vector_store.insert(vectors=vectors, payloads=payloads, ids=ids)
-        return tuple(present.get(part, row[0]) for part, row in enumerate(rows))
+    def find_event(self, ids: Ids, event_id: str) -> tuple[str, ...] | None:
+        """The memories of an event, in order; None also where some are missing, as a kill leaves it."""
+        rows = self._rows_of_event(ids, event_id)
+        present, parts = parts_of(rows)
+        if 0 < len(present) < parts:
+            self._cut_off.add((event_id, *ids.values()))
+        return tuple(present.values()) if rows and len(present) >= parts else None
 
-    def parts_of(self, ids: Ids, event_id: str) -> tuple[dict[int, str], int]:
-        """The rows of an event by their numbers, and how many it should have; writing it again completes it."""
-        found = self.rows(ids, native_filters({"event_id": event_id}, self._options.profile))
-        present, parts = parts_of(found)
-        if len(present) < parts:
-            self._uncertain.add((event_id, *ids.values()))
-        return present, parts
+    def _rows_of_event(self, ids: Ids, event_id: str) -> list[Row]:
+        return self.rows(ids, native_filters({"event_id": event_id}, self._options.profile))
 
     def _undone(self, memory: Any, error: Exception) -> BackendError:
         """The error to raise for a failed add, after the memories it had stored are taken back."""
-        notes = self._notes
-        insert_error = notes.insert_error
+        notes, embedded = self._notes, self._options.embedded
         notes.waiting = None
         # mem0 wraps what its model raised in an LLMError; ours is the better answer.
         own = error.__cause__ if isinstance(error.__cause__, BackendError) else error
-        failure = self._mapped(insert_error if insert_error is not None else own)
+        failure = self._mapped(notes.insert_error or own)
         # An engine in this process carries nothing out later.
-        uncertain = insert_error is not None and failure.sent and not self._options.embedded
+        uncertain = notes.insert_error is not None and failure.sent and not embedded
         try:
-            for native_id in notes.attempted:
+            for native_id in notes.attempted if embedded or failure.sent else ():
                 memory.vector_store.delete(vector_id=native_id)
         except Exception:
             uncertain = True

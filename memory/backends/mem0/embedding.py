@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from mem0.embeddings.base import EmbeddingBase
 
 from memory.adapter import BackendProtocolError, BackendRejected
-from memory.backends.mem0.notes import Notes, StoreLock
+from memory.backends.mem0.stores import Notes, StoreLock
 
 Vector = list[float]
 
@@ -45,8 +45,6 @@ class ProviderEmbedder:
 
     def embed_documents(self, texts: list[str]) -> list[Vector]:
         written = [self.prefixes[1] + text for text in texts]
-        if len(written) == 1:
-            return [list(self.native.embed(written[0], "add"))]
         return [list(vector) for vector in self.native.embed_batch(written, "add")]
 
 
@@ -62,7 +60,7 @@ class Embedding(EmbeddingBase):  # type: ignore[misc]
         turn: given up while a model is waited for; None for an embedder that takes no time.
 
     Attributes:
-        dimensions: length of the store's vectors; None until it is known.
+        config: as mem0 reads it.
     """
 
     def __init__(self, embedder: Embedder, notes: Notes, turn: StoreLock | None) -> None:
@@ -73,13 +71,9 @@ class Embedding(EmbeddingBase):  # type: ignore[misc]
         self.config = SimpleNamespace(model=embedder.name, embedding_dims=None)
 
     @property
-    def dimensions(self) -> int | None:
-        dimensions: int | None = self.config.embedding_dims
-        return dimensions
-
-    @dimensions.setter
-    def dimensions(self, value: int) -> None:
-        self.config.embedding_dims = value
+    def dimensions(self) -> Any:
+        """Length of the store's vectors; None until it is known."""
+        return self.config.embedding_dims
 
     def measured(self) -> int:
         """The length that the embedder's vectors have, by asking it."""
@@ -119,11 +113,12 @@ class Embedding(EmbeddingBase):  # type: ignore[misc]
         if len(vectors) != len(texts):
             problem = f"the embedder answered with {len(vectors)} vectors for {len(texts)} texts"
             raise BackendProtocolError(problem, sent=False)
+        length = self.dimensions
         for vector in vectors:
-            if self.dimensions is not None and len(vector) != self.dimensions:
+            if length is not None and len(vector) != length:
                 raise BackendRejected(
                     f"the embedder answers with vectors of {len(vector)}, and the store holds vectors of "
-                    f"{self.dimensions}; use the embedder that the store was made with",
+                    f"{length}; use the embedder that the store was made with",
                     sent=False,
                 )
         return vectors

@@ -9,8 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,8 +30,8 @@ from memory.adapter.models import (
     model_answer_fault,
 )
 from memory.backends.mem0.embedding import Embedding, ProviderEmbedder
-from memory.backends.mem0.notes import Notes, StoreLock
 from memory.backends.mem0.options import LEXICAL_DIMENSIONS, Mem0Embedder, Mem0Model, Mem0Options
+from memory.backends.mem0.stores import Notes, StoreLock
 
 _REMOTE = ("url", "host", "api_key", "redis_url", "connection_string")
 _NO_MODEL: dict[str, Any] = {"provider": "openai", "config": {}}
@@ -86,7 +85,16 @@ def _accepted_fields(provider: str, where: str) -> frozenset[str]:
 
 
 class Models:
-    """The models that a ``Memory`` asks."""
+    """The models that a ``Memory`` asks.
+
+    Args:
+        config: in mem0's terms.
+        options: of the block.
+        notes: of the current call.
+        turn: given up while a model is waited for.
+        deadlines: seconds per kind of native call.
+        where: the block's place in the configuration, for errors.
+    """
 
     def __init__(
         self,
@@ -98,40 +106,27 @@ class Models:
         where: str,
     ) -> None:
         write_s, retrieve_s = deadlines.get("write_s", 60.0), deadlines.get("retrieve_s", 15.0)
-        self.embedder = self._embedding(config, options, notes, turn, min(write_s, retrieve_s), where)
-        self.llm: Any = NoLlm()
-        self.reranker: Any = None
-        if options.llm is not None:
-            native = LlmFactory.create(config.llm.provider, config.llm.config)
-            native = _bound(native, options.llm, write_s)
-            if hasattr(getattr(native, "client", None), "chat"):
-                native.client = _Shaped(native.client, options.llm.given_options())
-            noted = partial(_note_extracted, notes)
-            self.llm = WatchedModel(native, turn, method="generate_response", answered=noted)
-        if config.reranker is not None:
-            native = RerankerFactory.create(config.reranker.provider, config.reranker.config)
-            failed = partial(setattr, notes, "reranking_error")
-            self.reranker = WatchedModel(native, turn, method="rerank", failed=failed)
-
-    @staticmethod
-    def _embedding(
-        config: MemoryConfig,
-        options: Mem0Options,
-        notes: Notes,
-        turn: StoreLock,
-        deadline_s: float,
-        where: str,
-    ) -> Embedding:
         asked = options.embedder
         if isinstance(asked, LocalModel):
-            return Embedding(LocalEmbedder(asked, f"{where}.embedder"), notes, turn)
-        if isinstance(asked, Mem0Embedder):
+            self.embedder = Embedding(LocalEmbedder(asked, f"{where}.embedder"), notes, turn)
+        elif isinstance(asked, Mem0Embedder):
             part = config.embedder
             native = EmbedderFactory.create(part.provider, part.config, config.vector_store.config)
-            native = _bound(native, asked, deadline_s)
+            native = _bound(native, asked, min(write_s, retrieve_s))
             prefixes = asked.prefixes(native.config.model)
-            return Embedding(ProviderEmbedder(native, asked.provider, prefixes), notes, turn)
-        return Embedding(Lexical(options.dimensions or LEXICAL_DIMENSIONS), notes, None)
+            self.embedder = Embedding(ProviderEmbedder(native, asked.provider, prefixes), notes, turn)
+        else:
+            self.embedder = Embedding(Lexical(options.dimensions or LEXICAL_DIMENSIONS), notes, None)
+        self.llm: Any = NoLlm()
+        if options.llm is not None:
+            native = _bound(LlmFactory.create(config.llm.provider, config.llm.config), options.llm, write_s)
+            if hasattr(getattr(native, "client", None), "chat"):
+                native.client = _Shaped(native.client, options.llm.given_options())
+            self.llm = ExtractingLlm(native, notes, turn)
+        self.reranker: Any = None
+        if config.reranker is not None:
+            native = RerankerFactory.create(config.reranker.provider, config.reranker.config)
+            self.reranker = Reranker(native, notes, turn)
 
     def injected(self, config: MemoryConfig, **changes: Any) -> MemoryConfig:
         """``config`` with these models in it, as mem0's factories take them from a configuration.
@@ -197,7 +192,7 @@ class Lexical:
 def lexical_embedding(dimensions: int = LEXICAL_DIMENSIONS) -> Embedding:
     """The lexical embedder as mem0's, outside of an adapter."""
     embedding = Embedding(Lexical(dimensions), Notes(), None)
-    embedding.dimensions = dimensions
+    embedding.config.embedding_dims = dimensions
     return embedding
 
 
@@ -251,50 +246,40 @@ def close_handle(handle: Any) -> None:
         close()
 
 
-class WatchedModel:
-    """A native model one of whose methods is watched. The call has no turn while it waits for the answer.
+class ExtractingLlm:
+    """The extracting model.
 
-    Args:
-        native: the model.
-        turn: is given up meanwhile.
-        method: which of its methods.
-        failed: gets what it raises.
-        answered: gets what it answers; may raise in its place.
+    mem0 takes an unusable answer for "nothing extracted". Here it is an error that says what was wrong.
     """
 
-    def __init__(
-        self,
-        native: Any,
-        turn: StoreLock,
-        *,
-        method: str,
-        failed: Callable[[Exception], object] = lambda error: None,
-        answered: Callable[[Any], object] = lambda answer: None,
-    ) -> None:
+    def __init__(self, native: Any, notes: Notes, turn: StoreLock) -> None:
         self.native = native
+        self.config = native.config
+        self._notes = notes
         self._turn = turn
-        self._failed = failed
-        self._answered = answered
-        self._method = method
-        setattr(self, method, self._call)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.native, name)
-
-    def _call(self, *arguments: Any, **options: Any) -> Any:
-        try:
-            with self._turn.released():
-                answer = getattr(self.native, self._method)(*arguments, **options)
-        except Exception as error:
-            self._failed(error)
-            raise
-        self._answered(answer)
+    def generate_response(self, *arguments: Any, **options: Any) -> Any:
+        with self._turn.released():
+            answer = self.native.generate_response(*arguments, **options)
+        self._notes.extracted = _count_memories(answer)
         return answer
 
 
-def _note_extracted(notes: Notes, answer: Any) -> None:
-    """mem0 takes an unusable answer for "nothing extracted"; here it is an error that says what was wrong."""
-    notes.extracted = _count_memories(answer)
+class Reranker:
+    """The reranker. mem0 goes on after its failure, which is noted."""
+
+    def __init__(self, native: Any, notes: Notes, turn: StoreLock) -> None:
+        self._native = native
+        self._notes = notes
+        self._turn = turn
+
+    def rerank(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            with self._turn.released():
+                return self._native.rerank(*arguments, **options)
+        except Exception as error:
+            self._notes.reranking_error = error
+            raise
 
 
 def _count_memories(answer: Any) -> int:

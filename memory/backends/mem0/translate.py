@@ -54,7 +54,7 @@ ERRORS: ErrorTable = {
     "psycopg.errors.ConnectionTimeout": NativeError(BackendTimeout),
     "psycopg.errors.QueryCanceled": NativeError(BackendTimeout),
     "psycopg.Error": NativeError(BackendUnavailable),
-    "psycopg_pool.PoolTimeout": NativeError(BackendTimeout),
+    "psycopg_pool.PoolTimeout": NativeError(BackendUnavailable, sent=False),  # of one statement
     "sqlite3.Error": NativeError(BackendUnavailable),
 }
 
@@ -215,11 +215,6 @@ def to_entry(row: Mapping[str, Any]) -> ContextEntry:
         session_id=metadata.get("session_id"),
         scope_ids=row_ids(row),
     )
-
-
-def never_connected(error: BaseException) -> bool:
-    """Whether a database pool gave up waiting for a connection, so that nothing was sent."""
-    return any(type(link).__name__ == "PoolTimeout" for link in (error, error.__cause__))
 
 
 class ScopeIds:

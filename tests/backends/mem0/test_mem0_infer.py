@@ -304,8 +304,7 @@ async def test_a_reranker_that_fails_is_warned_of(tmp_path: Path, llm: ScriptedL
     }
     async with inferring(tmp_path, llm, infer=False, rerank=True, reranker=reranker) as slot:
         await slot.record_event(event("I drink oolong."))
-        native(slot).reranker._failed(ZeroDivisionError())
-        native(slot).reranker.native.rerank = lambda *_: 1 / 0
+        native(slot).reranker._native.rerank = lambda *_: 1 / 0
         result = await slot.retrieve(ask("oolong"))
         assert result.entries
         assert "reranking failed; the order is mem0's own" in result.trace.warnings

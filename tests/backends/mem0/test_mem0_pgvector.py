@@ -298,7 +298,7 @@ async def test_an_event_cut_in_the_middle_is_never_half_stored_and_a_repeat_stor
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-async def test_a_look_up_of_half_an_event_finds_it_incomplete_and_a_repeat_sends_what_is_missing(
+async def test_a_look_up_of_half_an_event_finds_it_incomplete_and_a_repeat_stores_it_once(
     tmp_path: Path, block: dict[str, Any], postgres: str, fresh: bool
 ) -> None:
     """As a store without transactions leaves it, or another program that deletes rows."""
@@ -313,16 +313,15 @@ async def test_a_look_up_of_half_an_event_finds_it_incomplete_and_a_repeat_sends
         with psycopg.connect(postgres) as connection:
             connection.execute(f"DELETE FROM {table} WHERE (payload->>'event_part')::int >= 9")
         if not fresh:
-            await completed(adapter, whole, first.native_ids)
+            await completed(adapter, whole)
     if fresh:
         async with opened(tmp_path, **block) as slot:
-            await completed(slot._adapter, whole, first.native_ids)
+            await completed(slot._adapter, whole)
     assert parts_in(postgres, table) == [*range(40)]
 
 
-async def completed(adapter: Any, whole: MemoryEvent, before: tuple[str, ...]) -> None:
+async def completed(adapter: Any, whole: MemoryEvent) -> None:
     assert await adapter.find_event(whole) is None
     receipt = await adapter.record_event(whole)
-    assert receipt.native_ids[:9] == before[:9]
     assert len(receipt.native_ids) == 40
     assert await adapter.find_event(whole) == receipt.native_ids
