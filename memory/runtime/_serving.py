@@ -9,29 +9,27 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import anyio
-from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import Field
 
 from memory.adapter._bounded import is_loopback
-from memory.contract._model import Id
 from memory.contract._surviving import Failures
 from memory.contract.errors import ConfigError, PluginLoadError
 from memory.contract.scope import MemoryScope
 from memory.plugins.blocks import Problems, load_yaml, parse_block
-from memory.plugins.config import Isolate, MemslotConfig
+from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.installed import entry_points
-from memory.plugins.redaction import DataPath, Public
 from memory.runtime._attach import open_shared
 from memory.runtime._conversations import AgentSettings, Conversations
 from memory.runtime._listening import bounded_protocol, listening_socket, stop_at_signals
-from memory.runtime._policy import TurnMemory, TurnPolicy
+from memory.runtime._policy import TurnMemory
 from memory.runtime._provider import Provider
 from memory.runtime.signet.changing import only_read
-from memory.runtime.signet.secrets_exec import SecretsExecSettings
 from memory.runtime.signet.sessions import Sessions, TokenGrant
+from memory.runtime.signet.settings import ServeSettings, Tokens, TokenSettings
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import OpenTelemetrySink
 from memory.storage.kept import HostStore
@@ -39,38 +37,7 @@ from memory.storage.kept import HostStore
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-_MIN_TOKEN_LENGTH = 16
 _LOOK_S = 1.0
-
-
-class TokenSettings(PluginOptions):
-    """A bearer token, and whose memory it opens."""
-
-    token: SecretStr = Field(repr=False)
-    """Write ``${NAME}``; at least 16 characters."""
-    persona_id: Id
-    """Whose memory."""
-    run_id: Id | None = None
-    """Default: that of ``memory.scope``, else ``serve``."""
-    read_only: bool = False
-    """It may recall, and change nothing."""
-
-    @field_validator("token")
-    @classmethod
-    def _long_enough(cls, token: SecretStr) -> SecretStr:
-        text = token.get_secret_value()
-        if len(text) < _MIN_TOKEN_LENGTH or text.split() != [text]:
-            raise ValueError(f"must be at least {_MIN_TOKEN_LENGTH} characters without blanks")
-        return token
-
-
-def _one_owner_each(tokens: list[TokenSettings]) -> list[TokenSettings]:
-    if len({token.token.get_secret_value() for token in tokens}) != len(tokens):
-        raise ValueError("two of them are the same; give each user one")
-    return tokens
-
-
-Tokens = Annotated[list[TokenSettings], AfterValidator(_one_owner_each)]
 
 
 class _TokensFile(PluginOptions):
@@ -124,65 +91,6 @@ _GRACE_S = 10
 FAST_LOOP: dict[str, Any] = {"use_uvloop": find_spec("uvloop") is not None}
 
 
-class ServedPolicy(TurnPolicy):
-    """The turn policy of a server, whose clients show their session to the model themselves."""
-
-    exclude_session: bool = True
-
-
-class ServeSettings(PluginOptions):
-    """The ``serve:`` block."""
-
-    host: Public[str] = "127.0.0.1"
-    """Address to listen on. Anything but a loopback address needs tokens."""
-    port: int = Field(default=3850, ge=0, le=65535)
-    """Port to listen on; 0 takes a free one. 3850 is where Signet's clients look."""
-    tokens: Tokens = Field(default_factory=list)
-    """Who may ask, and for whose memory. None: whoever is on this machine, for ``memory.scope``."""
-    tokens_file: DataPath | None = None
-    """A YAML file with ``tokens``, in place of them; it is read again within a second of a change."""
-    isolate: Isolate = "shared"
-    """``shared``: a user has one memory, where a project sees its own part and what is outside of projects, and
-    everything else sees all. ``strict``: every project and agent has a memory of its own that nothing else sees."""
-    read_only: bool = False
-    """Change nothing, whoever calls."""
-    identity: dict[str, str] = Field(default_factory=lambda: {"name": "Agent"})
-    """``name`` and ``description`` of the agent, told at a session's start."""
-    transcripts: DataPath | None = None
-    """Directory whose files a client may name as ``transcriptPath``. Default: none is read."""
-    keep: bool = True
-    """Keep what clients say of single memories, and where sessions left off, in ``memory.data_dir``, so that a
-    restart finds it. Without, it is gone when the process ends."""
-    longest_prompt: int = Field(default=200_000, gt=0)
-    """Characters of a prompt or memory."""
-    max_body_bytes: int = Field(default=2_000_000, gt=0)
-    """Of one request."""
-    max_requests: int = Field(default=256, gt=0)
-    """Requests in work at once; more are answered 503."""
-    max_requests_per_caller: int | None = Field(default=None, gt=0)
-    """Of these, for one token. Default: half, where there are several tokens."""
-    max_connections_per_address: int = Field(default=256, gt=0)
-    """Open connections of one address; further ones are closed at once. Behind a proxy all are of its address."""
-    leave_s: float = Field(default=0.0, ge=0)
-    """Seconds in which it goes on answering after SIGTERM, while ``/health/ready`` says 503."""
-    opentelemetry: bool = False
-    """Send the trace of every call of the memory to OpenTelemetry, as its environment variables say."""
-    header_s: float = Field(default=10.0, gt=0)
-    """Seconds until the head of a request must have arrived."""
-    secrets_exec: SecretsExecSettings | None = None
-    """What callers with a token may run at ``secrets/exec``. Default: nothing."""
-    policy: ServedPolicy = Field(default_factory=ServedPolicy)
-    """What callers grant the memory, see ``TurnPolicy``."""
-
-    @model_validator(mode="after")
-    def _who_may_ask(self) -> Self:
-        if self.secrets_exec is not None and not self.tokens and not self.tokens_file:
-            raise ValueError("secrets_exec: whoever is on this machine could run commands; set tokens first")
-        if self.tokens and self.tokens_file:
-            raise ValueError("tokens_file: tokens stands there as well; keep one of the two")
-        return self
-
-
 async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; then finish what is in work, send what waits, and close the memory."""
     if not settings.tokens and not is_loopback(settings.host):
@@ -209,9 +117,8 @@ async def answer(
     try:
         import uvicorn  # noqa: F401 (that it is missing is said before anything is begun)
 
-        from memory.runtime.signet.http import Callers, Limits
+        from memory.runtime.signet.http import Callers
         from memory.runtime.signet.server import RuntimeAdapterServer
-        from memory.runtime.signet.service import ServiceSettings
     except ImportError as error:
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error
     memory = TurnMemory(slot, settings.policy)
@@ -226,20 +133,7 @@ async def answer(
         if agent is not None:
             block, provider = agent
             conversations = await stack.enter_async_context(Conversations(provider, memory, block, store))
-        server = RuntimeAdapterServer(
-            memory,
-            tokens=grants,
-            isolate=settings.isolate,
-            settings=ServiceSettings(settings.identity, settings.transcripts, settings.longest_prompt),
-            limits=Limits(
-                body_bytes=settings.max_body_bytes,
-                at_once=settings.max_requests,
-                per_caller=settings.max_requests_per_caller,
-            ),
-            store=store,
-            agent=conversations,
-            secrets_exec=settings.secrets_exec,
-        )
+        server = RuntimeAdapterServer(memory, settings, tokens=grants, store=store, agent=conversations)
         slot.delivery.trace_to(server.endpoints.metrics)
         if settings.opentelemetry:
             slot.delivery.trace_to(OpenTelemetrySink())
@@ -289,11 +183,11 @@ async def serve_app(
 
     settings = settings or ServeSettings()
     if own is not None:
-        from memory.runtime.signet.http import Callers, Limits, Mounted, Work
+        from memory.runtime.signet.http import Callers, Mounted, Work
 
-        limits, unbounded = Limits(), app
-        work = Work(limits.at_once, limits.at_once)
-        app = Mounted(Callers({}, own).of, limits, work, lambda scope, read_only: unbounded)
+        unbounded = app
+        work = Work(settings.max_requests, settings.max_requests)
+        app = Mounted(Callers({}, own).of, settings, work, lambda scope, read_only: unbounded)
     options = uvicorn.Config(
         app,
         lifespan="off",

@@ -32,7 +32,7 @@ async def client() -> AsyncIterator[AdapterClient]:
 
 async def test_a_session_from_start_to_end(client: AdapterClient) -> None:
     key, word = uuid.uuid4().hex, f"zebra{uuid.uuid4().hex[:8]}"
-    assert await client.available()
+    assert await client.health()
     start = await client.on_session_start(SessionStartParams(session_key=key, project="/memslot"))
     assert start.inject
     memory_id = await client.remember(f"[{word}]: the {word} lives in Lisbon", who="memslot")
@@ -47,14 +47,10 @@ async def test_a_session_from_start_to_end(client: AdapterClient) -> None:
         CompactionCompleteParams(session_key=key, summary=f"About a {word}.")
     )
     assert kept.success
-    stored = await client.store(f"the {word} sleeps", type="fact", tags="zoo")
-    assert (stored["type"], stored["tags"]) == ("fact", "zoo")
-    assert await client.bypass(key)
-    assert not await client.bypass(key, enabled=False)
     ended = await client.on_session_end(SessionEndParams(session_key=key, reason="exit"))
     assert ended.memories_saved == 0
     assert memory_id is not None
-    await client.forget([memory_id, stored["id"]], "test", force=True)
+    await client.forget([memory_id], "test", force=True)
 
 
 async def test_a_memory_from_storing_to_forgetting(client: AdapterClient) -> None:
@@ -63,16 +59,15 @@ async def test_a_memory_from_storing_to_forgetting(client: AdapterClient) -> Non
     assert memory_id is not None
     assert await client.remember(f"the {word} drinks oolong", idempotencyKey=word) == memory_id
     assert [row["id"] for row in await client.recall(word)] == [memory_id]
-    changed = await client.update(memory_id, "corrected", content=f"the {word} drinks sencha", if_version=1)
-    assert changed["status"] == "updated"
+    patch = {"id": memory_id, "content": f"the {word} drinks sencha", "if_version": 1}
+    assert (await client.modify([patch], "corrected"))[0]["status"] == "updated"
     assert (await client.modify([{"id": memory_id, "content": "x", "if_version": 1}], "r"))[0]["status"] == (
         "version_conflict"
     )
     row = await client.get(memory_id)
     assert row is not None
     assert row["content"] == f"the {word} drinks sencha"
-    assert memory_id in {row["id"] for row in await client.memories(limit=500)}
-    assert (await client.delete(memory_id, "done"))["status"] == "deleted"
+    assert (await client.forget([memory_id], "done"))[0]["status"] == "deleted"
     assert await client.get(memory_id) is None
 
 

@@ -19,7 +19,6 @@ from uvicorn.protocols.http import auto
 from memory import MemoryScope
 from memory.runtime import listening_socket
 from memory.runtime._listening import bounded_protocol
-from memory.runtime.signet.http import Limits
 from memory.testing._http_server import _bound
 
 HALF = b"POST /api/hooks/session-start HTTP/1.1\r\nhost: x\r\n"
@@ -128,7 +127,7 @@ async def test_one_address_has_so_many_connections_and_no_more() -> None:
 @pytest.mark.parametrize("trickle", [b"content-length: 100\r\n\r\n{"])
 async def test_one_token_leaves_room_for_others(trickle: bytes) -> None:
     tokens = {"of-ada": BASE, "of-eve": MemoryScope(run_id="r", persona_id="eve")}
-    async with listening(20, 100, tokens=tokens, limits=Limits(at_once=6, body_s=20)) as address:
+    async with listening(20, 100, tokens=tokens, max_requests=6) as address:
         half = HALF + b"authorization: Bearer of-ada\r\n" + trickle
         with lines(address, 6, half):
             url = f"http://{address[0]}:{address[1]}/api/memories"

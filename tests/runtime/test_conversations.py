@@ -19,9 +19,9 @@ from memory.runtime._conversations import AgentSettings, Conversations
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import CompletionChunk, CompletionOptions
 from memory.runtime.providers.scripted import ScriptedProvider
-from memory.runtime.signet.http import Limits, TokenGrant
 from memory.runtime.signet.server import RuntimeAdapterServer
-from memory.runtime.signet.service import ServiceSettings
+from memory.runtime.signet.sessions import TokenGrant
+from memory.runtime.signet.settings import ServeSettings
 from memory.storage.kept import HostStore
 from memory.testing import FakeBackend
 from memory.testing._fake_store import FakeNativeStore
@@ -235,8 +235,8 @@ async def test_a_conversation_that_cannot_be_kept_says_so(tmp_path: Path) -> Non
 
 async def test_limits_and_malformed_turns_are_answered_before_the_stream() -> None:
     model = Halting()
-    settings = ServiceSettings(longest_prompt=50)
-    async with talking(model, limits=Limits(at_once=1), settings=settings) as talk:
+    settings = ServeSettings(longest_prompt=50, max_requests=1)
+    async with talking(model, settings=settings) as talk:
         for body, wanted in (
             ({}, 400),
             ({"content": " "}, 400),

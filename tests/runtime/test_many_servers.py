@@ -118,13 +118,6 @@ async def test_a_session_goes_on_at_whichever_server_is_asked(started: Any) -> N
         assert "My bike is red." in found["inject"]
         again = await first.hook("user-prompt-submit", sessionKey="t", userMessage="red bike?", project="/p")
         assert "My bike is red." not in again["inject"], "said once, whichever of them said it"
-        assert [row["key"] for row in (await second.send("GET", "/api/sessions"))[1]["sessions"]] == [
-            "s",
-            "t",
-        ]
-        await second.post("/api/sessions/s/bypass", {"enabled": True})
-        assert (await first.hook("session-start", sessionKey="s", project="/p"))["bypassed"]
-        await second.post("/api/sessions/s/bypass", {"enabled": False})
         assert not (await first.hook("session-start", sessionKey="s", project="/p"))["sessionKnown"]
         await second.hook("session-end", sessionKey="s")
         resumed = await first.hook("session-start", sessionKey="s", project="/p")

@@ -43,7 +43,7 @@ def serving(config: Path) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]
         process.communicate()
 
 
-def status(http: httpx.Client, token: str, path: str = "/api/sessions") -> int:
+def status(http: httpx.Client, token: str, path: str = "/api/memories") -> int:
     return http.get(path, headers={"authorization": f"Bearer {token}"}).status_code
 
 

@@ -130,7 +130,7 @@ async def test_the_server_answers_on_whatever_its_memory_throws() -> None:
                 status, answer = await signet.post(path, body)
                 assert status < 600
                 assert "secret" not in str(answer) or isinstance(thrown, errors.MemslotError)
-            await signet.send("GET", "/api/diagnostics")
+            await signet.send("GET", "/health/ready")
         backend.thrown = None
         status, answer = await signet.post("/api/memory/remember", {"content": "I like oolong."})
         assert status == 200, answer

@@ -261,16 +261,6 @@ async def test_the_mcp_server_of_signet_gives_its_reason_in_a_body(signet: Daemo
     assert (await signet.send("DELETE", path, {"reason": "gone"}, MCP_HEADERS))[1]["status"] == "deleted"
 
 
-async def test_what_the_sdk_asks_for_is_answered_or_refused_with_a_reason(signet: Daemon) -> None:
-    _, stored = await signet.post("/api/memory/remember", {"content": "the pot is blue"})
-    assert (await signet.send("GET", "/api/status"))[1]["status"] == "running"
-    assert (await signet.send("GET", "/api/diagnostics"))[1]["status"] == "ok"
-    assert (await signet.send("GET", "/api/secrets"))[1] == {"secrets": []}
-    for method, what in (("GET", "history"), ("POST", "recover")):
-        status, answer = await signet.send(method, f"/api/memory/{stored['id']}/{what}", {})
-        assert (status, bool(answer["error"])) == (501, True)
-
-
 async def test_feedback_goes_to_a_backend_that_takes_it(signet: Daemon) -> None:
     await signet.hook("session-start", sessionKey="s")
     _, stored = await signet.post("/api/memory/remember", {"content": "the pot is blue"})

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -78,24 +76,12 @@ async def test_a_session_goes_on_after_the_server_was_started_again(started: Any
         await spoken(signet, "s", "My bike is red.")
         await signet.hook("compaction-complete", sessionKey="s", summary="We spoke of wheels.")
         await spoken(signet, "s", "My car is blue.")
-        await signet.post("/api/sessions/quiet/bypass", {"enabled": True})
     async with started() as signet:
         same = await signet.hook("user-prompt-submit", sessionKey="s", userMessage="bike? car?", project="/p")
         assert "My bike is red." in same["inject"], "said before the compaction"
         assert "My car is blue." not in same["inject"], "the host still shows it"
         again = await signet.hook("session-start", sessionKey="s", project="/p")
         assert "Summary: We spoke of wheels.\n- user: My car is blue." in again["inject"]
-
-
-async def test_a_bypassed_session_stays_so(started: Any) -> None:
-    async with started() as signet:
-        await signet.hook("session-start", sessionKey="s")
-        await signet.post("/api/sessions/s/bypass", {"enabled": True})
-    async with started() as signet:
-        assert (await signet.hook("user-prompt-submit", sessionKey="s", userMessage="tea"))["bypassed"]
-        assert (await signet.post("/api/sessions/s/bypass", {"enabled": False}))[0] == 200
-        spoken = await signet.hook("user-prompt-submit", sessionKey="s", userMessage="tea")
-        assert not spoken["bypassed"]
 
 
 async def test_a_tool_without_a_project_finds_what_a_project_keeps_after_a_restart(started: Any) -> None:
@@ -105,20 +91,6 @@ async def test_a_tool_without_a_project_finds_what_a_project_keeps_after_a_resta
     async with started() as signet:
         _, found = await signet.post("/api/memory/recall", {"query": "pot"})
         assert [row["content"] for row in found["results"]] == ["the pot is blue"]
-
-
-async def test_a_checkpoint_on_the_way_records_what_is_new_in_the_transcript(signet: Daemon) -> None:
-    extract = partial(signet.hook, "session-checkpoint-extract", sessionKey="s")
-    first = "User: My bike is red.\nAssistant: Noted, red.\n"
-    assert (await extract(transcript=first))["queued"]
-    assert await extract(transcript=first) == {"skipped": True}
-    assert (await extract(transcript=f"{first}User: My car is blue.\n"))["queued"]
-    await signet.hook("session-end", sessionKey="s", transcript=f"{first}User: My car is blue.\n")
-    await signet.drain()
-    texts = [row.text for row in signet.backend.store.rows.values()]  # type: ignore[attr-defined]
-    assert texts == ["My bike is red.", "Noted, red.", "My car is blue."]
-    status, answer = await signet.post("/api/hooks/session-checkpoint-extract", {"harness": "t"})
-    assert (status, answer["error"]) == (400, "harness and sessionKey are required")
 
 
 # -- what is taken out is gone ----------------------------------------------------------------------------
@@ -289,45 +261,3 @@ async def test_tools_started_read_only_find_what_projects_hold(started: Any) -> 
         assert [item.content for item in await items.search(WORD)] == [f"a {WORD}"]
         with pytest.raises(InputError, match="read-only"):
             await items.forget((await items.search(WORD))[0].id or "")
-
-
-async def test_two_servers_at_once_store_the_same_words_once(
-    started: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("memory.runtime.signet.memories._STORING_S", 600)
-    async with started() as first, started() as second:
-        answers: list[dict[str, Any]] = []
-
-        async def remember(signet: Daemon) -> None:
-            answers.append((await signet.post("/api/memory/remember", {"content": f"a {WORD}"}))[1])
-
-        async with anyio.create_task_group() as tasks:
-            for signet in (first, second, first, second):
-                tasks.start_soon(remember, signet)
-        assert len({answer["id"] for answer in answers}) == 1
-        assert sum("deduped" in answer for answer in answers) == 3
-        assert len(first.backend.store.rows) == 1
-
-
-async def test_words_that_a_killed_server_was_storing_are_stored_all_the_same(
-    started: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("memory.runtime.signet.memories._STORING_S", 0.1)
-    async with started() as signet:
-        digest = sha256(f"a {WORD}".encode()).hexdigest()
-        assert Book(signet.server.store).claim(BASE, digest, "of-a-server-that-was-killed")
-        status, answer = await signet.post("/api/memory/remember", {"content": f"a {WORD}"})
-    assert (status, "deduped" in answer) == (200, False)
-
-
-async def test_words_that_could_not_be_stored_are_at_once_when_they_come_again(
-    started: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("memory.runtime.signet.memories._STORING_S", 600)
-    async with started() as first, started() as second:
-        first.backend.store.faults.add("500", endpoint="insert", times=5)
-        assert (await first.post("/api/memory/remember", {"content": f"a {WORD}"}))[0] == 503
-        first.backend.store.faults.clear()
-        with anyio.fail_after(60):
-            answer = (await second.post("/api/memory/remember", {"content": f"a {WORD}"}))[1]
-        assert "deduped" not in answer

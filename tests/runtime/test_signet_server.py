@@ -16,10 +16,8 @@ from memory import BackendUnavailable, ConfigError, MemoryScope, MemorySlot
 from memory.adapter._bounded import is_loopback
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
-from memory.runtime.signet.http import TokenGrant
 from memory.runtime.signet.server import RuntimeAdapterServer
-from memory.runtime.signet.service import ServiceSettings
-from memory.runtime.signet.sessions import Caller, Sessions, project_of
+from memory.runtime.signet.sessions import Caller, Sessions, TokenGrant, project_of
 from memory.runtime.signet.types import RuntimeAdapter
 from memory.storage.kept import HostStore
 from memory.testing import FakeBackend
@@ -43,12 +41,10 @@ OTHERWISE = {
     "11c": "no commands are run here unless configured",
     "11d": "no commands are run here unless configured",
     "11e": "no secrets are kept here",
-    "14": "here a session needs no runtime path to be bypassed",
     "21_": "here a session's end queues only what there is to write",
     "30b": "projects are isolated here",
     "30d": "projects are isolated here",
     "30f": "projects are isolated here",
-    "31d": "the order of the recording",
 }
 """Pair -> why this server's answer differs in more than values."""
 
@@ -260,7 +256,7 @@ async def test_transcripts_are_read_below_their_directory_alone(tmp_path: Path) 
     (kept / "t.txt").write_text("User: My bike is red.")
     (tmp_path / "secret.txt").write_text("User: My pin is 1234.")
     (kept / "link.txt").symlink_to(tmp_path / "secret.txt")
-    async with daemon(settings=ServiceSettings(transcripts=kept)) as signet:
+    async with daemon(transcripts=kept) as signet:
         for path in (kept / "link.txt", kept / ".." / "secret.txt", "/etc/passwd", kept, "\0"):
             answer = await signet.hook("session-end", sessionKey="s", transcriptPath=str(path))
             assert not answer["queued"]
@@ -279,16 +275,6 @@ async def test_after_a_compaction_what_was_said_before_it_is_recalled(signet: Da
     await signet.hook("compaction-complete", sessionKey="s", summary="We spoke of wheels.")
     found = await signet.hook("user-prompt-submit", sessionKey="s", userMessage="red bike?")
     assert "My bike is red." in found["inject"]
-
-
-async def test_a_bypassed_session_neither_recalls_nor_records(signet: Daemon) -> None:
-    await signet.hook("session-start", sessionKey="s")
-    assert (await signet.post("/api/sessions/s/bypass", {"enabled": True}))[1]["bypassed"]
-    answer = await signet.hook("user-prompt-submit", sessionKey="s", userMessage="secret tea")
-    assert answer == {"inject": "", "memoryCount": 0, "bypassed": True}
-    await signet.drain()
-    assert not signet.backend.store.rows  # type: ignore[attr-defined]
-    assert (await signet.post("/api/sessions/nobody/bypass", {"enabled": True}))[0] == 404
 
 
 async def test_the_marketplace_is_not_here_and_health_is(signet: Daemon) -> None:
@@ -365,8 +351,7 @@ async def test_a_token_of_one_scope_reaches_no_other_on_any_route() -> None:
             {"query": "iguana Rex", "project": "/p"},
             {"query": "iguana Rex", "sessionKey": "s"},
         ):
-            for path in ("/api/memory/recall", "/api/hooks/recall"):
-                assert (await as_(EVE, "POST", path, body))[1]["results"] == []
+            assert (await as_(EVE, "POST", "/api/memory/recall", body))[1]["results"] == []
             _, preview = await as_(EVE, "POST", "/api/memory/forget", body)
             assert preview["candidates"] == []
         assert (await as_(EVE, "GET", f"/api/memory/{item}"))[0] == 404
@@ -377,8 +362,6 @@ async def test_a_token_of_one_scope_reaches_no_other_on_any_route() -> None:
         forget = {"ids": [item], "mode": "execute", "reason": "r", "force": True, "project": "/p"}
         assert (await as_(EVE, "POST", "/api/memory/forget", forget))[1]["deleted"] == 0
         assert (await as_(EVE, "GET", "/api/memories"))[1]["memories"] == []
-        assert (await as_(EVE, "GET", "/api/sessions"))[1]["sessions"] == []
-        assert (await as_(EVE, "POST", "/api/sessions/s/bypass", {"enabled": True}))[0] == 404
         _, start = await as_(EVE, "POST", "/api/hooks/session-start", hooks)
         assert (start["memories"], start["inject"]) == ([], "")
         _, prompt = await as_(

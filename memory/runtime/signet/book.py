@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item
+from memory.runtime.signet.types import RecallParams, tags_of
 from memory.storage.kept import HostStore, StoredObject
 
 _PREFIX = re.compile(r"\A\s*+(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,500})\]:)\s*+", re.I)
@@ -34,8 +37,9 @@ class Note:
     def created(self) -> str | None:
         return self.created_at.isoformat().replace("+00:00", "Z") if self.created_at else None
 
-    def kept(self) -> dict[str, Any]:
-        return {**asdict(self), "created_at": self.created_at.isoformat() if self.created_at else None}
+    def kept(self, scope: MemoryScope) -> StoredObject:
+        """The note as a row of the host store."""
+        return StoredObject("note", scope, self.id, _NOTE.dump_python(self, mode="json"))
 
     def _only(self, *names: str) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names}
@@ -62,36 +66,22 @@ class Note:
         return {**self.short(), **self._only("tags", "who", "project", "version"), **flags}
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """Filters of a recall."""
+_NOTE: TypeAdapter[Note] = TypeAdapter(Note)
 
-    asked: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, body: Mapping[str, Any]) -> Filters:
-        """Those of a request. One that cannot be read is a ValueError: it would let everything pass."""
-        asked = {}
-        for name, (what, read) in _FILTERS.items():
-            if (given := body.get(name)) in (None, "", []):
-                continue
-            asked[name] = read(given)
-            if asked[name] is None:
-                raise ValueError(f"{name} must be {what}")
-        return cls(asked)
-
-    def fit(self, note: Note, score: float | None) -> bool:
-        """Whether a memory passes the filters; without a score, it passes ``min_score``."""
-        asked, made = self.asked, note.created_at
-        since, until = asked.get("since"), asked.get("until")
-        return (
-            all(asked.get(name) in (None, getattr(note, name)) for name in ("type", "who", "pinned"))
-            and set(_parts(asked.get("tags"))) <= set(_parts(note.tags))
-            and note.importance >= asked.get("importance_min", note.importance)
-            and (score is None or score >= asked.get("min_score", score))
-            and (since is None or (made is not None and made >= since))
-            and (until is None or (made is not None and made <= until))
-        )
+def fits(asked: RecallParams | None, note: Note, score: float | None) -> bool:
+    """Whether a memory passes the filters of a recall; without a score, it passes ``min_score``."""
+    if asked is None:
+        return True
+    made = note.created_at
+    return (
+        all(getattr(asked, name) in (None, getattr(note, name)) for name in ("type", "who", "pinned"))
+        and set(_parts(asked.tags)) <= set(_parts(note.tags))
+        and (asked.importance_min is None or note.importance >= asked.importance_min)
+        and (asked.min_score is None or score is None or score >= asked.min_score)
+        and (asked.since is None or (made is not None and made >= asked.since))
+        and (asked.until is None or (made is not None and made <= asked.until))
+    )
 
 
 class Book:
@@ -109,7 +99,7 @@ class Book:
 
     def put(self, scope: MemoryScope, note: Note, key: str | None = None, event_id: str = "") -> None:
         """Keep a note, and find it again by a key of the client's, and by the words it was stored with."""
-        rows = [StoredObject("note", scope, note.id, note.kept())]
+        rows = [note.kept(scope)]
         if key:
             rows.append(StoredObject("key", scope, key, {"id": note.id}))
         if event_id and note.stored_as:
@@ -126,14 +116,6 @@ class Book:
         known = self.store.get("stored_as", scope, digest)
         note = self.get(scope, str(known["id"])) if known else None
         return (note, str(known["event_id"])) if known and note and note.stored_as == digest else None
-
-    def claim(self, scope: MemoryScope, digest: str, event_id: str, *, anyway: bool = False) -> bool:
-        """Whether these words are ours to store, and no other server does it just now, unless ``anyway``."""
-        known = self.store.get("stored_as", scope, digest)
-        if known and not known["id"] and not anyway:
-            return False
-        claimed = StoredObject("stored_as", scope, digest, {"id": "", "event_id": event_id})
-        return self.store.swap(claimed, known)
 
     def unlike_its_words(self, scope: MemoryScope, note: Note) -> None:
         """Let the note's words make a new memory. A derived note hides its words, so all words of the scope may."""
@@ -152,7 +134,7 @@ class Book:
                 note.content = item.content if not note.deleted else ""
                 new += [note] if item.id and not note.deleted else []
             notes.append(note)
-        self.store.put(*(StoredObject("note", scope, note.id, note.kept()) for note in new))
+        self.store.put(*(note.kept(scope) for note in new))
         return notes
 
     def forget(self, scope: MemoryScope, note: Note) -> None:
@@ -166,12 +148,6 @@ class Book:
         return [note for note in notes if note is not None and not note.deleted]
 
 
-def tags_of(given: Any) -> str | None:
-    """Tags in either shape that clients send, a list or a text, as a single text; None for none."""
-    parts = given if isinstance(given, list) else str(given).split(",") if isinstance(given, str) else []
-    return ",".join(text for part in parts if (text := str(part).strip().replace(",", " "))) or None
-
-
 def labelled(content: str) -> tuple[str, bool, str | None]:
     """A text without its prefixes ``critical:`` and ``[a,b]:``; whether it is critical; and its tags."""
     critical, tags = False, None
@@ -181,46 +157,9 @@ def labelled(content: str) -> tuple[str, bool, str | None]:
     return content, critical, tags_of(tags)
 
 
-def importance_of(given: Any) -> float | None:
-    """A number, brought within 0 and 1; None for anything else."""
-    number = number_of(given)
-    return None if number is None else float(min(max(number, 0), 1))
-
-
-def number_of(given: Any) -> int | float | None:
-    return given if isinstance(given, (int, float)) and not isinstance(given, bool) else None
-
-
 def _parts(tags: str | None) -> list[str]:
     return tags.split(",") if tags else []
 
 
-def _moment(given: Any) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(given)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _kind(kind: type) -> Callable[[Any], Any]:
-    return lambda given: given if isinstance(given, kind) else None
-
-
-_FILTERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "type": ("a text", _kind(str)),
-    "who": ("a text", _kind(str)),
-    "pinned": ("true or false", _kind(bool)),
-    "tags": ("a text or a list", tags_of),
-    "importance_min": ("a number", number_of),
-    "min_score": ("a number", number_of),
-    "since": ("a time by ISO 8601", _moment),
-    "until": ("a time by ISO 8601", _moment),
-}
-
-
 def _note(kept: dict[str, Any] | None) -> Note | None:
-    if kept is None:
-        return None
-    made = kept["created_at"]
-    return Note(**{**kept, "created_at": datetime.fromisoformat(made) if made else None})
+    return None if kept is None else _NOTE.validate_python(kept)

@@ -1,5 +1,6 @@
-"""Reading, changing and forgetting single memories by Signet's protocol (every failure has a status of its
-own), and the memories a token reaches, as tools use those of one scope.
+"""Changing and forgetting single memories by Signet's protocol, and the memories that a token reaches.
+
+A change that fails is :class:`Refused` with Signet's word for it: as an answer of its own, and as a row of many.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -20,15 +21,40 @@ from memory.contract.requests import AdapterMode, MemoryFeedback
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate
 from memory.runtime._items import Item, MemoryItems
-from memory.runtime.signet.book import Filters, Note, importance_of, tags_of
+from memory.runtime.signet.book import Note
 from memory.runtime.signet.memories import Memories
 from memory.runtime.signet.sessions import Caller, Sessions
-from memory.runtime.signet.types import Refused, text_of
+from memory.runtime.signet.types import ForgetParams, ModifyParams, PatchParams, Refused, read, within_one
 from memory.slot.slot import MemorySlot
 from memory.storage.kept import HostStore
 
+log = logging.getLogger("memslot.runtime")
+
 _ASK_FIRST = 25  # memories; more are forgotten with the token of a preview only
-_READ_ONLY = {"status": "read_only", "error": "this memory is read-only"}
+_MAX_PATCHES = 100
+_WORST_FIRST = ("failed", "unknown", "pending", "ready")
+# Signet's word for a failure -> the status of an answer of its own.
+_CODES = {
+    "invalid_request": 400,
+    "not_found": 404,
+    "version_conflict": 409,
+    "pinned_requires_force": 409,
+    "read_only": 403,
+    "not_supported": 501,
+    "unknown": 503,
+}
+
+
+def _failed(item_id: str | None, status: str, why: str = "", **more: Any) -> Refused:
+    return Refused(_CODES[status], why or status.replace("_", " "), {"id": item_id, "status": status, **more})
+
+
+async def _row(change: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """The outcome of a change as one of many."""
+    try:
+        return await change
+    except Refused as refused:
+        return {**refused.more, "error": str(refused)}
 
 
 class Changes:
@@ -39,50 +65,55 @@ class Changes:
         self._book = memories.book
         self._slot = memories.slot
 
-    async def modify(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def modify(self, caller: Caller, params: ModifyParams) -> dict[str, Any]:
         """``POST /api/memory/modify``: every patch has a result of its own."""
-        patches = body.get("patches")
-        if not isinstance(patches, list) or not patches:
-            raise Refused(400, "patches[] is required")
-        if len(patches) > 100:
-            raise Refused(400, "patches[] holds more than 100; send fewer at a time")
-        scope, reason = self.memories.scope_of(caller, body), text_of(body, "reason")
-        results = [
-            await self.patched(caller, scope, text_of(patch, "id"), patch, reason) for patch in patches
-        ]
+        if len(params.patches) > _MAX_PATCHES:
+            raise Refused(400, f"patches[] holds more than {_MAX_PATCHES}; send fewer at a time")
+        scope = self.memories.scope_of(caller, params)
+        results = []
+        for given in params.patches:
+            patch = read(PatchParams, given if isinstance(given, Mapping) else {})
+            patch = patch.model_copy(update={"reason": patch.reason or params.reason})
+            results.append(await _row(self.patched(caller, scope, patch.id, patch)))
         updated = sum(result["status"] == "updated" for result in results)
         return {"total": len(results), "updated": updated, "results": results}
 
     async def patched(
-        self, caller: Caller, scope: MemoryScope, item_id: str | None, patch: Any, reason: str | None = None
+        self, caller: Caller, scope: MemoryScope, item_id: str | None, patch: PatchParams
     ) -> dict[str, Any]:
-        """Apply one patch. ``status`` names a failure; nothing is raised."""
-        if not item_id or not isinstance(patch, Mapping):
-            return {"id": None, "status": "invalid_request", "error": "Patch id is required"}
-        if not (text_of(patch, "reason") or reason):
-            return {"id": item_id, "status": "invalid_request", "error": "reason is required"}
+        """Apply one patch.
+
+        Raises:
+            Refused: it was not applied; ``more`` has Signet's word for the failure.
+        """
+        if not item_id:
+            raise _failed(None, "invalid_request", "Patch id is required")
+        if not patch.reason:
+            raise _failed(item_id, "invalid_request", "reason is required")
         try:
-            content, labels = self.memories.checked(patch.get("content")), _labels(patch)
+            content = self.memories.checked(patch.content)
         except Refused as refused:
-            return {"id": item_id, "status": "invalid_request", "error": str(refused)}
+            raise _failed(item_id, "invalid_request", str(refused)) from None
+        names = patch.model_fields_set & {"type", "tags", "importance", "pinned"}
+        labels = {
+            name: value for name in names if (value := getattr(patch, name)) is not None or name == "tags"
+        }
         if content is None and not labels:
-            return {"id": item_id, "status": "invalid_request", "error": "there is nothing to change"}
-        if self.memories.is_read_only(caller):
-            return _READ_ONLY | {"id": item_id}
+            raise _failed(item_id, "invalid_request", "there is nothing to change")
+        self._check_writable(caller, item_id)
         async with self.memories.alone(caller.scope, item_id):
             found = await self.memories.find(caller, scope, item_id)
             if found is None:
-                return {"id": item_id, "status": "not_found"}
+                raise _failed(item_id, "not_found")
             scope, note = found
-            if patch.get("if_version") not in (None, note.version):
-                return {"id": item_id, "status": "version_conflict", "currentVersion": note.version}
+            if patch.if_version not in (None, note.version):
+                raise _failed(item_id, "version_conflict", currentVersion=note.version)
             if content is not None:
-                if failed := await self._natively(scope, note, content):
-                    return failed
+                await self._natively(scope, note, content)
                 note.content = content
                 await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
             for name, value in labels.items():
-                setattr(note, name, value)
+                setattr(note, name, within_one(value) if name == "importance" else value)
             note.version += 1
             self._book.put(scope, note)
             return _changed(note, "updated", contentChanged=content is not None)
@@ -90,19 +121,19 @@ class Changes:
     async def forgotten(
         self, caller: Caller, scope: MemoryScope, item_id: str, *, force: bool
     ) -> dict[str, Any]:
-        if self.memories.is_read_only(caller):
-            return _READ_ONLY | {"id": item_id}
+        """Delete one memory; raises as :meth:`patched`."""
+        self._check_writable(caller, item_id)
         async with self.memories.alone(caller.scope, item_id):
             there = await self.memories.find(caller, scope, item_id)
             # A process that was killed here may have left the words of a memory that the backend has deleted.
             noted = there or self.memories.noted(self.memories.sessions.holders(caller, scope), item_id)
             if noted is None or noted[1].deleted:
-                return {"id": item_id, "status": "not_found"}
+                raise _failed(item_id, "not_found")
             scope, note = noted
             if note.pinned and not force:
-                return {"id": item_id, "status": "pinned_requires_force", "currentVersion": note.version}
-            if there and (failed := await self._natively(scope, note, None)):
-                return failed
+                raise _failed(item_id, "pinned_requires_force", currentVersion=note.version)
+            if there:
+                await self._natively(scope, note, None)
             note.version += 1
             await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
             await anyio.to_thread.run_sync(self.memories.sessions.forget_words, scope)
@@ -110,18 +141,16 @@ class Changes:
             await anyio.to_thread.run_sync(self._book.forget, scope, note)
             return _changed(note, "deleted")
 
-    async def forget(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def forget(self, caller: Caller, params: ForgetParams) -> dict[str, Any]:
         """``POST /api/memory/forget``: a preview, unless ``mode`` is ``execute``."""
-        mode = body.get("mode", "preview")
-        if mode not in ("preview", "execute"):
-            raise Refused(400, "mode must be preview or execute")
-        if mode == "execute" and not text_of(body, "reason"):
+        execute = params.mode == "execute"
+        if execute and not params.reason:
             raise Refused(400, "reason is required for execute mode")
-        scope = self.memories.scope_of(caller, body)
-        candidates = await self._candidates(caller, scope, body)
+        scope = self.memories.scope_of(caller, params)
+        candidates = await self._candidates(caller, scope, params)
         token = hashlib.sha256("\n".join(str(row["id"]) for row in candidates).encode()).hexdigest()[:32]
         confirm = len(candidates) > _ASK_FIRST
-        if mode == "preview":
+        if not execute:
             return {
                 "mode": "preview",
                 "count": len(candidates),
@@ -129,10 +158,12 @@ class Changes:
                 "confirmToken": token,
                 "candidates": candidates,
             }
-        if confirm and body.get("confirm_token") != token:
+        if confirm and params.confirm_token != token:
             raise Refused(400, "confirm_token is required: preview first, and send its confirmToken")
-        force = body.get("force") is True
-        results = [await self.forgotten(caller, scope, str(row["id"]), force=force) for row in candidates]
+        results = [
+            await _row(self.forgotten(caller, scope, str(row["id"]), force=params.force))
+            for row in candidates
+        ]
         deleted = sum(result["status"] == "deleted" for result in results)
         return {"mode": "execute", "requested": len(results), "deleted": deleted, "results": results}
 
@@ -164,15 +195,12 @@ class Changes:
         return taken
 
     async def _candidates(
-        self, caller: Caller, scope: MemoryScope, body: Mapping[str, Any]
+        self, caller: Caller, scope: MemoryScope, params: ForgetParams
     ) -> list[dict[str, Any]]:
-        ids = body.get("ids")
-        if isinstance(ids, list):
-            if len(ids) > 1000 or not all(isinstance(item_id, str) and item_id for item_id in ids):
-                raise Refused(400, "ids must be a list of at most 1000 ids")
-            scores = dict.fromkeys(ids, 0)
-        elif text_of(body, "query"):
-            scores = {row["id"]: row["score"] for row in await self.memories.recall(caller, body)}
+        if params.ids is not None:
+            scores: dict[str, Any] = dict.fromkeys(params.ids, 0)
+        elif params.query or params.keyword_query:
+            scores = {row["id"]: row["score"] for row in await self.memories.recall(caller, params)}
         else:
             raise Refused(400, "ids or query is required")
         holders = self.memories.sessions.holders(caller, scope)
@@ -181,49 +209,35 @@ class Changes:
             row = {"id": item_id, "score": score, "pinned": False, "version": None}
             if noted := self.memories.noted(holders, item_id):
                 row |= {"pinned": noted[1].pinned, "version": noted[1].version}
-            if noted or isinstance(ids, list):
+            if noted or params.ids is not None:
                 rows.append(row)
         return rows
 
-    async def _natively(self, scope: MemoryScope, note: Note, content: str | None) -> dict[str, Any] | None:
-        """Change the backend's record, or delete it; the result to answer where that failed."""
+    def _check_writable(self, caller: Caller, item_id: str) -> None:
+        if self.memories.is_read_only(caller):
+            raise _failed(item_id, "read_only", "this memory is read-only")
+
+    async def _natively(self, scope: MemoryScope, note: Note, content: str | None) -> None:
+        """Change the backend's record, or delete it."""
         items = MemoryItems(self._slot, scope)
         try:
             receipt = await (items.forget(note.id) if content is None else items.modify(note.id, content))
         except (errors.ScopeError, errors.BackendRejected):
             if await items.gone(note.id):
-                return {"id": note.id, "status": "not_found"}
-            refused = f"{self._slot.backend_name} keeps this memory as it is"
-            return {"id": note.id, "status": "not_supported", "error": refused}
+                raise _failed(note.id, "not_found") from None
+            why = f"{self._slot.backend_name} keeps this memory as it is"
+            raise _failed(note.id, "not_supported", why) from None
         except errors.CapabilityNotSupported as error:
-            return {"id": note.id, "status": "not_supported", "error": str(error)}
+            raise _failed(note.id, "not_supported", str(error)) from None
         if receipt.status == "skipped_read_only":
-            return _READ_ONLY | {"id": note.id}
+            raise _failed(note.id, "read_only", "this memory is read-only")
         if receipt.status == "unknown":
-            return {"id": note.id, "status": "unknown", "error": "the backend did not answer"}
-        return None
+            raise _failed(note.id, "unknown", "the backend did not answer")
 
 
 def _changed(note: Note, status: str, **more: Any) -> dict[str, Any]:
     versions = {"currentVersion": note.version - 1, "newVersion": note.version}
     return {"id": note.id, "status": status, **versions, **more}
-
-
-def _labels(patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The labels that a patch changes, by the names of :class:`Note`."""
-    pinned, tags = patch.get("pinned"), patch.get("tags")
-    labels = {
-        "type": text_of(patch, "type"),
-        "importance": importance_of(patch.get("importance")),
-        "pinned": pinned if isinstance(pinned, bool) else None,
-    }
-    labels = {name: value for name, value in labels.items() if value is not None}
-    return labels | ({"tags": tags_of(tags)} if isinstance(tags, (str, list)) else {})
-
-
-log = logging.getLogger("memslot.runtime")
-
-_WORST_FIRST = ("failed", "unknown", "pending", "ready")
 
 
 class ReachItems(MemoryItems):
@@ -233,19 +247,10 @@ class ReachItems(MemoryItems):
         self._memories, self._changes, self._caller = changes.memories, changes, caller
         super().__init__(self._memories.slot, caller.scope)
 
-    async def search(
-        self,
-        query: str,
-        limit: int = 10,
-        *,
-        session_id: str = "tools",
-        filters: Mapping[str, object] | None = None,
-    ) -> list[Item]:
-        """As :meth:`MemoryItems.search`, over all scopes of the caller's reach. No tool gives filters."""
-        if filters:
-            raise errors.InputError("filters: a search over several projects takes none")
+    async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
+        """As :meth:`MemoryItems.search`, over all scopes of the caller's reach."""
         scopes = self._memories.sessions.reach(self._caller, self.scope)
-        return [item for item, _ in await self._memories.search(scopes, query, limit, Filters({}))]
+        return [item for item, _ in await self._memories.search(scopes, query, limit)]
 
     async def store(self, content: str, **fields: Any) -> receipts.WriteReceipt:
         """As :meth:`MemoryItems.store`; the same words are stored once."""
@@ -260,12 +265,28 @@ class ReachItems(MemoryItems):
         return None if found is None else Item(found[1].id, found[1].content)
 
     async def modify(self, item_id: str, content: str) -> receipts.NativeMutationReceipt:
-        patch = {"content": content, "reason": "a tool's call"}
-        return _receipt(await self._changes.patched(self._caller, self.scope, item_id, patch))
+        patch = PatchParams(content=content, reason="a tool's call")
+        return await self._done(self._changes.patched(self._caller, self.scope, item_id, patch))
 
     async def forget(self, item_id: str) -> receipts.NativeMutationReceipt:
         """As :meth:`MemoryItems.forget`, wherever it is; a pinned memory is refused."""
-        return _receipt(await self._changes.forgotten(self._caller, self.scope, item_id, force=False))
+        return await self._done(self._changes.forgotten(self._caller, self.scope, item_id, force=False))
+
+    async def _done(self, change: Awaitable[dict[str, Any]]) -> receipts.NativeMutationReceipt:
+        try:
+            done = await change
+        except Refused as refused:
+            item_id, status = refused.more["id"], refused.more["status"]
+            if status == "unknown":
+                return receipts.NativeMutationReceipt(status="unknown", native_ids=(item_id,))
+            if status == "not_supported":
+                raise errors.CapabilityNotSupported(str(refused)) from None
+            words = {
+                "not_found": "there is no memory of this id",
+                "pinned_requires_force": "the user has pinned this memory; it is not forgotten",
+            }
+            raise errors.InputError(words.get(status, str(refused))) from None
+        return receipts.NativeMutationReceipt(status="committed", native_ids=(done["id"],))
 
     async def readiness(self) -> receipts.BackendReadiness | None:
         """The readiness of the least ready scope."""
@@ -310,18 +331,3 @@ async def only_read(slot: MemorySlot, sessions: Sessions, callers: Iterable[Call
             except errors.BackendError as error:
                 log.warning("%s: a scope cannot be read: %s", slot.backend_name, error)
     await slot.set_mode(AdapterMode(read_only=True, reason="started with --read-only"))
-
-
-def _receipt(result: Mapping[str, Any]) -> receipts.NativeMutationReceipt:
-    """The outcome of a change. Raises its failure."""
-    status = result["status"]
-    if status in ("updated", "deleted", "unknown"):
-        became: receipts.WriteStatus = "unknown" if status == "unknown" else "committed"
-        return receipts.NativeMutationReceipt(status=became, native_ids=(str(result["id"]),))
-    if status == "not_supported":
-        raise errors.CapabilityNotSupported(str(result["error"]))
-    words = {
-        "not_found": "there is no memory of this id",
-        "pinned_requires_force": "the user has pinned this memory; it is not forgotten",
-    }
-    raise errors.InputError(words.get(status) or str(result.get("error") or status.replace("_", " ")))

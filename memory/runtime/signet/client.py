@@ -104,19 +104,6 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         """``POST /api/hooks/session-end``; what is extracted is never counted at once."""
         return await self._hook("session-end", params, types.SessionEndResult)
 
-    async def checkpoint(self, params: types.SessionEndParams) -> bool:
-        """``POST /api/hooks/session-checkpoint-extract`` on the way: whether anything was new."""
-        if not params.session_key:
-            raise errors.InputError(
-                "SessionEndParams.session_key: is missing; a checkpoint belongs to a session"
-            )
-        return (await self._hook("session-checkpoint-extract", params, types.SessionEndResult)).queued
-
-    async def bypass(self, session_key: str, enabled: bool = True) -> bool:
-        """``POST /api/sessions/:key/bypass``: hooks of this session do nothing, or do again; what holds now."""
-        path = f"/api/sessions/{quote(session_key, safe='')}/bypass"
-        return (await self._call("POST", path, {"enabled": enabled})).get("bypassed") is True
-
     async def on_pre_compaction(self, params: types.PreCompactionParams) -> types.PreCompactionResult:
         """``POST /api/hooks/pre-compaction``"""
         return await self._hook("pre-compaction", params, types.PreCompactionResult)
@@ -143,19 +130,6 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         if answer.get("saved") is not True and not isinstance(found, str):
             raise self._nonsense("/api/hooks/remember", "it does not say whether it was saved")
         return found if isinstance(found, str) else None
-
-    async def store(self, content: str, **fields: object) -> JsonObject:
-        """``POST /api/memory/remember``, as plugins store: the new memory's row, with its ``id``.
-
-        Args:
-            content: the text.
-            fields: ``type``, ``tags``, ``importance``, ``pinned``, ``who``.
-        """
-        path = "/api/memory/remember"
-        answer = await self._call("POST", path, {"content": content, **fields})
-        if not isinstance(answer.get("id"), str):
-            raise self._nonsense(path, "it names no memory")
-        return answer
 
     async def recall(self, query: str, **fields: object) -> list[JsonObject]:
         """``POST /api/memory/recall``; the daemon's rows. Only the filter ``who`` isolates.
@@ -194,19 +168,6 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         body = {"ids": list(ids), "mode": "execute", "reason": reason, "force": force}
         return await self._rows("POST", "/api/memory/forget", "results", body=body)
 
-    async def update(self, memory_id: str, reason: str, **changes: object) -> JsonObject:
-        """``PATCH /api/memory/:id``; ``status`` says what became of it, whether or not ``success`` is sent."""
-        return await self._call("PATCH", _memory(memory_id), {**changes, "reason": reason})
-
-    async def delete(self, memory_id: str, reason: str, *, force: bool = False) -> JsonObject:
-        """``DELETE /api/memory/:id``; as :meth:`update`."""
-        params = {"reason": reason, "force": "true" if force else None}
-        return await self._call("DELETE", _memory(memory_id), params=params)
-
-    async def memories(self, limit: int = 100, offset: int = 0) -> list[JsonObject]:
-        """``GET /api/memories``"""
-        return await self._rows("GET", "/api/memories", "memories", params={"limit": limit, "offset": offset})
-
     async def run_with_secrets(
         self, command: str, secrets: Mapping[str, str], within_s: float = 60.0
     ) -> JsonObject:
@@ -238,14 +199,6 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
     async def health(self) -> JsonObject:
         """``GET /health``"""
         return await self._call("GET", "/health")
-
-    async def available(self) -> bool:
-        """Whether a daemon answers there."""
-        try:
-            await self.health()
-        except errors.BackendError:
-            return False
-        return True
 
     async def _hook(self, name: str, params: types.SessionParams, result: type[types.WireT]) -> types.WireT:
         body = {"harness": self.harness, **params.to_wire()}

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -24,42 +24,31 @@ from memory.adapter._bounded import is_loopback
 from memory.contract._surviving import ends_the_task
 from memory.contract.scope import MemoryScope
 from memory.runtime.signet.sessions import Caller, TokenGrant
+from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused
 
 log = logging.getLogger("memslot.signet")
 
 _DIRECTORIES = re.compile(r"(?<![\w:/.])/(?:[^\s/:;,'\"]+/)+")
 
-Body = Mapping[str, Any]
 _PATHS = ("plugin", "legacy")
 _OWN_SITES = ("none", "same-origin", "same-site")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request of a known caller.
+P = TypeVar("P")
 
-    Attributes:
-        caller: the sender.
-        request: as it came.
-        body: the JSON object it carries; empty where the route takes none.
-    """
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[P]):
+    """A request of a known caller, and what it asks for."""
 
     caller: Caller
     request: Request
-    body: Body
+    params: P
 
     def path(self, name: str) -> str:
         """A variable part of the route's path."""
         return str(self.request.path_params[name])
-
-
-@dataclass(frozen=True)
-class Limits:
-    body_bytes: int = 2_000_000
-    body_s: float = 10.0  # for a body to arrive
-    at_once: int = 256  # requests in work, those for what is mounted included; more are answered 503
-    per_caller: int | None = None  # of these, for one token; by default half, to leave room for others
 
 
 class Callers:
@@ -124,13 +113,13 @@ class Callers:
         return found
 
 
-async def body_of(request: Request, limits: Limits) -> Body:
-    """The JSON object a request carries; empty where its method has none."""
+async def given_in(request: Request, settings: ServeSettings) -> Mapping[str, Any]:
+    """What a request asks for: the JSON object it carries, else its query. A DELETE may have both."""
     if request.method == "GET":
-        return {}
-    raw = await _bytes_of(request, limits)
+        return request.query_params
+    raw = await _bytes_of(request, settings)
     if request.method == "DELETE" and not raw:
-        return {}
+        return request.query_params
     try:
         body = json.loads(raw.decode("utf-8"), parse_constant=_finite, parse_float=_finite)
         if b"\\u" in raw:
@@ -139,18 +128,18 @@ async def body_of(request: Request, limits: Limits) -> Body:
         raise Refused(400, "the body must be a JSON object in UTF-8, with finite numbers") from None
     if not isinstance(body, dict):
         raise Refused(400, "the body must be a JSON object")
-    return body
+    return {**body, **request.query_params} if request.method == "DELETE" else body
 
 
-async def _bytes_of(request: Request, limits: Limits) -> bytes:
+async def _bytes_of(request: Request, settings: ServeSettings) -> bytes:
     raw = bytearray()
-    with anyio.move_on_after(limits.body_s) as waiting:
+    with anyio.move_on_after(settings.header_s) as waiting:
         async for piece in request.stream():
             raw += piece
-            if len(raw) > limits.body_bytes:
-                raise Refused(413, f"the body is longer than {limits.body_bytes} bytes")
+            if len(raw) > settings.max_body_bytes:
+                raise Refused(413, f"the body is longer than {settings.max_body_bytes} bytes")
     if waiting.cancelled_caught:
-        raise Refused(408, f"the body did not arrive within {limits.body_s:g} s")
+        raise Refused(408, f"the body did not arrive within {settings.header_s:g} s")
     return bytes(raw)
 
 
@@ -186,7 +175,7 @@ class Mounted:
     """An ASGI application for known callers. A POST is within the limits; what a client listens to has none."""
 
     caller: Callable[[Request], Caller]
-    limits: Limits
+    settings: ServeSettings
     work: Work
     app_for: Callable[[MemoryScope, bool], Any]
 
@@ -203,7 +192,7 @@ class Mounted:
                 await app(scope, receive, send)
                 return
             with self.work.request(caller):
-                unread = [await _bytes_of(request, self.limits)]
+                unread = [await _bytes_of(request, self.settings)]
 
                 async def read() -> Any:
                     if unread:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from itertools import zip_longest
 from typing import Any
@@ -14,21 +13,25 @@ import anyio
 from pydantic.alias_generators import to_camel
 
 from memory.contract._model import MAX_ID_LENGTH
-from memory.contract.errors import MemslotError, StoreError
+from memory.contract.errors import MemslotError
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime._policy import first_of
-from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, number_of, tags_of
+from memory.runtime.signet.book import Book, Note, fits, labelled
 from memory.runtime.signet.sessions import SCOPES_AT_ONCE, Caller, Sessions, project_of
-from memory.runtime.signet.types import Refused, SessionParams, read, text_of
+from memory.runtime.signet.types import (
+    ListParams,
+    RecallParams,
+    Refused,
+    RememberParams,
+    SessionParams,
+    within_one,
+)
 from memory.slot.slot import MemorySlot
 from memory.storage.kept import HostStore
 
-# How long another server may take to store the same words before it counts as dead, and between two looks.
-_STORING_S, _LOOK_S = 3.0, 0.05
-_DEFAULT_LIMIT, _MAX_LIMIT = 10, 1000
-_MAX_DIGITS = 15
+_MAX_LIMIT = 1000
 _LONGEST = {"session_key": MAX_ID_LENGTH - 12, "project": 4096, "agent_id": MAX_ID_LENGTH}
 
 
@@ -51,9 +54,9 @@ class Memories:
                 raise Refused(400, f"{to_camel(name)} is longer than {longest} characters")
         return params
 
-    def scope_of(self, caller: Caller, body: Mapping[str, Any]) -> MemoryScope:
+    def scope_of(self, caller: Caller, params: SessionParams) -> MemoryScope:
         """Of a call that begins no session: that of the one it names, else of its project."""
-        params = self.sound(read(SessionParams, body))
+        self.sound(params)
         session = self.sessions.find(caller, params.session_key or "")
         return session.scope if session else self.sessions.scope(caller, params.project, params.agent_id)
 
@@ -71,28 +74,23 @@ class Memories:
     def is_read_only(self, caller: Caller) -> bool:
         return caller.read_only or self.slot.read_only
 
-    async def remember(
-        self, caller: Caller, body: Mapping[str, Any], *, needs_harness: bool = False
-    ) -> tuple[Note, WriteReceipt | None]:
+    async def remember(self, caller: Caller, params: RememberParams) -> tuple[Note, WriteReceipt | None]:
         """Store one memory; no receipt where it was stored before, by its ``idempotencyKey`` or the same words."""
-        content = self.checked(body.get("content"))
-        if not content or (needs_harness and not text_of(body, "harness")):
-            raise Refused(400, f"{'harness and content are' if needs_harness else 'content is'} required")
-        words, critical, tags = labelled(content)
+        words, critical, tags = labelled(self.checked(params.content) or "")
         if not words.strip():
             raise Refused(400, "content is required: there is nothing behind its labels")
-        importance = importance_of(body.get("importance"))
+        importance = 0.5 if params.importance is None else within_one(params.importance)
         note = Note(
             id="",
             content=words,
-            type=text_of(body, "type") or ("rule" if critical else "fact"),
-            tags=tags_of(body.get("tags")) or tags,
-            importance=1.0 if critical else 0.5 if importance is None else importance,
-            pinned=critical or body.get("pinned") is True,
-            who=text_of(body, "who"),
-            project=text_of(body, "project"),
+            type=params.type or ("rule" if critical else "fact"),
+            tags=params.tags or tags,
+            importance=1.0 if critical else importance,
+            pinned=critical or params.pinned,
+            who=params.who,
+            project=params.project,
         )
-        return await self.store(caller, self.scope_of(caller, body), note, text_of(body, "idempotencyKey"))
+        return await self.store(caller, self.scope_of(caller, params), note, params.idempotency_key)
 
     async def store(
         self, caller: Caller, scope: MemoryScope, note: Note, key: str | None = None
@@ -102,24 +100,14 @@ class Memories:
         # The digest includes the scope. Otherwise two memories of a caller could share an id.
         name = uuid4().hex if key is None else sha256(f"{scope.label} {key}".encode()).hexdigest()
         digest = note.stored_as = sha256(" ".join(note.content.split()).encode()).hexdigest()
-        given_up = anyio.current_time() + _STORING_S
         self.sessions.note_written(caller, scope)
         async with self.alone(scope, "remember"):
-            while True:
-                known = self.book.by_key(scope, key) if key else None
-                if known is None and (same := self.book.by_words(scope, digest)):
-                    known = same[0] if await self._is_there(scope, note.content, *same) else None
-                if known:
-                    return known, None
-                if self.book.claim(scope, digest, name, anyway=anyio.current_time() > given_up):
-                    break
-                await anyio.sleep(_LOOK_S)
-            try:
-                return note, await self._store(scope, note, key, f"memory-{name}")
-            except BaseException:
-                with suppress(StoreError):
-                    self.book.store.drop("stored_as", scope, digest)
-                raise
+            known = self.book.by_key(scope, key) if key else None
+            if known is None and (same := self.book.by_words(scope, digest)):
+                known = same[0] if await self._is_there(scope, note.content, *same) else None
+            if known:
+                return known, None
+            return note, await self._store(scope, note, key, f"memory-{name}")
 
     async def _is_there(self, scope: MemoryScope, words: str, note: Note, event_id: str) -> bool:
         """Whether the backend still has what was stored with these words, under whatever ids it goes by now."""
@@ -139,20 +127,14 @@ class Memories:
         self.book.put(scope, note, key, event_id)
         return receipt
 
-    async def recall(self, caller: Caller, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        query = self.checked(body.get("query") or body.get("keywordQuery"))
+    async def recall(self, caller: Caller, params: RecallParams) -> list[dict[str, Any]]:
+        query = self.checked(params.query or params.keyword_query)
         if not query:
             raise Refused(400, "query is required")
-        limit = _limit_of(body.get("limit"))
-        try:
-            filters = Filters.of(body)
-        except ValueError as error:
-            raise Refused(400, str(error)) from None
-        if not limit:
-            return []
-        scopes = self.sessions.reach(caller, self.scope_of(caller, body))
+        scopes = self.sessions.reach(caller, self.scope_of(caller, params))
         projects = {scope: project_of(caller.scope, scope) for scope in scopes}
-        found = await self.search(scopes, query, limit, filters, projects)
+        limit = min(params.limit, _MAX_LIMIT)
+        found = await self.search(scopes, query, limit, params, projects) if limit else []
         return [note.found(item.score) for item, note in found]
 
     async def search(
@@ -160,7 +142,7 @@ class Memories:
         scopes: Sequence[MemoryScope],
         query: str,
         limit: int,
-        filters: Filters,
+        asked: RecallParams | None = None,
         projects: Mapping[MemoryScope, str | None] | None = None,
     ) -> list[tuple[Item, Note]]:
         """What these scopes have for a question: by score where all have one, else one of each in turn.
@@ -169,11 +151,11 @@ class Memories:
             scopes: where to look, the most specific first.
             query: the question.
             limit: how many rows to return.
-            filters: what each row has to meet.
+            asked: filters that each row has to meet.
             projects: the project of each scope, for rows that name none.
         """
         # Filters are ours, so there must be enough to choose from.
-        enough = limit * 5 if filters.asked else limit
+        enough = limit * 5 if asked is not None and asked.filters else limit
         found: dict[MemoryScope, list[Item]] = {}
 
         limiter = anyio.CapacityLimiter(SCOPES_AT_ONCE)
@@ -193,7 +175,7 @@ class Memories:
             rows.append([])
             for item, note in zip(found[scope], self.book.of_items(scope, found[scope]), strict=True):
                 note.project = note.project or (projects or {}).get(scope)
-                if not note.deleted and filters.fit(note, item.score):
+                if not note.deleted and fits(asked, note, item.score):
                     rows[-1].append((item, note))
         if all(item.score is not None for row in rows for item, _ in row):
             merged = sorted((hit for row in rows for hit in row), key=lambda hit: -(hit[0].score or 0))
@@ -212,19 +194,16 @@ class Memories:
         item = await items.get(item_id)
         return None if item is None else self.book.of_items(scope, [item])[0]
 
-    def listed(self, caller: Caller, query: Mapping[str, str]) -> dict[str, Any]:
+    def listed(self, caller: Caller, params: ListParams) -> dict[str, Any]:
         """``GET /api/memories``: what was stored or served here, newest first."""
-        limit = _count_of("limit", query.get("limit", 100))
-        offset = _count_of("offset", query.get("offset", 0))
-        if not 0 < limit <= _MAX_LIMIT:
-            raise Refused(400, f"limit must be 1 to {_MAX_LIMIT}")
-        sessions, scope = self.sessions, self.scope_of(caller, query)
-        notes = [note for reached in sessions.reach(caller, scope) for note in self.book.listed(reached)]
+        scopes = self.sessions.reach(caller, self.scope_of(caller, params))
+        notes = [note for reached in scopes for note in self.book.listed(reached)]
         notes.sort(key=lambda note: note.created or "", reverse=True)
-        wanted = [note for note in notes if query.get("type") in (None, "", note.type)]
+        wanted = [note for note in notes if params.type in (None, "", note.type)]
         critical = sum(note.pinned for note in wanted)
+        page = wanted[params.offset : params.offset + params.limit]
         return {
-            "memories": [note.row() for note in wanted[offset : offset + limit]],
+            "memories": [note.row() for note in page],
             "stats": {"total": len(wanted), "withEmbeddings": 0, "critical": critical},
         }
 
@@ -247,24 +226,3 @@ class Memories:
 
 def id_of(receipt: WriteReceipt) -> str:
     return receipt.native_ids[0] if receipt.native_ids else receipt.event_id
-
-
-def _limit_of(given: Any) -> int:
-    """The number of memories that a request asks for: a number, or its digits as the daemon takes them."""
-    if given is None:
-        return _DEFAULT_LIMIT
-    return min(_count_of("limit", given), _MAX_LIMIT)
-
-
-def _count_of(name: str, given: Any) -> int:
-    """A field that counts something.
-
-    Raises:
-        Refused: it is no number of 0 or more.
-    """
-    if isinstance(given, str) and len(given) <= _MAX_DIGITS and given.isascii() and given.isdecimal():
-        given = int(given)
-    number = number_of(given)
-    if number is None or number < 0:
-        raise Refused(400, f"{name} must be a number, 0 or more")
-    return int(number)

@@ -75,13 +75,9 @@ class SecretCommands:
         self._secrets = {name: value.get_secret_value() for name, value in settings.secrets.items()}
         self._running = 0
 
-    @property
-    def names(self) -> list[str]:
-        return sorted(self._secrets)
-
-    async def run(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def run(self, command: Any, secrets: Any) -> dict[str, Any]:
         """``{stdout, stderr, code}`` of a command, secrets redacted; an unknown one is a 500, as the daemon's."""
-        argv, environment = self._argv(body.get("command")), self._environment(body.get("secrets"))
+        argv, environment = self._argv(command), self._environment(secrets)
         if self._running >= _AT_ONCE:
             raise Refused(503, "too many commands at once; try again")
         self._running += 1

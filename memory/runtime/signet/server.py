@@ -24,25 +24,22 @@ from memory.contract import errors
 from memory.contract._surviving import ends_the_task
 from memory.contract.errors import ConfigError, MemslotError
 from memory.contract.scope import MemoryScope
-from memory.plugins.config import Isolate
 from memory.runtime._conversations import Conversations
 from memory.runtime._items import MemoryItems
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import http, types
 from memory.runtime.signet.changing import Changes, ReachItems
 from memory.runtime.signet.endpoints import ROUTES, Endpoints
-from memory.runtime.signet.lifecycle import LIFECYCLE, hook
 from memory.runtime.signet.memories import Memories
-from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettings
-from memory.runtime.signet.service import ServiceSettings
 from memory.runtime.signet.sessions import Caller, Sessions, TokenGrant
+from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused, RuntimeAdapter
 from memory.slot.slot import MemorySlot
 from memory.storage.kept import HostStore
 
 log = logging.getLogger("memslot.signet")
 
-Endpoint = Callable[[http.Call], Awaitable[Any]]
+Endpoint = Callable[[http.Call[Any]], Awaitable[Any]]
 
 _STATUS: tuple[tuple[type[MemslotError], int], ...] = (
     (errors.IsolationError, 500),
@@ -60,75 +57,63 @@ class RuntimeAdapterServer:
 
     Args:
         memory: an open slot, bare or as hosts use it; whoever opened it closes it. Or a harness's own
-            :class:`RuntimeAdapter`: the application then offers its five lifecycle calls and ``/health``, and only
-            ``tokens`` and ``limits`` below mean something.
+            :class:`RuntimeAdapter`, whose application offers its five lifecycle calls and ``/health``.
+        settings: the ``serve:`` block, but for its tokens and what concerns the process.
         tokens: bearer token -> what it opens. Empty asks for none, and answers loopback clients only.
-        isolate: ``shared`` gives a token one memory over all its projects and agents, ``strict`` one for each.
-        settings: identity, transcripts.
-        limits: sizes, times and concurrency.
         store: keeps what clients say of single memories, and where sessions left off; None keeps it in this
             process alone. Whoever opened it closes it.
         agent: answers at ``/api/chat``, entered; None answers nobody there.
-        secrets_exec: what may be run at ``secrets/exec``, by callers with a token; None runs nothing.
 
     Raises:
-        ConfigError: neither tokens nor a scope of the slot say whose memory it is; or ``secrets_exec`` is given
+        ConfigError: neither tokens nor a scope of the slot say whose memory it is; or ``secrets_exec`` is set
             without tokens, or lists what cannot be run.
     """
 
     def __init__(
         self,
         memory: TurnMemory | MemorySlot | RuntimeAdapter,
+        settings: ServeSettings | None = None,
         *,
         tokens: Mapping[str, TokenGrant] | None = None,
-        isolate: Isolate = "shared",
-        settings: ServiceSettings | None = None,
-        limits: http.Limits | None = None,
         store: HostStore | None = None,
         agent: Conversations | None = None,
-        secrets_exec: SecretsExecSettings | None = None,
     ) -> None:
-        self.limits = limits or http.Limits()
-        at_once = self.limits.at_once
-        half = max(1, at_once // 2) if len(tokens or ()) > 1 else at_once
-        self.work = http.Work(at_once, self.limits.per_caller or half)
+        self.settings = settings = settings or ServeSettings()
+        at_once, tokens = settings.max_requests, tokens or {}
+        half = max(1, at_once // 2) if len(tokens) > 1 else at_once
+        self.work = http.Work(at_once, settings.max_requests_per_caller or half)
+        self._note_answer: Callable[[str, int, float], None] = lambda *_: None
         if isinstance(memory, RuntimeAdapter):
-            self._serve_adapter(memory, tokens or {})
+            # A harness's adapter knows no scopes.
+            self._callers = http.Callers(tokens, MemoryScope(run_id="adapter", persona_id="adapter"))
+            self.app = _application(None)
+            self.app.add_api_route("/health", partial(_healthy, memory.harness), methods=["GET"])
+            for method, path, name, params in ROUTES:
+                if (answer := getattr(memory, f"on_{name}", None)) is not None:
+                    self._add(method, path, partial(_by_adapter, answer), params)
             return
-        own: TurnMemory | None = None
+        own = None
         if isinstance(memory, MemorySlot):
             memory = own = TurnMemory(memory)
         if not tokens and memory.slot.scope is None:
             raise ConfigError("serve: whose memory is it? set memory.scope, or serve.tokens")
-        if secrets_exec is not None and not tokens:
+        if settings.secrets_exec is not None and not tokens:
             why = "serve.secrets_exec: whoever is on this machine could run commands; set serve.tokens"
             raise ConfigError(why)
-        settings = settings or ServiceSettings()
         self.store = store or HostStore(memory.slot.backend_name)
-        sessions = Sessions(isolate, self.store, memory.slot.delivery.resets_of)
+        sessions = Sessions(settings.isolate, self.store, memory.slot.delivery.resets_of)
         self._changes = Changes(Memories(memory.slot, sessions, self.store, settings.longest_prompt))
-        self._callers = http.Callers(tokens or {}, memory.slot.scope, read_only=memory.slot.read_only)
-        self.grant = self._callers.grant
-        commands = None if secrets_exec is None else SecretCommands(secrets_exec)
-        self.endpoints = Endpoints(memory, self._changes, settings, self._callers, self.work, agent, commands)
+        self._callers = http.Callers(tokens, memory.slot.scope, read_only=memory.slot.read_only)
+        self.endpoints = Endpoints(memory, self._changes, settings, self._callers, self.work, agent)
         self._note_answer = self.endpoints.metrics.answered
         self.app = _application(own)
-        for method, path, handler, body in ROUTES:
-            self._add(method, path, getattr(self.endpoints, handler), body)
         self.app.add_api_route("/health", self.endpoints.health, methods=["GET"])
-        self.app.exception_handler(HTTPException)(_not_here)
+        for method, path, name, params in ROUTES:
+            self._add(method, path, getattr(self.endpoints, name), params)
 
-    def _serve_adapter(self, adapter: RuntimeAdapter, tokens: Mapping[str, TokenGrant]) -> None:
-        """Answer lifecycle requests by the methods of a harness's adapter, which knows no scopes."""
-        anybody = MemoryScope(run_id="adapter", persona_id="adapter")
-        self._callers = http.Callers(tokens, anybody)
-        self.grant = self._callers.grant
-        self._note_answer = _ignore
-        self.app = _application(None)
-        for path, method, params in LIFECYCLE:
-            self._add("POST", path, hook(adapter, method, params), params)
-        self.app.add_api_route("/health", partial(_healthy, adapter.harness), methods=["GET"])
-        self.app.exception_handler(HTTPException)(_not_here)
+    def grant(self, tokens: Mapping[str, TokenGrant]) -> None:
+        """Let these tokens be known from now on, and no others."""
+        self._callers.grant(tokens)
 
     def _add(self, method: str, path: str, endpoint: Endpoint, params: type[types.Wire] | None) -> None:
         """Route requests to an endpoint. Its parameters are described by hand, because bodies are read by hand."""
@@ -138,14 +123,12 @@ class RuntimeAdapterServer:
                 for name in re.findall(r"{(\w+)", path)
             ]
         }
-        if params is not None:
+        if params is not None and method in ("POST", "PATCH"):
             schema = params.model_json_schema(by_alias=True, ref_template="#/components/schemas/{model}")
             described["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
 
         async def answer(request: Request) -> Response:
-            return await self._answer(
-                request, path, endpoint, has_body=params is not None or method == "DELETE"
-            )
+            return await self._answer(request, path, endpoint, params)
 
         self.app.add_api_route(
             path,
@@ -157,7 +140,9 @@ class RuntimeAdapterServer:
             response_model=None,
         )
 
-    async def _answer(self, request: Request, path: str, endpoint: Endpoint, *, has_body: bool) -> Response:
+    async def _answer(
+        self, request: Request, path: str, endpoint: Endpoint, params: type[types.Wire] | None
+    ) -> Response:
         """A request from its caller to its answer; whatever fails is an answer, too."""
         began = time.perf_counter()
         try:
@@ -166,8 +151,8 @@ class RuntimeAdapterServer:
                 if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in path:
                     found: Any = {"inject": "", "memories": []}
                 else:
-                    body = await http.body_of(request, self.limits) if has_body else {}
-                    found = await endpoint(http.Call(caller, request, body))
+                    asked = params and types.parse(params, await http.given_in(request, self.settings))
+                    found = await endpoint(http.Call(caller, request, asked))
             response: Response = found if isinstance(found, Response) else JSONResponse(found)
         except Refused as refused:
             response = http.refused_answer(refused)
@@ -198,7 +183,7 @@ class RuntimeAdapterServer:
 
     def mount(self, path: str, app_for: Callable[[MemoryScope, bool], ASGIApp]) -> None:
         """Serve something else at ``path``: callers are checked here, and answered by their scope's application."""
-        mounted = http.Mounted(self.caller, self.limits, self.work, app_for)
+        mounted = http.Mounted(self.caller, self.settings, self.work, app_for)
         self.app.router.routes.append(Route(path, endpoint=mounted))
 
 
@@ -211,7 +196,7 @@ def _application(own: TurnMemory | None) -> FastAPI:
         if own is not None:
             await own.aclose()
 
-    return FastAPI(
+    app = FastAPI(
         title="memslot: Signet's endpoints",
         version=version("memslot"),
         docs_url=None,
@@ -219,10 +204,16 @@ def _application(own: TurnMemory | None) -> FastAPI:
         openapi_url=None,
         lifespan=lifespan,
     )
+    app.exception_handler(HTTPException)(_not_here)
+    return app
 
 
-def _ignore(route: str, status: int, seconds: float) -> None:
-    """Count nothing: an adapter of a harness has no figures."""
+async def _by_adapter(answer: Callable[[Any], Awaitable[types.Wire | None]], call: http.Call[Any]) -> Any:
+    """Answer a lifecycle request by the method of a harness's adapter."""
+    if not call.params.harness:
+        raise Refused(400, "harness is required")
+    found = await answer(call.params)
+    return {} if found is None else found.to_wire()
 
 
 async def _healthy(harness: str) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,8 @@ from memory.runtime.signet.book import Note
 from memory.runtime.signet.http import Call
 from memory.runtime.signet.memories import Memories, id_of
 from memory.runtime.signet.sessions import SCOPES_AT_ONCE, Caller, Session
-from memory.runtime.signet.types import Refused, SessionParams, read
+from memory.runtime.signet.settings import ServeSettings
+from memory.runtime.signet.types import Refused, SessionParams
 from memory.slot.turns import RecallFields
 
 GUIDELINES = """Summarize this session focusing on:
@@ -40,28 +40,18 @@ _TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
 _MAX_TRANSCRIPT_BYTES = 5_000_000
 
 
-@dataclass(frozen=True)
-class ServiceSettings:
-    identity: Mapping[str, str] = field(default_factory=lambda: {"name": "Agent"})
-    transcripts: Path | None = None  # directory of files that ``transcriptPath`` may name; None reads none
-    longest_prompt: int = 200_000  # characters
-
-
 class SignetService:
     """The hooks over one slot. Each answers a call JSON-ready, and raises :class:`Refused` or a MemslotError."""
 
-    def __init__(self, memory: TurnMemory, memories: Memories, settings: ServiceSettings) -> None:
+    def __init__(self, memory: TurnMemory, memories: Memories, settings: ServeSettings) -> None:
         self.memory = memory
         self.memories = memories
         self.sessions, self.book, self.settings = memories.sessions, memories.book, settings
 
-    async def session_start(self, call: Call) -> dict[str, Any]:
+    async def session_start(self, call: Call[types.SessionStartParams]) -> dict[str, Any]:
         """``POST /api/hooks/session-start``: what the memory has for a session that begins."""
-        caller, body = call.caller, call.body
-        params = read(types.SessionStartParams, body)
+        caller, params = call.caller, call.params
         session = self._entered(caller, params)
-        if session.bypassed:
-            return {"inject": "", "memories": [], "bypassed": True}
         session.shown = []  # a host that begins, or resumes, shows nothing yet
         shows, _ = _SHOWS.get(params.harness or "", (True, True))
         opening = self.memories.checked(params.context) or _OPENING
@@ -78,18 +68,14 @@ class SignetService:
             warnings=warnings,
         ).to_wire()
 
-    async def prompt_submit(self, call: Call) -> dict[str, Any]:
+    async def user_prompt_submit(self, call: Call[types.PromptSubmitParams]) -> dict[str, Any]:
         """``POST /api/hooks/user-prompt-submit``: recall for a prompt, then record it."""
-        caller, body = call.caller, call.body
-        params = read(types.PromptSubmitParams, body)
-        # By any of the names that clients use.
-        named = (params.user_message, body.get("userPrompt"), body.get("prompt"))
+        caller, params = call.caller, call.params
+        named = (params.user_message, params.user_prompt, params.prompt)
         said = next((text for given in named if (text := self.memories.checked(given))), None)
         if not params.harness or said is None:
             raise Refused(400, "harness and userMessage or userPrompt are required")
         session = self._entered(caller, params)
-        if session.bypassed:
-            return {"inject": "", "memoryCount": 0, "bypassed": True}
         _, shows = _SHOWS.get(params.harness or "", (True, True))
         section, notes, warnings = await self._recall(caller, session, said, shows=shows)
         again, kept = session.is_repeated(caller.client, said), False
@@ -111,40 +97,19 @@ class SignetService:
             warnings=warnings,
         ).to_wire()
 
-    async def session_end(self, call: Call) -> dict[str, Any]:
+    async def session_end(self, call: Call[types.SessionEndParams]) -> dict[str, Any]:
         """``POST /api/hooks/session-end``: record what of the transcript was not yet, and forget the session."""
-        caller, body = call.caller, call.body
-        params = read(types.SessionEndParams, body)
-        if not params.session_key and isinstance(body.get("sessionId"), str):
-            params = params.model_copy(update={"session_key": body["sessionId"]})
+        caller, params = call.caller, call.params
+        params = params.model_copy(update={"session_key": params.session_key or params.session_id})
         session = self._entered(caller, params)
-        if session.bypassed:
-            self.sessions.end(caller, session)
-            return {"memoriesSaved": 0, "bypassed": True}
         queued, warnings = await self._record_transcript(caller, session, params)
         self.sessions.end(caller, session)
         return types.SessionEndResult(queued=queued, warnings=warnings).to_wire()
 
-    async def checkpoint_extract(self, call: Call) -> dict[str, Any]:
-        """``POST /api/hooks/session-checkpoint-extract``: record what is new in a transcript."""
-        caller, body = call.caller, call.body
-        params = read(types.SessionEndParams, body)
-        if not params.harness or not params.session_key:
-            raise Refused(400, "harness and sessionKey are required")
-        session = self._entered(caller, params)
-        if session.bypassed:
-            return {"skipped": True}
-        queued, warnings = await self._record_transcript(caller, session, params)
-        self.sessions.keep(caller, session)
-        return {"queued": queued, "warnings": warnings} if queued or warnings else {"skipped": True}
-
-    async def pre_compaction(self, call: Call) -> dict[str, Any]:
+    async def pre_compaction(self, call: Call[types.PreCompactionParams]) -> dict[str, Any]:
         """``POST /api/hooks/pre-compaction``: what the host's model is asked to keep."""
-        caller, body = call.caller, call.body
-        params = read(types.PreCompactionParams, body)
+        caller, params = call.caller, call.params
         session = self._entered(caller, params)
-        if session.bypassed:
-            return {"instructions": "", "bypassed": True}
         asked = self.memories.checked(params.session_context) or _OPENING
         _, notes, _ = await self._recall(caller, session, asked, shows=False, afresh=True)
         known = "\n".join(f"- {note.content}" for note in notes)
@@ -153,16 +118,13 @@ class SignetService:
             prompt += f"\nRecent memories for reference:\n{known}\n"
         return types.PreCompactionResult(summary_prompt=prompt, guidelines=GUIDELINES).to_wire()
 
-    async def compaction_complete(self, call: Call) -> dict[str, Any]:
+    async def compaction_complete(self, call: Call[types.CompactionCompleteParams]) -> dict[str, Any]:
         """``POST /api/hooks/compaction-complete``: keep the summary."""
-        caller, body = call.caller, call.body
-        params = read(types.CompactionCompleteParams, body)
+        caller, params = call.caller, call.params
         summary = self.memories.checked(params.summary)
         if not params.harness or not summary:
             raise Refused(400, "harness and summary are required")
         session = self._entered(caller, params)
-        if session.bypassed:
-            return {"success": True, "bypassed": True}
         meant = [session]
         if not session.key:  # a client means all of its own, as OpenCode does when it has compacted one
             meant = [its for its in self.sessions.of(caller) if its.prompted_by[0] == caller.client]

@@ -52,8 +52,6 @@ class Session:
     scope: MemoryScope
     runtime_path: str | None = None
     named: tuple[str | None, str | None] = (None, None)  # project and agent, by its first call
-    claimed_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    bypassed: bool = False
     # Incremented by each compaction and resumption, after which the host shows nothing of before.
     epoch: int = 1
     heard: int = 0  # prompts since then
@@ -93,10 +91,6 @@ class Session:
     def show(self, digests: Iterable[str]) -> None:
         self.shown = [*self.shown, *digests][-_MAX_SHOWN:]
 
-    def row(self) -> dict[str, Any]:
-        claimed = {"runtimePath": self.runtime_path, "claimedAt": self.claimed_at.isoformat()}
-        return {"key": self.key, **claimed, "bypassed": self.bypassed}
-
     def kept(self) -> dict[str, Any]:
         """JSON-ready, without words, which go with the memories of them."""
         kept: dict[str, Any] = _SESSION.dump_python(self, mode="json", exclude={"words", "resets"})
@@ -107,7 +101,7 @@ class Session:
         """The session that :meth:`kept` told of, where it goes on."""
         session = _SESSION.validate_python({**kept, "resumed": True})
         if session.ended:
-            session.ended = session.bypassed = False
+            session.ended = False
             session.runtime_path, session.answered = None, None
             session.epoch, session.heard, session.read, session.shown = session.epoch + 1, 0, 0, []
         return session

@@ -1,15 +1,28 @@
 """Messages between a harness and a daemon, in the daemon's field names.
 
-Both sides read tolerantly: unknown fields are ignored, a field of the wrong kind counts as absent.
+Both sides read tolerantly: unknown fields are ignored, and a field of the wrong kind counts as absent. A filter
+that cannot be read is refused, because without it everything would pass.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StrictBool,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from memory.contract.errors import MemslotError
@@ -26,6 +39,10 @@ class Wire(BaseModel):
         hide_input_in_errors=True,
         defer_build=True,
     )
+    refused_without: ClassVar[str] = ""
+    """What a client is told if a required field is missing."""
+    strict: ClassVar[bool] = False
+    """Whether a field of the wrong kind is refused."""
 
     def to_wire(self) -> dict[str, JsonValue]:
         """JSON-ready, without what is not set."""
@@ -53,6 +70,70 @@ def read(model: type[WireT], data: Mapping[str, Any]) -> WireT:
         # A field may stand there by both its names.
         sound = {key: value for key, value in data.items() if not {key, to_camel(key)} & wrong}
         return model.model_validate(sound)
+
+
+def parse(model: type[WireT], given: Mapping[str, Any]) -> WireT:
+    """The parameters of a request.
+
+    Raises:
+        Refused: a required field is missing, or a filter cannot be read.
+    """
+    try:
+        return model.model_validate(given) if model.strict else read(model, given)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        missing = problem["type"] == "missing"
+        why = "is required" if missing else problem["msg"].removeprefix("Value error, ")
+        raise Refused(400, model.refused_without or f"{problem['loc'][0]} {why}") from None
+
+
+def _filled(value: str) -> str:
+    if not value.strip():
+        raise ValueError("is blank")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("must be a number")
+    return float(min(max(value, -(10**9)), 10**9))  # no float holds every int
+
+
+def within_one(value: float) -> float:
+    """A number, brought within 0 and 1."""
+    return min(max(value, 0.0), 1.0)
+
+
+def _count(value: Any) -> int:
+    """A number of things: a number, or its digits as the daemon takes them."""
+    if isinstance(value, str) and len(value) <= 15 and value.isascii() and value.isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+        raise ValueError("must be a number, 0 or more")
+    return int(value)
+
+
+def tags_of(given: Any) -> str | None:
+    """Tags in either shape that clients send, a list or a text, as a single text; None for none."""
+    if given is not None and not isinstance(given, (list, str)):
+        raise ValueError("must be a text or a list")
+    parts = given.split(",") if isinstance(given, str) else given or []
+    return ",".join(text for part in parts if (text := str(part).strip().replace(",", " "))) or None
+
+
+def _moment(given: Any) -> datetime:
+    try:
+        moment = datetime.fromisoformat(given)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("must be a time by ISO 8601") from None
+
+
+Filled = Annotated[str, AfterValidator(_filled)]
+Number = Annotated[float, BeforeValidator(_number)]
+Count = Annotated[int, BeforeValidator(_count)]
+Tags = Annotated[str | None, BeforeValidator(tags_of)]
+Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 
 class SessionParams(Wire):
@@ -84,6 +165,8 @@ class PromptSubmitParams(SessionParams):
     """The user said something, and no model has answered yet."""
 
     user_message: str | None = None
+    user_prompt: str | None = None  # ``user_message`` as Claude Code's hooks name it
+    prompt: str | None = None  # and as others do
     last_assistant_message: str | None = None
     memory_feedback: object = None
 
@@ -91,6 +174,7 @@ class PromptSubmitParams(SessionParams):
 class SessionEndParams(SessionParams):
     """A session ends. ``transcript`` is its text; ``transcript_path`` a file on the daemon's own disk."""
 
+    session_id: str | None = None  # ``session_key`` as some clients name it
     transcript: str | None = None
     transcript_path: str | None = None
     cwd: str | None = None
@@ -118,7 +202,6 @@ class SessionStartResult(Wire):
     inject: str = ""
     stable_system_prompt: str | None = None
     session_known: bool = False
-    bypassed: bool = False
     warnings: list[str] = Field(default_factory=list)
 
 
@@ -129,7 +212,6 @@ class PromptSubmitResult(Wire):
     memory_count: int = 0
     query_terms: str | None = None
     engine: str | None = None
-    bypassed: bool = False
     warnings: list[str] = Field(default_factory=list)
 
 
@@ -139,7 +221,6 @@ class SessionEndResult(Wire):
     memories_saved: int = 0
     queued: bool = False
     job_id: str | None = None
-    bypassed: bool = False
     warnings: list[str] = Field(default_factory=list)
 
 
@@ -148,7 +229,6 @@ class PreCompactionResult(Wire):
 
     summary_prompt: str = ""
     guidelines: str = ""
-    bypassed: bool = False
 
 
 class CompactionResult(Wire):
@@ -187,87 +267,126 @@ class RuntimeAdapter(ABC):
         """The conversation was shortened; keep the summary."""
 
 
-class RememberParams(Wire):
-    """One memory to store; prefixes of ``content`` label it. Further fields are labels, too."""
+class RememberParams(SessionParams):
+    """One memory to store; prefixes of ``content`` label it, and so do the other fields."""
 
-    content: str
-    idempotency_key: str | None = None
-    project: str | None = None
-    session_key: str | None = None
+    content: Filled
+    idempotency_key: Filled | None = None
+    type: Filled | None = None
+    tags: Tags = None
+    importance: Number | None = None
+    pinned: StrictBool = False
+    who: Filled | None = None
 
 
 class HookRememberParams(RememberParams):
     """As :class:`RememberParams`, from a hook."""
 
-    harness: str
+    refused_without = "harness and content are required"
+
+    harness: Filled
 
 
-class RecallParams(Wire):
-    """A question; further fields filter what is found."""
+class RecallParams(SessionParams):
+    """A question, and filters of what is found."""
 
-    query: str
-    limit: int | None = None
-    project: str | None = None
-    session_key: str | None = None
+    strict = True
 
-
-class PatchParams(Wire):
-    """A change of one memory."""
-
-    reason: str
-    content: str | None = None
-    if_version: int | None = Field(default=None, alias="if_version")
-
-
-class ListedPatchParams(PatchParams):
-    """One of many changes."""
-
-    id: str
-
-
-class ModifyParams(Wire):
-    """Changes of several memories."""
-
-    patches: list[ListedPatchParams]
-
-
-class ForgetParams(Wire):
-    """Memories to delete, by ``ids`` or ``query``. Nothing is deleted unless ``mode`` is ``execute``."""
-
-    ids: list[str] = Field(default_factory=list)
     query: str | None = None
-    mode: str = "preview"
-    reason: str | None = None
-    force: bool = False
+    keyword_query: str | None = None
+    limit: Count = 10
+    type: str | None = None
+    who: str | None = None
+    pinned: StrictBool | None = None
+    tags: Tags = None
+    importance_min: Number | None = Field(default=None, alias="importance_min")
+    min_score: Number | None = Field(default=None, alias="min_score")
+    since: Moment | None = None
+    until: Moment | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_absent(cls, given: Any) -> Any:
+        return {name: value for name, value in dict(given).items() if value not in (None, "", [])}
+
+    @property
+    def filters(self) -> bool:
+        """Whether something is filtered."""
+        names = ("type", "who", "pinned", "tags", "importance_min", "min_score", "since", "until")
+        return any(getattr(self, name) is not None for name in names)
 
 
-class FeedbackParams(Wire):
+class ForgetParams(RecallParams):
+    """Memories to delete, by ``ids`` or a query. Nothing is deleted unless ``mode`` is ``execute``."""
+
+    ids: list[Annotated[str, Field(min_length=1)]] | None = Field(default=None, max_length=1000)
+    mode: Literal["preview", "execute"] = "preview"
+    reason: Filled | None = None
+    force: StrictBool = False
+    confirm_token: str | None = Field(default=None, alias="confirm_token")
+
+
+class ListParams(SessionParams):
+    """A page of what is known here."""
+
+    strict = True
+    refused_without = "limit must be 1 to 1000, and offset 0 or more"
+
+    limit: Annotated[Count, Field(ge=1, le=1000)] = 100
+    offset: Count = 0
+    type: str | None = None
+
+
+class PatchParams(SessionParams):
+    """A change of one memory: its text, or labels."""
+
+    id: Filled | None = None
+    reason: Filled | None = None
+    content: str | None = None
+    if_version: Any = Field(default=None, alias="if_version")
+    type: Filled | None = None
+    tags: Tags = None
+    importance: Number | None = None
+    pinned: StrictBool | None = None
+
+
+class ModifyParams(SessionParams):
+    """Changes of several memories; ``reason`` is for those that give none."""
+
+    refused_without = "patches[] is required"
+
+    patches: list[Any] = Field(min_length=1)
+    reason: Filled | None = None
+
+
+class DeleteParams(SessionParams):
+    """The deletion of one memory."""
+
+    reason: Filled
+    force: Literal["1", "true", True] | None = None
+
+
+class FeedbackParams(SessionParams):
     """Which of the memories that were injected were of use: id -> -1 (harmful) to 1."""
 
-    session_key: str
-    feedback: dict[str, float]
+    refused_without = "sessionKey and feedback required: feedback maps ids to numbers (-1 to 1)"
 
-
-class BypassParams(Wire):
-    """Whether the hooks of a session do nothing."""
-
-    enabled: bool
+    session_key: Filled
+    feedback: dict[str, Number] = Field(min_length=1)
 
 
 class SecretsExecParams(Wire):
     """A command, and the variables it gets: name -> name of the secret."""
 
-    command: str
-    secrets: dict[str, str]
+    command: Any = None
+    secrets: Any = None
 
 
 class ChatParams(SessionParams):
     """A message of the user to the agent."""
 
-    content: str
+    strict = True
 
-
-def text_of(body: Any, name: str) -> str | None:
-    """A field that is a text and not blank, else None."""
-    value = body.get(name) if isinstance(body, Mapping) else None
-    return value if isinstance(value, str) and value.strip() else None
+    content: Filled
+    attachments: list[Any] | None = None
+    metadata: dict[str, Any] | None = None

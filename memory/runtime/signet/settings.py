@@ -1,0 +1,103 @@
+"""The ``serve:`` block of a configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+
+from memory.contract._model import Id
+from memory.plugins.config import Isolate
+from memory.plugins.hookspecs import PluginOptions
+from memory.plugins.redaction import DataPath, Public
+from memory.runtime._policy import TurnPolicy
+from memory.runtime.signet.secrets_exec import SecretsExecSettings
+
+_MIN_TOKEN_LENGTH = 16
+
+
+class TokenSettings(PluginOptions):
+    """A bearer token, and whose memory it opens."""
+
+    token: SecretStr = Field(repr=False)
+    """Write ``${NAME}``; at least 16 characters."""
+    persona_id: Id
+    """Whose memory."""
+    run_id: Id | None = None
+    """Default: that of ``memory.scope``, else ``serve``."""
+    read_only: bool = False
+    """It may recall, and change nothing."""
+
+    @field_validator("token")
+    @classmethod
+    def _long_enough(cls, token: SecretStr) -> SecretStr:
+        text = token.get_secret_value()
+        if len(text) < _MIN_TOKEN_LENGTH or text.split() != [text]:
+            raise ValueError(f"must be at least {_MIN_TOKEN_LENGTH} characters without blanks")
+        return token
+
+
+def _one_owner_each(tokens: list[TokenSettings]) -> list[TokenSettings]:
+    if len({token.token.get_secret_value() for token in tokens}) != len(tokens):
+        raise ValueError("two of them are the same; give each user one")
+    return tokens
+
+
+Tokens = Annotated[list[TokenSettings], AfterValidator(_one_owner_each)]
+
+
+class ServedPolicy(TurnPolicy):
+    """The turn policy of a server, whose clients show their session to the model themselves."""
+
+    exclude_session: bool = True
+
+
+class ServeSettings(PluginOptions):
+    """The ``serve:`` block."""
+
+    host: Public[str] = "127.0.0.1"
+    """Address to listen on. Anything but a loopback address needs tokens."""
+    port: int = Field(default=3850, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one. 3850 is where Signet's clients look."""
+    tokens: Tokens = Field(default_factory=list)
+    """Who may ask, and for whose memory. None: whoever is on this machine, for ``memory.scope``."""
+    tokens_file: DataPath | None = None
+    """A YAML file with ``tokens``, in place of them; it is read again within a second of a change."""
+    isolate: Isolate = "shared"
+    """``shared``: a user has one memory, where a project sees its own part and what is outside of projects, and
+    everything else sees all. ``strict``: every project and agent has a memory of its own that nothing else sees."""
+    read_only: bool = False
+    """Change nothing, whoever calls."""
+    identity: dict[str, str] = Field(default_factory=lambda: {"name": "Agent"})
+    """``name`` and ``description`` of the agent, told at a session's start."""
+    transcripts: DataPath | None = None
+    """Directory whose files a client may name as ``transcriptPath``. Default: none is read."""
+    keep: bool = True
+    """Keep what clients say of single memories, and where sessions left off, in ``memory.data_dir``, so that a
+    restart finds it. Without, it is gone when the process ends."""
+    longest_prompt: int = Field(default=200_000, gt=0)
+    """Characters of a prompt or memory."""
+    max_body_bytes: int = Field(default=2_000_000, gt=0)
+    """Of one request."""
+    max_requests: int = Field(default=256, gt=0)
+    """Requests in work at once; more are answered 503."""
+    max_requests_per_caller: int | None = Field(default=None, gt=0)
+    """Of these, for one token. Default: half, where there are several tokens."""
+    max_connections_per_address: int = Field(default=256, gt=0)
+    """Open connections of one address; further ones are closed at once. Behind a proxy all are of its address."""
+    leave_s: float = Field(default=0.0, ge=0)
+    """Seconds in which it goes on answering after SIGTERM, while ``/health/ready`` says 503."""
+    opentelemetry: bool = False
+    """Send the trace of every call of the memory to OpenTelemetry, as its environment variables say."""
+    header_s: float = Field(default=10.0, gt=0)
+    """Seconds until the head of a request must have arrived, and then its body."""
+    secrets_exec: SecretsExecSettings | None = None
+    """What callers with a token may run at ``secrets/exec``. Default: nothing."""
+    policy: ServedPolicy = Field(default_factory=ServedPolicy)
+    """What callers grant the memory, see ``TurnPolicy``."""
+
+    @model_validator(mode="after")
+    def _one_source_of_tokens(self) -> Self:
+        if self.tokens and self.tokens_file:
+            raise ValueError("tokens_file: tokens stands there as well; keep one of the two")
+        return self
