@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import SocketListener, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from memory import WriteReceipt
@@ -85,7 +85,8 @@ async def _owned(data_dir: Path) -> AsyncIterator[SocketOwner]:
 async def _answer(memory: TurnMemory, data_dir: Path, owner: SocketOwner, failures: Failures) -> None:
     with HookQueue(data_dir) as queue:
         hooks = _Hooks(memory, queue, failures)
-        async with await owner.listen() as listener, anyio.create_task_group() as tasks:
+        listening = await SocketListener.from_socket(owner.listen())
+        async with listening as listener, anyio.create_task_group() as tasks:
             tasks.start_soon(hooks.drain_for_ever)
             await listener.serve(hooks.answer)
 

@@ -18,24 +18,9 @@ from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.runtime._attach_owner import Owner, Place
+from memory.runtime._attach_owner import Owner
 from memory.runtime._remote import remote_adapter
 from memory.slot.slot import MemorySlot
-
-
-def _attached_slot(settings: MemslotConfig, scope: MemoryScope | None, owner: Owner) -> MemorySlot:
-    counter = settings.token_counter()
-    native = MemoryAdapterRegistry().create(settings, token_counter=counter)
-    remote = remote_adapter(native, owner, settings)
-    owner.backend_name = native.backend_name
-    owner.resets()  # from now on they are counted
-    return MemorySlot(
-        remote,
-        scope=scope,
-        budget=settings.memory.budget,
-        deadlines=settings.memory.deadlines,
-        token_counter=counter,
-    )
 
 
 @asynccontextmanager
@@ -73,10 +58,10 @@ async def open_shared(
 
 @asynccontextmanager
 async def _shared(settings: MemslotConfig, scope: MemoryScope | None) -> AsyncIterator[MemorySlot]:
-    owner = Owner(settings, Place.of(settings))
+    owner = Owner(settings)
     attached: MemorySlot | None = None
     try:
-        if owner.take():
+        if owner.socket.take():
             yield await owner.serve(build_slot(settings, scope=scope))
         else:
             attached = _attached_slot(settings, scope, owner)
@@ -86,3 +71,18 @@ async def _shared(settings: MemslotConfig, scope: MemoryScope | None) -> AsyncIt
             if attached is not None:
                 await attached.aclose()
             await owner.aclose()
+
+
+def _attached_slot(settings: MemslotConfig, scope: MemoryScope | None, owner: Owner) -> MemorySlot:
+    counter = settings.token_counter()
+    native = MemoryAdapterRegistry().create(settings, token_counter=counter)
+    remote = remote_adapter(native, owner, settings)
+    owner.backend_name = native.backend_name
+    owner.resets()  # from now on they are counted
+    return MemorySlot(
+        remote,
+        scope=scope,
+        budget=settings.memory.budget,
+        deadlines=settings.memory.deadlines,
+        token_counter=counter,
+    )

@@ -20,20 +20,21 @@ from pydantic_core import to_jsonable_python
 from memory.contract import errors, receipts
 from memory.contract._surviving import Failures, ends_the_task
 from memory.contract.adapter import CAPABILITIES
-from memory.contract.errors import BackendError, BackendProtocolError, BackendUnavailable, MemslotError
+from memory.contract.errors import BackendError, BackendProtocolError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.requests import RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
 from memory.plugins.opening import build_slot
 from memory.runtime._circuit import Background
-from memory.runtime._sockets import keep_from_children, let_go, listening_at, socket_in
+from memory.runtime._sockets import SocketOwner, keep_from_children, let_go, socket_in
 from memory.slot.slot import MemorySlot
-from memory.storage.insert import create_directory
 from memory.storage.kept import HostStore
-from memory.storage.lock import FileLock
+
+log = logging.getLogger("memslot.runtime")
 
 MAX_LINE = 64_000_000  # bytes of a call, or of its answer
+_CLOSING_S = 5.0
 
 
 class _ReceivedResult(receipts.RetrieveResult):
@@ -127,42 +128,23 @@ async def send(writer: asyncio.StreamWriter, content: Mapping[str, Any]) -> None
     await writer.drain()
 
 
-log = logging.getLogger("memslot.runtime")
-
-_CLOSING_S = 5.0
-
-
-@dataclass(frozen=True)
-class Place:
-    """The lock and the socket of the processes that share a memory."""
-
-    lock: Path
-    socket: Path
-
-    @classmethod
-    def of(cls, config: MemslotConfig) -> Place:
-        """The place of a configuration. Processes with different configurations of one store do not attach."""
-        store = [config.provider, str(config.data_dir.resolve()), config.options, str(config.journal)]
-        name = sha256(json.dumps(store, sort_keys=True, default=str).encode()).hexdigest()[:16]
-        directory = config.data_dir.resolve() / "attach"
-        create_directory(directory)
-        socket_file = socket_in(directory, f"{name}.sock")
-        create_directory(socket_file.parent)
-        return cls(directory / f"{name}.lock", socket_file)
+def socket_of(config: MemslotConfig) -> Path:
+    """The socket of the processes that share a memory. Those with different configurations of it do not attach."""
+    store = [config.provider, str(config.data_dir.resolve()), config.options, str(config.journal)]
+    name = sha256(json.dumps(store, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return socket_in(config.data_dir.resolve() / "attach", f"{name}.sock")
 
 
 class Owner:
     """The right to own a memory, and its server while this process has that right."""
 
-    def __init__(self, settings: MemslotConfig, place: Place) -> None:
-        self.place = place
+    def __init__(self, settings: MemslotConfig) -> None:
+        self.socket = SocketOwner(socket_of(settings), what="this memory")
         self.slot: MemorySlot | None = None
         self.backend_name = settings.provider
         self._settings = settings
-        self._lock = FileLock(place.lock, what="this memory", instead="attach to it")
         self._background = Background()
         self._server: asyncio.Server | None = None
-        self._listening = -1
         self._failures = Failures("attach", log)
         self._conversations: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
         self._electing: anyio.Lock | None = None
@@ -174,26 +156,18 @@ class Owner:
             self._store = HostStore(self.backend_name, self._settings.data_dir)
         return self._store.resets(scope)
 
-    def take(self) -> bool:
-        try:
-            self._lock.acquire()
-        except BackendUnavailable:
-            return False
-        return True
-
     async def succeed(self) -> MemorySlot | None:
         """Become the owner if the place is free. Returns the slot if this process is the owner."""
         self._electing = self._electing or anyio.Lock()
         async with self._electing:
-            if self.slot is None and self.take():
+            if self.slot is None and self.socket.take():
                 log.warning("the process that had this memory open has ended; this one has it now")
                 await self.serve(build_slot(self._settings))
         return self.slot
 
     async def serve(self, slot: MemorySlot) -> MemorySlot:
         self.slot, self.backend_name = slot, slot.backend_name
-        listener = listening_at(self.place.socket)
-        self._listening = listener.fileno()
+        listener = self.socket.listen()
         self._server = await asyncio.start_unix_server(self._converse, sock=listener, limit=MAX_LINE)
         return slot
 
@@ -235,7 +209,6 @@ class Owner:
 
     async def aclose(self) -> None:
         if self._server is not None:
-            let_go(self._listening)
             self._server.close()
             for writer in self._conversations.values():
                 writer.close()  # calls in work end, but their answers are lost
@@ -247,9 +220,7 @@ class Owner:
         finally:
             if self._store is not None:
                 self._store.close()
-            if self._server is not None:
-                self.place.socket.unlink(missing_ok=True)
-            self._lock.release()
+            self.socket.close()
 
 
 async def _line(lines: asyncio.StreamReader) -> bytes | None:

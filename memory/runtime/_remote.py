@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 import anyio
 from pydantic_core import to_jsonable_python
 
-from memory.contract import receipts, requests
 from memory.contract.adapter import (
     CAPABILITIES,
     AdapterTraits,
@@ -22,8 +21,8 @@ from memory.contract.adapter import (
     native_scope_of,
 )
 from memory.contract.errors import BackendUnavailable, LifecycleError
-from memory.contract.events import MemoryEvent
-from memory.contract.receipts import RetrieveResult, WriteReceipt
+from memory.contract.receipts import ModeReceipt, RetrieveResult
+from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
 from memory.runtime._attach_owner import MAX_LINE, METHODS, Owner, answered, error_of, send
@@ -34,6 +33,15 @@ _OPENING_S = 30.0
 _PAUSE_S = 0.05
 _NO_ANSWER = "the process that has it open closed the connection before it answered"
 _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def _asked(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """A method that the owner carries out."""
+
+    async def ask(adapter: RemoteAdapter, *arguments: Any) -> Any:
+        return await adapter.call(name, *arguments)
+
+    return ask
 
 
 class RemoteAdapter:
@@ -69,56 +77,27 @@ class RemoteAdapter:
     def format_context(self, result: RetrieveResult) -> str:
         return self._native.format_context(result)
 
-    async def setup_scope(self, scope: MemoryScope) -> None:
-        await self.call("setup_scope", scope)
-
-    async def set_mode(self, mode: requests.AdapterMode) -> receipts.ModeReceipt:
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Change nothing in the owner: the mode belongs to this process's slot alone."""
-        return receipts.ModeReceipt(read_only=mode.read_only, reason=mode.reason)
-
-    async def keep(self, event: MemoryEvent) -> bool | None:
-        """Put an event into the owner's outbox; see :meth:`memory.slot.delivery.Delivery.keep`."""
-        kept = await self.call("keep", event)
-        return None if kept is None else bool(kept)
+        return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
     def resets_of(self, scope: MemoryScope | None = None) -> int:
         """Resets by every process: what waits here ends with each of them."""
         return self._owner.resets(scope)
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        return cast(WriteReceipt, await self.call("record_event", event))
-
-    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        return cast(list[WriteReceipt], await self.call("record_events", list(events)))
-
-    async def retrieve(self, request: requests.RetrieveRequest) -> RetrieveResult:
-        return cast(RetrieveResult, await self.call("retrieve", request))
-
-    async def reset_scope(self, scope: MemoryScope) -> receipts.ResetReceipt:
-        return cast(receipts.ResetReceipt, await self.call("reset_scope", scope))
-
-    async def health(self) -> receipts.BackendHealth:
-        return cast(receipts.BackendHealth, await self.call("health"))
-
-    async def apply_feedback(self, feedback: requests.MemoryFeedback) -> receipts.FeedbackReceipt:
-        return cast(receipts.FeedbackReceipt, await self.call("apply_feedback", feedback))
-
-    async def readiness(self, scope: MemoryScope) -> receipts.BackendReadiness:
-        return cast(receipts.BackendReadiness, await self.call("readiness", scope))
-
-    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> receipts.BackendReadiness:
-        return cast(receipts.BackendReadiness, await self.call("wait_until_ready", scope, timeout_s))
-
-    async def native_mutation(
-        self, request: requests.NativeMutationRequest
-    ) -> receipts.NativeMutationReceipt:
-        return cast(receipts.NativeMutationReceipt, await self.call("native_mutation", request))
-
-    async def provenance(self, request: requests.ProvenanceRequest) -> receipts.ProvenanceResult:
-        return cast(receipts.ProvenanceResult, await self.call("provenance", request))
-
-    async def native_query(self, request: requests.NativeQueryRequest) -> receipts.NativeQueryResult:
-        return cast(receipts.NativeQueryResult, await self.call("native_query", request))
+    setup_scope = _asked("setup_scope")
+    health = _asked("health")
+    keep = _asked("keep")
+    record_event = _asked("record_event")
+    record_events = _asked("record_events")
+    retrieve = _asked("retrieve")
+    reset_scope = _asked("reset_scope")
+    apply_feedback = _asked("apply_feedback")
+    readiness = _asked("readiness")
+    wait_until_ready = _asked("wait_until_ready")
+    native_mutation = _asked("native_mutation")
+    provenance = _asked("provenance")
+    native_query = _asked("native_query")
 
     async def aclose(self) -> None:
         self._close_idle()
@@ -167,7 +146,7 @@ class RemoteAdapter:
                         return lines, writer
                     writer.close()
                 try:
-                    connection = connected_to(self._owner.place.socket)
+                    connection = connected_to(self._owner.socket.path)
                     return await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE)
                 except BlockingIOError:
                     pass  # its owner is busy
@@ -199,8 +178,7 @@ class RemoteAdapter:
 class SearchingRemoteAdapter(RemoteAdapter):
     """The remote adapter of a backend that can look an event up."""
 
-    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        return cast("tuple[str, ...] | None", await self.call("find_event", event))
+    find_event = _asked("find_event")
 
 
 def remote_adapter(native: MemoryAdapter, owner: Owner, settings: MemslotConfig) -> RemoteAdapter:

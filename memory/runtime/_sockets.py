@@ -9,9 +9,6 @@ from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
 
-import anyio
-from anyio.abc import SocketAttribute, SocketListener
-
 from memory.contract.errors import BackendUnavailable, ConfigError
 from memory.storage.insert import create_directory
 from memory.storage.lock import FileLock
@@ -48,10 +45,9 @@ class SocketOwner(AbstractContextManager["SocketOwner"]):
 
     def __init__(self, path: Path, *, what: str) -> None:
         self.path = path
-        self._lock = FileLock(
-            path.with_name(f"{path.name}.lock"), what=what, instead="leave it to that process"
-        )
-        self._listener: socket.socket | None = None
+        lock = path.with_name(f"{path.name}.lock")
+        self._lock = FileLock(lock, what=what, instead="leave it to that process")
+        self._descriptor: int | None = None
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -69,54 +65,38 @@ class SocketOwner(AbstractContextManager["SocketOwner"]):
             return False
         return True
 
-    async def listen(self) -> SocketListener:
-        """Listen at the path, for this user alone. A forked child closes its copy at once.
+    def listen(self) -> socket.socket:
+        """A socket that listens at the path, for this user alone. A forked child closes its copy at once.
 
         Raises:
             BackendUnavailable: something that is no socket has the path.
             OSError: the socket cannot be created.
         """
-        _make_room(self.path)
-        listener = await anyio.create_unix_listener(self.path, mode=0o600, backlog=BACKLOG)
-        self._listener = listener.extra(SocketAttribute.raw_socket)
-        keep_from_children(self._listener.fileno())
+        if self.path.exists() and not stat.S_ISSOCK(self.path.lstat().st_mode):
+            raise BackendUnavailable(
+                f"{self.path}: is no socket, and has a socket's path; remove it", sent=False
+            )
+        self.path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        try:
+            listener.bind(str(self.path))  # in a directory that nobody else may enter
+            self.path.chmod(0o600)
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+        except BaseException:
+            listener.close()
+            raise
+        self._descriptor = listener.fileno()
+        keep_from_children(self._descriptor)
         return listener
 
     def close(self) -> None:
-        """Stop listening, and let another process own the path. Idempotent."""
-        if self._listener is not None:
-            let_go(self._listener.fileno())
-            self._listener.close()
-            self._listener = None
+        """Let another process own the path; whoever listens closes the socket first. Idempotent."""
+        if self._descriptor is not None:
+            let_go(self._descriptor)
+            self._descriptor = None
             self.path.unlink(missing_ok=True)
         self._lock.release()
-
-
-def listening_at(path: Path) -> socket.socket:
-    """A socket that listens at a path, for this user alone. A forked child closes its copy at once.
-
-    Raises:
-        BackendUnavailable: something that is no socket has the path.
-        OSError: the socket cannot be created.
-    """
-    _make_room(path)
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        listener.bind(str(path))  # in a directory that nobody else may enter
-        path.chmod(0o600)
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
-    keep_from_children(listener.fileno())
-    return listener
-
-
-def _make_room(path: Path) -> None:
-    if path.exists() and not stat.S_ISSOCK(path.lstat().st_mode):
-        raise BackendUnavailable(f"{path}: is no socket, and has a socket's path; remove it", sent=False)
-    path.unlink(missing_ok=True)
 
 
 def connected_to(path: Path) -> socket.socket:

@@ -27,7 +27,7 @@ from memory import (
 )
 from memory.runtime import MemoryItems, TurnMemory, load_config, open_shared
 from memory.runtime import _attach_owner as attach_owner
-from memory.runtime._attach_owner import Place
+from memory.runtime._attach_owner import socket_of
 from memory.runtime._remote import RemoteAdapter
 from memory.storage import outbox
 
@@ -53,7 +53,7 @@ def config(tmp_path: Path, **memory: Any) -> dict[str, Any]:
 
 
 def place(tmp_path: Path) -> Path:
-    return Place.of(load_config(config(tmp_path))).socket
+    return socket_of(load_config(config(tmp_path)))
 
 
 async def text(slot: MemorySlot, query: str = "bike tea") -> str:
