@@ -7,8 +7,8 @@
 - :class:`LoopbackServer` models a backend's server on real sockets, with faults on demand.
 - :class:`ScriptedLLM` serves a scripted language model on the loopback. It needs no key.
 
-This room holds tools for tests. An agent in production needs none of them.
-Names load on first use.
+Enters: tools for tests of memories and hosts, the scripted model too. Stays out: all that an agent in production
+needs. Names load on first use.
 """
 
 from __future__ import annotations
