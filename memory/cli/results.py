@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memory import InputError
+from memory import InputError, open_memory_sync
 from memory.cli._experiments import Form, is_page_of_several, newest, show_results, written
 from memory.cli._group import FAILED
 from memory.plugins.console import AsJson, print_json, print_table, say
 
 if TYPE_CHECKING:
     from memory.bench.engine.replay import Verified
-    from memory.bench.report.view import RunServer
-    from memory.cli._memory_page import MemoryServer
 
 
 def report(
@@ -140,36 +137,43 @@ def _show(found: Verified, of: str) -> None:
 
 
 def view(
-    what: Annotated[
-        Path, typer.Argument(metavar="DIR|CONFIG", help="The directory of results, or the file of a memory.")
-    ] = Path("manifests"),
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[CONFIG] [DIR]",
+            help="The file of a memory, the directory of results, or both; memslot.yaml and manifests without.",
+            show_default=False,
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(help="Of 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
 ) -> None:
-    """Show runs, or what a memory knows, in a browser of this machine; until interrupted.
+    """Show a memory, its turns and the runs in a browser of this machine; until interrupted.
 
-    A directory shows its runs as one list. A configuration shows the memory of its scope: what a question finds,
-    with score and time, and what of it a prompt gets. A row can be deleted if the backend can.
+    It shows what is remembered of a person, and what a question finds, with score and time, and what of it a prompt
+    gets. A row can be deleted if the backend can. Turns are those that the journal keeps.
     """
-    if what.is_file():
-        from memory import open_memory_sync
-        from memory.cli._memory_page import MemoryServer
+    from memory.bench.report.view import runs_below
+    from memory.cli._view import ViewServer
 
-        with open_memory_sync(what) as memory:
+    places = places or [place for place in (Path("memslot.yaml"), Path("manifests")) if place.exists()]
+    files = [place for place in places if place.is_file()]
+    directories = [place for place in places if place not in files]
+    if not places or len(files) > 1 or len(directories) > 1:
+        raise InputError("give the file of one memory, the directory of results, or both")
+    for directory in directories:
+        runs_below(directory)
+    with ExitStack() as open_things:
+        memory = None
+        for file in files:
+            memory = open_things.enter_context(open_memory_sync(file))
             memory.slot.delivery.scope_or_default(None)
-            _serve(lambda: MemoryServer(memory, port), port, "the memory")
-        return
-    from memory.bench.report.view import RunServer, runs_below
-
-    runs = runs_below(what)
-    _serve(lambda: RunServer(what, port), port, f"{len(runs)} run{'s' * (len(runs) != 1)}")
-
-
-def _serve(opened: Callable[[], RunServer | MemoryServer], port: int, what: str) -> None:
-    try:
-        server = opened()
-    except OSError as error:
-        raise InputError(f"--port {port}: {error.strerror or error}; 0 takes a free one") from error
-    with server:
-        say(f"{what} at {server.url} (Ctrl+C ends it)")
+        try:
+            server = ViewServer(
+                memory, config=next(iter(files), None), runs=next(iter(directories), None), port=port
+            )
+        except OSError as error:
+            raise InputError(f"--port {port}: {error.strerror or error}; 0 takes a free one") from error
+        open_things.enter_context(server)
+        say(f"{' and '.join(map(str, places))} at {server.url} (Ctrl+C ends it)")
         with suppress(KeyboardInterrupt):
             server.serve_forever()

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any
 
@@ -153,6 +153,22 @@ class MemoryItems:
         texts = [rows[-1].get(name) for name in _TEXTS] if rows else []
         content = next((text for text in texts if isinstance(text, str)), None)
         return None if content is None else Item(item_id, content)
+
+    async def everything(self) -> list[Item] | None:
+        """Every memory of the scope, in the backend's order. None if the backend does not list them."""
+        provenance = self.slot.capability(SupportsProvenance)
+        if provenance is None:
+            return None
+        request = ProvenanceRequest(scope=self.scope, since=datetime.min.replace(tzinfo=UTC))
+        async with self.slot.delivery.leases.lease(self.scope):
+            found = await provenance.provenance(request)
+        ids, known = {*found.native_ids}, dict[str, Item]()
+        for row in _rows(found.raw):
+            name = next((str(row[field]) for field in _IDS if str(row.get(field)) in ids), None)
+            text = next((row[field] for field in _TEXTS if isinstance(row.get(field), str)), None)
+            if name is not None and text is not None:
+                known.setdefault(name, Item(name, text))
+        return list(known.values())
 
     async def gone(self, item_id: str) -> bool:
         """Whether a memory is gone. True also if the backend cannot tell."""

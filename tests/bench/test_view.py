@@ -12,7 +12,8 @@ from memory import ConfigError
 from memory.bench.engine.experiment import Listeners, begin
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.report.report import write_page
-from memory.bench.report.view import RunServer, listing, runs_below
+from memory.bench.report.view import listing, runs_below
+from memory.cli._view import ViewServer
 from memory.cli.app import app
 
 
@@ -38,7 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def served(runs: Path):
-    with RunServer(runs) as server:
+    with ViewServer(runs=runs) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         with httpx.Client(base_url=server.url, trust_env=False) as client:
@@ -50,10 +51,10 @@ def served(runs: Path):
 def test_the_list_names_each_run_and_who_won(served: httpx.Client, runs: Path) -> None:
     page = served.get("/").text
     (run,) = [run for run in runs_below(runs) if run.manifest]
-    assert f'<a href="/{run.path}/report.html">' in page
+    assert f'<a href="/runs/{run.path}/report.html">' in page
     assert run.verdict in unescape(page)
     for number, shown in enumerate(run.shown, start=1):
-        assert f'<a href="/{run.path}/report.html#requests-{number}">{shown}</a>' in page, (
+        assert f'<a href="/runs/{run.path}/report.html#requests-{number}">{shown}</a>' in page, (
             "one click to what lost"
         )
     assert run.verdict.startswith("At 2,000 tokens, ")
@@ -63,15 +64,15 @@ def test_the_list_names_each_run_and_who_won(served: httpx.Client, runs: Path) -
 
 def test_a_link_leads_to_the_page_of_the_run(served: httpx.Client, runs: Path) -> None:
     (run,) = [run for run in runs_below(runs) if run.manifest]
-    answer = served.get(f"/{run.path}/report.html")
+    answer = served.get(f"/runs/{run.path}/report.html")
     assert answer.text == (runs / run.path / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    "path", ["/private.html", "/broken%20%3Cb%3E/manifest.json", "/%2e%2e/%2e%2e/etc/passwd", "/report.html"]
+    "path", ["private.html", "broken%20%3Cb%3E/manifest.json", "%2e%2e/%2e%2e/etc/passwd", "report.html"]
 )
 def test_nothing_but_pages_of_runs_is_served(served: httpx.Client, path: str) -> None:
-    assert served.get(path).status_code == 404
+    assert served.get(f"/runs/{path}").status_code == 404
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example:80", ""])
@@ -88,7 +89,7 @@ def test_nothing_played_yet_is_said(tmp_path: Path) -> None:
 def test_what_cannot_be_viewed_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="missing: is no directory; give the one in which results"):
         runs_below(tmp_path / "missing")
-    with RunServer(tmp_path) as server:
+    with ViewServer(runs=tmp_path) as server:
         port = server.server_address[1]
         refused = CliRunner().invoke(app, ["view", str(tmp_path), "--port", str(port)])
     assert refused.exit_code == 2

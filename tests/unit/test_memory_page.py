@@ -1,4 +1,4 @@
-"""``memslot view CONFIG``: what a memory knows, for a browser of this machine, over a real mem0."""
+"""``memslot view CONFIG``: a memory and its turns, for a browser of this machine, over a real mem0."""
 
 from __future__ import annotations
 
@@ -13,18 +13,28 @@ from pathlib import Path
 import httpx
 import pytest
 
-from memory import open_memory_sync
-from memory.cli._memory_page import MemoryServer
+from memory import InputError, SupportsReadiness, open_memory_sync
+from memory.cli._view import ViewServer
 
 pytestmark = pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
 
 
+CONFIG = """
+memory:
+  backend: mem0
+  scope: {run_id: r, persona_id: <b>ada</b>}
+  journal: true
+"""
+
+
 @contextmanager
-def served(directory: Path) -> Iterator[tuple[MemoryServer, httpx.Client]]:
-    config = {"memory": {"backend": "mem0", "scope": {"run_id": "r", "persona_id": "<b>ada</b>"}}}
-    with open_memory_sync(config, data_dir=directory) as memory, MemoryServer(memory) as server:
+def served(directory: Path) -> Iterator[tuple[ViewServer, httpx.Client]]:
+    file = directory / "my.yaml"
+    file.write_text(CONFIG, encoding="utf-8")
+    with open_memory_sync(file) as memory, ViewServer(memory, config=file, runs=directory) as server:
         memory.after_turn(user="I like <i>oolong</i> tea.", assistant="Noted.", session_id="s")
         memory.after_turn(user="My sister lives in Lyon, France.", session_id="s")
+        memory.run(lambda slot: slot.capability(SupportsReadiness).wait_until_ready(slot.scope, 30))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with httpx.Client(base_url=server.url) as client:
             yield server, client
@@ -39,7 +49,7 @@ def test_a_person_asks_sees_what_the_prompt_gets_and_deletes_a_row(tmp_path: Pat
         section = re.search(r"<pre>(.*?)</pre>", page, re.S)
         assert section is not None
         assert "I like <i>oolong</i> tea." in unescape(unescape(section[1]))
-        assert [re.findall(r"<td>(.*?)</td>", row)[3] for row in page.split("<tr>")[2:]] == ["yes", "no"]
+        assert [re.findall(r"<td[^>]*>(.*?)</td>", row)[3] for row in page.split("<tr>")[2:]] == ["yes", "no"]
         native_id = re.search(r'name="id" value="([^"]+)"', page)
         assert native_id is not None
         form = {"id": native_id[1], "q": "tea"}
@@ -51,6 +61,39 @@ def test_a_person_asks_sees_what_the_prompt_gets_and_deletes_a_row(tmp_path: Pat
         assert "oolong" not in client.get("/", params={"q": "tea"}).text
         gone = client.post("/", data={**form, "token": server.token})
         assert gone.status_code == 502, "it is not there"
+
+
+def test_a_person_sees_everything_that_is_remembered_and_deletes_a_row_of_it(tmp_path: Path) -> None:
+    with served(tmp_path) as (server, client):
+        page = client.get("/").text
+        assert "<h2>3 memories</h2>" in page
+        assert "I like &lt;i&gt;oolong&lt;/i&gt; tea." in page
+        ids = re.findall(r'name="id" value="([^"]+)"', page)
+        client.post("/", data={"id": ids[0], "token": server.token})
+        assert re.findall(r'name="id" value="([^"]+)"', client.get("/").text) == ids[1:]
+
+
+def test_a_turn_shows_what_was_asked_recalled_used_and_recorded(tmp_path: Path) -> None:
+    with served(tmp_path) as (_, client):
+        turns = re.findall(r'<a href="(/turns/\d+)">', client.get("/turns").text)
+        assert len(turns) == 2
+        page = client.get(turns[-1]).text
+        assert 'value="I like &lt;i&gt;oolong&lt;/i&gt; tea."' in page, "asked"
+        assert re.search(r'data-of="score">\d\.\d\d<', page), "recalled, with its score"
+        assert re.search(r'data-of="time">\d{4}-', page), "and its time"
+        assert 'data-of="in the prompt">yes<' in page, "used"
+        assert re.search(r"<h2>Recorded at [^<]+: committed</h2>", page)
+        assert "<b>assistant</b> Noted." in page
+        assert client.get("/turns/999").status_code == 404
+        assert "0 runs in" in client.get("/runs").text
+
+
+def test_a_memory_without_a_journal_says_where_turns_would_be(tmp_path: Path) -> None:
+    config = {"memory": {"backend": "full_history", "scope": {"run_id": "r", "persona_id": "ada"}}}
+    with open_memory_sync(config, data_dir=tmp_path) as memory, ViewServer(memory) as server:
+        with pytest.raises(InputError, match="no file whose journal"):
+            server.page("turns", "")
+        assert "does not list its memories" in (server.page("", "") or "")
 
 
 def test_a_page_of_elsewhere_reads_nothing(tmp_path: Path) -> None:

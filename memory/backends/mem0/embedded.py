@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,8 @@ class EmbeddedMem0(NativeMem0):
             if not directory.exists():
                 with staged_directory(directory) as making:
                     self._close_scope(self._memory_at(making, models))
+                    for file in ("history.db", self._rows_of):
+                        _write_ahead(making / file)
             memory = self._memory_at(directory, models)
             vectors = memory.vector_store.client.get_collection(self._collection).config.params.vectors
             if vectors.size != models.embedder.dimensions:
@@ -199,6 +203,12 @@ class EmbeddedMem0(NativeMem0):
         """Close both engines; mem0's own ``close`` does the history alone."""
         memory.vector_store.client.close()
         memory.close()
+
+
+def _write_ahead(file: Path) -> None:
+    """Let SQLite flush the disk once for each commit, in place of four times. The file keeps this mode."""
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
 
 
 def _damaged(directory: Path, what: str) -> BackendError:

@@ -1,12 +1,10 @@
-"""The runs below a directory as one list to browse, served to this machine alone."""
+"""The runs below a directory as one list, for ``memslot view``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -18,8 +16,6 @@ from memory.bench.report.results import results_of
 from memory.bench.report.verdict import verdict
 from memory.bench.scores.model import Metrics
 from memory.contract.errors import ConfigError
-
-_LOOPBACK = ("127.0.0.1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -74,10 +70,10 @@ def _row(directory: Path, run: Run) -> list[str]:
     page = run.path / REPORT_FILE
     there = (directory / page).is_file()
     if there:
-        name = Markup('<a href="/{}">{}</a>').format(quote(page.as_posix()), name)
+        name = Markup('<a href="/runs/{}">{}</a>').format(quote(page.as_posix()), name)
     if run.manifest is None:
         return [name, run.problem, "–", "cannot be read", "–"]
-    link = Markup('<a href="/{}#requests-{}">{}</a>')
+    link = Markup('<a href="/runs/{}#requests-{}">{}</a>')
     labels = [
         link.format(quote(page.as_posix()), number, shown) if there else shown
         for number, shown in enumerate(run.shown, start=1)
@@ -86,49 +82,8 @@ def _row(directory: Path, run: Run) -> list[str]:
     return [name, run.verdict, when, run.manifest.status, Markup(", ").join(labels) or "–"]
 
 
-class RunServer(ThreadingHTTPServer):
-    """Serves the list and the pages of runs, and nothing else that lies beside them; port 0 takes a free one."""
-
-    daemon_threads = True
-
-    def __init__(self, directory: Path, port: int = 0) -> None:
-        self.directory = directory
-        super().__init__((_LOOPBACK[0], port), _Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://{_LOOPBACK[0]}:{self.server_address[1]}/"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: RunServer
-    server_version = "memslot"
-
-    def do_GET(self) -> None:
-        """The list, or the page of a run that stands on it."""
-        # A page of elsewhere whose name was made to lead here must not read what users said.
-        if (self.headers.get("Host") or "").rpartition(":")[0] not in _LOOPBACK:
-            self._answer(HTTPStatus.FORBIDDEN, "This list is for a browser of this machine.")
-            return
-        wanted, directory = unquote(urlsplit(self.path).path).strip("/"), self.server.directory
-        try:
-            if not wanted:
-                self._answer(HTTPStatus.OK, listing(directory))
-            elif wanted in {(run.path / REPORT_FILE).as_posix() for run in runs_below(directory)}:
-                self._answer(HTTPStatus.OK, (directory / wanted).read_text(encoding="utf-8"))
-            else:
-                self._answer(HTTPStatus.NOT_FOUND, "There is no such run.")
-        except OSError:
-            self._answer(HTTPStatus.NOT_FOUND, "The page of this run cannot be read.")
-
-    def _answer(self, status: HTTPStatus, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        kind = "text/html" if status is HTTPStatus.OK else "text/plain"
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing: paths name runs, and the terminal is the command's."""
+def page_of(directory: Path, path: str) -> str | None:
+    """The page of a run, by its path below the directory. None for any other file that lies there."""
+    if path not in {(run.path / REPORT_FILE).as_posix() for run in runs_below(directory)}:
+        return None
+    return (directory / path).read_text(encoding="utf-8")
