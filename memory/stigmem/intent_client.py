@@ -1,4 +1,4 @@
-"""Sending and finding intent envelopes, by whichever means the node has."""
+"""Sending and finding intent envelopes by a node's ``/v1/intents``, and what recipients do about them."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import anyio
 
-from memory import BackendError, InputError
+from memory import BackendError, CapabilityNotSupported, InputError
 from memory.adapter import BackendProtocolError, BackendRejected
 from memory.adapter.fields import normalise
 from memory.adapter.http import none_if_404
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
-from memory.stigmem.facts import Fact, FactScope, FactValue, build_uri
+from memory.stigmem.facts import Fact, FactScope, FactValue
 from memory.stigmem.intent_facts import (
     ANSWER,
     DEFER_TO,
     GOAL,
     asked_at,
     deference_write,
-    envelope_write,
     escalation_write,
     from_body,
-    from_facts,
     names_envelope,
     native_body,
     timeout_fact,
@@ -36,7 +34,6 @@ from memory.stigmem.intent_facts import (
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import Surfaces, carry_out
 
-Route = Literal["native", "facts"]
 _FACT_URI = re.compile(r"stigmem://[^/]+/fact/(.+)")
 
 
@@ -45,7 +42,6 @@ class IntentReceipt:
     """A stored envelope. The node holds it under ``entity``, the id for :meth:`IntentClient.get`."""
 
     entity: str
-    route: Route
     fact_ids: tuple[str, ...] = ()  # of the facts it became; empty where it was there before
     existed: bool = False
 
@@ -67,35 +63,32 @@ class Consultation:
 
 
 class IntentClient:
-    """The envelopes of one node; its client is not closed here. The route is probed once, at the first call. An
-    envelope that somebody contradicts by facts of their own leaves the node's default queries, and so is no longer
-    in flight. Where the node fails, every method raises BackendError."""
+    """The envelopes of one node; its client is not closed here. An envelope that somebody contradicts by facts of
+    their own leaves the node's default queries, and so is no longer in flight. Where the node fails, every method
+    raises BackendError; where it takes no envelopes from us, those about envelopes raise CapabilityNotSupported."""
 
-    def __init__(self, node: StigmemNode, *, route: Route | None = None) -> None:
+    def __init__(self, node: StigmemNode) -> None:
         self._node = node
-        self._route = route
-        self._native: bool | None = None
+        self._offered = False
         self._authority: str | None = None
 
-    async def route(self) -> Route:
-        """How new envelopes are sent: ``native`` where the node offers it, unless told otherwise."""
-        return self._route or ("native" if await self.offers_native() else "facts")
-
-    async def offers_native(self) -> bool:
-        """Whether the node has ``/v1/intents`` for us. The probe is an empty envelope, which no such node accepts.
-        A key of a tenant is not offered it: the route writes to the node's default tenant, for every key to read.
-        """
-        if self._native is None:
-            offered = False
-            try:
-                await self._node.request("POST", "/v1/intents", json={})
-            except BackendRejected as error:
-                offered = error.status in (400, 422)
-            self._native = offered and (await self._node.me()).get("tenant_id") in (None, "default")
-        return self._native
+    async def _check_offered(self) -> None:
+        """Probe the route once, by an empty envelope, which no node accepts. A tenant's key is refused: the route
+        writes to the node's default tenant, for every key to read."""
+        if self._offered:
+            return
+        try:
+            await self._node.request("POST", "/v1/intents", json={})
+        except BackendRejected as error:
+            if error.status not in (400, 422):
+                raise CapabilityNotSupported("stigmem: the node has no /v1/intents") from error
+        if (await self._node.me()).get("tenant_id") not in (None, "default"):
+            why = "stigmem: /v1/intents writes to the node's default tenant; give a key of that tenant"
+            raise CapabilityNotSupported(why)
+        self._offered = True
 
     async def authority(self) -> str:
-        """The node's authority, such as ``localhost:8765``, which names the entities of plain-fact envelopes."""
+        """The node's authority, such as ``localhost:8765``, which names the entities of what recipients say."""
         if self._authority is None:
             stated = urlsplit((await self._node.well_known()).node_url or "").netloc
             self._authority = (stated or urlsplit(self._node.url).netloc).lower()
@@ -103,19 +96,10 @@ class IntentClient:
 
     async def submit(self, envelope: IntentEnvelope) -> IntentReceipt:
         """Send an envelope; its goal fact exists when this returns. Sending the same one again changes nothing.
-        Raises InputError where it has expired, makes more facts than the node can return, or has another envelope's
-        id; IncompleteWrite where some of its facts exist: submit it again to complete it."""
+        Raises InputError where it has expired, or has another envelope's id."""
         if envelope.is_expired():
             raise InputError("expires_at: has passed; the envelope would never be in flight")
-        if await self.route() == "native":
-            return await self._submit_natively(envelope)
-        write = envelope_write(envelope, await self.authority())
-        if await self._is_there(write.entity, envelope):
-            return IntentReceipt(write.entity, "facts", existed=True)
-        stored = await carry_out(self._node, write)
-        return IntentReceipt(write.entity, "facts", tuple(fact.id for fact in stored))
-
-    async def _submit_natively(self, envelope: IntentEnvelope) -> IntentReceipt:
+        await self._check_offered()
         entity = f"intent:{envelope.id}"
         try:
             answer = await self._node.object("POST", "/v1/intents", json=native_body(envelope))
@@ -123,10 +107,10 @@ class IntentClient:
             uncertain = error.ambiguous or error.status == 409
             with suppress(BackendError):  # a node that cannot be asked has not told: the first error counts
                 if uncertain and await self._is_there(entity, envelope):
-                    return IntentReceipt(entity, "native", existed=True)
+                    return IntentReceipt(entity, existed=True)
             raise
         ids = answer.get("fact_ids")
-        return IntentReceipt(entity, "native", tuple(map(str, ids if isinstance(ids, list) else ())))
+        return IntentReceipt(entity, tuple(map(str, ids if isinstance(ids, list) else ())))
 
     async def _is_there(self, entity: str, envelope: IntentEnvelope) -> bool:
         found = await self.get(entity)
@@ -138,16 +122,13 @@ class IntentClient:
 
     async def get(self, entity: str) -> IntentRecord | None:
         """One envelope, by the entity of its receipt or by its id; None where none is in flight.
-        BackendProtocolError where it is there, but not whole or not readable."""
-        plain = entity
-        if "://" not in entity:
-            if await self.offers_native():
-                for native in dict.fromkeys((entity, f"intent:{entity.removeprefix('intent:')}")):
-                    answer = self._node.object("GET", f"/v1/intents/{quote(native, safe=':')}")
-                    if (body := await none_if_404(answer)) is not None:
-                        return from_body(body)
-            plain = build_uri(await self.authority(), "intent", entity.removeprefix("intent:"))
-        return from_facts(await self._node.query(entity=plain, scope="company"))
+        BackendProtocolError where it is there, but not readable."""
+        await self._check_offered()
+        for name in dict.fromkeys((entity, f"intent:{entity.removeprefix('intent:')}")):
+            answer = self._node.object("GET", f"/v1/intents/{quote(name, safe=':')}")
+            if (body := await none_if_404(answer)) is not None:
+                return from_body(body)
+        return None
 
     async def in_flight(
         self,
@@ -158,6 +139,7 @@ class IntentClient:
         now: datetime | None = None,
     ) -> InFlight:
         """The envelopes that have not expired, found by their goal facts; ``goal`` is compared as a whole."""
+        await self._check_offered()
         goals = await self._node.query(relation=GOAL, source=sender, scope="company")
         envelopes: dict[str, IntentRecord] = {}
         unreadable: dict[str, str] = {}

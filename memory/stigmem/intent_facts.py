@@ -1,16 +1,11 @@
-"""Envelopes as facts, as the node's ``/v1/intents`` bodies, and back again. Nothing here does I/O. Facts asserted
-over ``POST /v1/facts`` under one entity and relation contradict each other and vanish from queries. So the second
-and later entries of a list carry their number in the relation (``intent:to``, ``intent:to:1``). ``intent:goal`` is
-asserted last: an envelope is in flight when it is whole. The policy's priority stands under
-``intent:escalation:priority``, because ``intent:escalation`` says that somebody *has* escalated (Spec-19 12.3.2).
-"""
+"""Envelopes as bodies of ``/v1/intents``, and what recipients say of them as facts. Nothing here does I/O."""
 
 from __future__ import annotations
 
 import json
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import chain
@@ -21,46 +16,17 @@ from memory import InputError
 from memory.adapter import BackendProtocolError
 from memory.adapter.fields import parse_time
 from memory.stigmem.client import MAX_LIMIT
-from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, FactValue, NewFact, StoredValue, build_uri
+from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, NewFact, StoredValue, build_uri
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import Surfaces, Write, check_fact, check_write
 
 GOAL = "intent:goal"
 DEFER_TO = "intent:defer_to"
 ANSWER = "intent:deference_answer"
-_COUNT = "intent:fact_count"
 _ASKED_AT = "asked_at"
 _BRIEF = {"id", "entity", "relation", "value", "source", "confidence"}
 _KIND = re.compile(r"(?:stigmem://[^/]*/)?(intent|escalation|deference)[:/]", re.I)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
-
-
-def _below(relation: str, **kinds: str | None) -> dict[str, tuple[str, str | None]]:
-    return {field: (f"{relation}:{field}", kind) for field, kind in kinds.items()}
-
-
-_FACTS: Mapping[str, Any] = {
-    # field -> its relation and value type (None: the field is a typed value itself); a list's entries in brackets
-    "from": ("intent:from", "ref"),
-    "to": [("intent:to", "ref")],
-    "created_at": ("intent:created_at", "datetime"),
-    "expires_at": ("intent:expires_at", "datetime"),
-    "constraint": [_below("intent:constraint", kind="string", limit=None, unit="string")],
-    "preference": [_below("intent:preference", kind="string", value=None, weight="number")],
-    "deference": [_below("intent:deference", condition="text", defer_to="ref", timeout_s="number")],
-    "escalation": {
-        "escalate_to": ("intent:escalation:to", "ref"),
-        "channel": ("intent:escalation:channel", "string"),
-        "priority": ("intent:escalation:priority", "string"),
-        "include_context": ("intent:escalation:context", "boolean"),
-    },
-    "handoff": {
-        "summary": ("intent:handoff_summary", "text"),
-        "fact_refs": [("intent:context_ref", "ref")],
-        "continuation": ("intent:continuation", "text"),
-        "artifacts": [_below("intent:artifact", name="string", ref="ref")],
-    },
-}
 
 
 def names_envelope(entity: str) -> bool | None:
@@ -71,83 +37,6 @@ def names_envelope(entity: str) -> bool | None:
     if kind is not None:
         return kind[1].lower() == "intent"
     return True if _UUID.fullmatch(entity) else None
-
-
-def _numbered(relation: str, position: int) -> str:
-    return relation if position == 0 else f"{relation}:{position}"
-
-
-def _values(values: Any, place: Any, position: int = 0) -> Iterator[tuple[str, FactValue]]:
-    """Facts of one part of an envelope, by the relations of its place in ``_FACTS``."""
-    if values is None:
-        return
-    if isinstance(place, list):
-        for number, row in enumerate(values):
-            yield from _values(row, place[0], number)
-    elif isinstance(place, dict):
-        for name, inner in place.items():
-            yield from _values(values[name], inner, position)
-    else:
-        relation, kind = place
-        value = FactValue(**values) if kind is None else FactValue(type=kind, v=values)
-        yield _numbered(relation, position), value
-
-
-def envelope_write(envelope: IntentEnvelope, authority: str) -> Write:
-    """The envelope as facts about ``stigmem://{authority}/intent/{id}``, the goal last."""
-    entity = build_uri(authority, "intent", envelope.id)
-    values = list(_values(envelope.model_dump(by_alias=True), _FACTS))
-    if envelope.handoff is not None:
-        values.append(("intent:handoff_to", FactValue(type="ref", v=envelope.to[0])))
-    total = len(values) + 2
-    if total > MAX_LIMIT:
-        raise InputError(
-            f"IntentEnvelope: makes {total} facts; a node returns at most {MAX_LIMIT} at once, so shorten its lists"
-        )
-    values += [(_COUNT, FactValue(type="number", v=total)), (GOAL, FactValue(type="text", v=envelope.goal))]
-    surfaces = Surfaces(envelope.from_, authority)
-    facts = (
-        surfaces.fact(entity, relation, value.type, value.v, valid_until=envelope.expires_at)
-        for relation, value in values
-    )
-    return check_write(Write("intent", entity, tuple(facts)))
-
-
-def from_facts(facts: Iterable[Fact]) -> IntentRecord | None:
-    """The envelope that facts of one entity tell, or None where its goal is not among them."""
-    facts = list(facts)
-    goal = next((fact for fact in facts if fact.relation == GOAL), None)
-    if goal is None:
-        return None
-    # Anyone may say something about an envelope; what it is, only its sender says.
-    by_relation = {fact.relation: fact for fact in facts if fact.source == goal.source}
-    expected = by_relation[_COUNT].value.v if _COUNT in by_relation else "an unknown number of"
-    if expected != len(by_relation):
-        raise BackendProtocolError(
-            f"stigmem: the envelope {goal.entity} is not whole: {len(by_relation)} of {expected} facts can be read"
-        )
-    body = {"id": goal.entity.rsplit("/", 1)[-1], "goal": goal.value.v, "scope": goal.scope, "to": []}
-    return _record({**body, **_details(by_relation, _FACTS)}, goal.entity)
-
-
-_ABSENT: Any = MappingProxyType({})
-
-
-def _details(by_relation: Mapping[str, Fact], place: Any, position: int = 0) -> Any:
-    """The part of an envelope that :func:`_values` would make these facts of."""
-    if isinstance(place, list):
-        rows: list[Any] = []
-        while (row := _details(by_relation, place[0], len(rows))) is not _ABSENT:
-            rows.append(row)
-        return rows or _ABSENT
-    if isinstance(place, dict):
-        parts = {name: _details(by_relation, inner, position) for name, inner in place.items()}
-        return {name: part for name, part in parts.items() if part is not _ABSENT} or _ABSENT
-    relation, kind = place
-    fact = by_relation.get(_numbered(relation, position))
-    if fact is None:
-        return _ABSENT
-    return _typed(fact.value) if kind is None else _whole(fact.value.v)
 
 
 def native_body(envelope: IntentEnvelope) -> dict[str, Any]:
@@ -183,11 +72,6 @@ def _typed(value: StoredValue) -> dict[str, Any]:
         with suppress(ValueError, RecursionError):
             v = None if value.type == "null" else json.loads(v)
     return {"type": value.type, "v": v}
-
-
-def _whole(value: Any) -> Any:
-    """A node returns every number as a float."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _record(body: Mapping[str, Any], entity: str) -> IntentRecord:

@@ -77,13 +77,12 @@ _REQUIRED: Mapping[str, set[str]] = {
     "decision": {"roadmap:decision"},
     "escalation": {"intent:escalation", "intent:escalate_to", "intent:goal"},
     "deference": {"intent:goal", "intent:defer_to"},
-    "intent": {"intent:from", "intent:to", "intent:goal"},
 }
 
 
 @dataclass(frozen=True)
 class Write:
-    """The facts of one lifecycle event, or of an envelope (``intent``), in the order they are sent."""
+    """The facts of one lifecycle event, in the order they are sent."""
 
     what: str  # a key of ``_REQUIRED``
     entity: str

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -37,13 +35,8 @@ def create(
     priority: Annotated[
         str | None, typer.Option(help="Of an escalation: low, medium, high or critical.")
     ] = None,
-    expires_in: Annotated[float | None, typer.Option(help="Seconds until it is no longer in flight.")] = None,
-    summary: Annotated[str | None, typer.Option(help="What a handoff says, up to 4 KB.")] = None,
-    ref: Annotated[
-        list[str] | None, typer.Option(help="URI of a fact the handoff refers to; repeatable.")
-    ] = None,
     file: Annotated[
-        Path | None, typer.Option(help="The whole envelope as JSON; options given beside it come first.")
+        Path | None, typer.Option(help="The whole envelope as JSON; the options beside it come first.")
     ] = None,
     wait: Wait = 5.0,
     as_json: AsJson = False,
@@ -61,11 +54,10 @@ def create(
             body["goal"] = from_stdin(goal)
         if to:
             body["to"] = [surfaces.as_ref(uri) for uri in to]
-        if expires_in is not None:
-            body["expires_at"] = _after(expires_in)
-        whom = escalate_to and surfaces.as_ref(escalate_to)
-        _merge(body, "escalation", escalate_to=whom, priority=priority)
-        _merge(body, "handoff", summary=summary, fact_refs=ref or None)
+        policy = {"escalate_to": escalate_to and surfaces.as_ref(escalate_to), "priority": priority}
+        if given := {name: value for name, value in policy.items() if value is not None}:
+            stated = body.get("escalation")
+            body["escalation"] = {**(stated if isinstance(stated, dict) else {}), **given}
         envelope = IntentEnvelope(**body)
         sent = f"; the envelope {envelope.id} may exist, and 'intent show' tells"
         return await intents.submit(envelope)
@@ -141,13 +133,6 @@ def _on_node(
     return within(wait, run, hint)
 
 
-def _after(seconds: float) -> datetime:
-    with suppress(ValueError, OverflowError):
-        if seconds > 0:
-            return datetime.now(UTC) + timedelta(seconds=seconds)
-    raise InputError("--expires-in: must be a positive number of seconds that ends before the year 10000")
-
-
 def _read(path: Path) -> dict[str, Any]:
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
@@ -160,9 +145,3 @@ def _read(path: Path) -> dict[str, Any]:
             f"--file: {path}: is not a JSON object; write the envelope's fields as in 'intent show'"
         )
     return body
-
-
-def _merge(body: dict[str, Any], name: str, **given: Any) -> None:
-    if kept := {field: value for field, value in given.items() if value is not None}:
-        part = body.get(name)
-        body[name] = {**(part if isinstance(part, dict) else {}), **kept}

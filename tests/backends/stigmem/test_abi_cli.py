@@ -103,7 +103,7 @@ def test_boot_prints_what_goes_into_the_prompt_and_nothing_else(double: StigmemD
 
 @pytest.mark.parametrize("flags", [[], ["--process"]])
 def test_an_intent_is_sent_listed_and_shown(double: StigmemDouble, flags: list[str]) -> None:
-    created = run(*INTENT, "--priority", "high", "--expires-in", "3600", *flags, url=double.url)
+    created = run(*INTENT, "--priority", "high", *flags, url=double.url)
     assert (created.exit_code, created.stderr) == (0, "")
     entity = created.stdout.strip()
     listed = run("intent", "list", "--to", OTHER, *flags, url=double.url)
@@ -121,10 +121,11 @@ def test_a_whole_intent_comes_from_a_file(double: StigmemDouble, tmp_path: Path)
         "to": [OTHER],
         "goal": "replaced",
         "escalation": {"escalate_to": USER, "priority": "low"},
+        "handoff": {"summary": "s", "fact_refs": ["stigmem://node/fact/f"]},
         "constraint": [{"kind": "budget", "limit": {"type": "number", "v": 50}, "unit": "EUR"}],
     }
     file.write_text(json.dumps(body), encoding="utf-8")
-    more = ["--goal", "g", "--priority", "critical", "--summary", "s", "--ref", "stigmem://node/fact/f"]
+    more = ["--goal", "g", "--priority", "critical"]
     result = run("intent", "create", "--file", str(file), *more, "--json", "--process", url=double.url)
     assert result.exit_code == 0, result.stderr
     entity = json.loads(result.stdout)["entity"]

@@ -1,4 +1,4 @@
-"""Envelopes on a node: sent natively or as plain facts, found again, escalated, and told apart when they fail."""
+"""Envelopes on a node: sent, found again, escalated, and told apart when they fail."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from both_loops import anyio_backend as anyio_backend
 from intent_samples import AGENT, BOSS, READER, SENDER, fields, full
 from stigmem_double import StigmemDouble
-from stigmem_node_model import NodeModel
 
 from memory.contract.errors import (
     BackendAuthError,
     BackendProtocolError,
     BackendTimeout,
     BackendUnavailable,
+    CapabilityNotSupported,
     InputError,
 )
 from memory.stigmem.client import StigmemNode
@@ -24,19 +24,12 @@ from memory.stigmem.facts import FactValue, NewFact
 from memory.stigmem.intent_client import IntentClient
 from memory.stigmem.intent_facts import native_body
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
-from memory.stigmem.writers import IncompleteWrite
-
-ROUTES = ("native", "facts")
 
 
-@pytest.fixture(params=ROUTES)
-async def intents(request, double):
-    """A intents on a node that has ``/v1/intents``, and on one that has not."""
-    double.node.lacks = {"intents"} if request.param == "facts" else set()
+@pytest.fixture
+async def intents(double):
     async with client(double) as node:
-        intents = IntentClient(node)
-        assert await intents.route() == request.param
-        yield intents
+        yield IntentClient(node)
 
 
 def client(double: StigmemDouble) -> StigmemNode:
@@ -64,28 +57,32 @@ async def test_an_envelope_makes_the_round_trip(intents, double):
     assert not any(fact["contradicted"] for fact in double.node.facts)
 
 
-async def test_the_route_is_probed_once_and_nothing_is_stored_by_it(double):
-    async with client(double) as node:
-        intents = IntentClient(node)
-        assert await intents.route() == "native"
-        assert double.node.facts == []
-        for _ in range(3):
-            await intents.route()
-            await intents.authority()
-        assert [request.path for request in double.requests] == [
-            "/v1/intents",
-            "/v1/me",
-            "/.well-known/stigmem",
-        ]
-
-
-async def test_a_node_that_cannot_be_asked_is_asked_again(double):
+async def test_a_node_is_probed_once_and_again_after_a_failure(double):
     async with client(double) as node:
         intents = IntentClient(node)
         double.faults.add("503")
         with pytest.raises(BackendUnavailable):
-            await intents.route()
-        assert await intents.route() == "native"
+            await intents.in_flight()
+        for _ in range(3):
+            await intents.in_flight()
+        paths = [request.path for request in double.requests]
+        assert (paths.count("/v1/intents"), paths.count("/v1/me")) == (2, 1)
+        assert double.node.facts == []
+
+
+async def test_a_node_that_takes_no_envelopes_from_us_is_said(double, tenant_double):
+    double.node.lacks = {"intents"}
+    tenant_double.node.add_key("k" * 40, READER, ["read", "write"], "s-one", None)
+    for node, why in (
+        (client(double), "has no /v1/intents"),
+        (StigmemNode(tenant_double.url, "k" * 40), "default tenant"),
+    ):
+        async with node:
+            intents = IntentClient(node)
+            for call in (intents.in_flight(), intents.get("x"), intents.submit(full())):
+                with pytest.raises(CapabilityNotSupported, match=why):
+                    await call
+    assert double.node.facts == tenant_double.node.facts == []
 
 
 async def test_submitting_twice_changes_nothing(intents, double):
@@ -226,53 +223,6 @@ async def test_a_timeout_leaves_a_trace_and_the_envelope_whole(intents):
 # -- what goes wrong ----------------------------------------------------------------------------------------
 
 
-class Failing(StigmemNode):
-    """A client whose node begins to fail with a certain assert."""
-
-    def __init__(self, double: StigmemDouble, at: int, fault: str) -> None:
-        super().__init__(double.url, timeout_s=1.0, retry_pause_s=0.0)
-        self._double, self._left, self._fault = double, at, fault
-
-    async def assert_fact(self, fact):
-        if self._left == 0:
-            self._double.faults.add(self._fault, times=None)
-        self._left -= 1
-        return await super().assert_fact(fact)
-
-
-@pytest.mark.parametrize("fault", ["503", "reset", "late", "429"])
-@pytest.mark.parametrize("at", [1, 5, -2])
-async def test_a_partly_asserted_envelope_says_which_facts_exist(double, at, fault):
-    double.node.lacks = {"intents"}
-    envelope = full()
-    async with client(double) as whole:
-        total = len((await IntentClient(whole).submit(full())).fact_ids)
-    double.node = NodeModel()
-    double.node.lacks = {"intents"}
-    at %= total
-    async with Failing(double, at, fault) as node:
-        with pytest.raises(IncompleteWrite) as caught:
-            await IntentClient(node).submit(envelope)
-    double.faults.clear()
-    error = caught.value
-    there = {fact["id"] for fact in double.node.facts}
-    assert {fact.id for fact in error.existing} <= there
-    assert len(error.existing) == at
-    unsure = int(error.uncertain is not None)
-    assert unsure == (fault != "429"), "after 5xx or silence a fact may exist"
-    assert len(error.existing) + unsure + len(error.missing) == total
-    assert all(fact.id in str(error) for fact in error.existing)
-    assert envelope.goal not in str(error), "what was said stays out of errors"
-    async with client(double) as node:
-        intents = IntentClient(node)
-        entity = error.existing[0].entity
-        assert await intents.get(entity) is None
-        assert not (await intents.in_flight()).envelopes
-        assert len((await intents.submit(envelope)).fact_ids) == total
-        assert same(await intents.get(entity), envelope)
-    assert not any(fact["contradicted"] for fact in double.node.facts)
-
-
 async def test_a_native_answer_that_was_lost_is_looked_up(double):
     class Lossy(StigmemNode):
         async def request(self, method, path, **more):
@@ -310,7 +260,7 @@ async def test_a_lost_native_answer_that_cannot_be_looked_up_stays_lost(double):
 async def test_a_native_request_that_never_arrived_is_an_error(double):
     async with client(double) as node:
         intents = IntentClient(node)
-        await intents.route()
+        await intents.in_flight()
         double.faults.add("reset")
         with pytest.raises(BackendUnavailable):
             await intents.submit(full())
@@ -343,30 +293,6 @@ async def test_a_full_answer_says_that_there_may_be_more(double):
         assert (len(found.envelopes), found.truncated) == (0, True)
 
 
-async def test_a_forced_route_still_finds_the_other_kind(double):
-    async with client(double) as node:
-        plain, native = IntentClient(node, route="facts"), IntentClient(node)
-        entities = {(await intents.submit(full())).entity for intents in (plain, native)}
-        for intents in (plain, native):
-            assert set((await intents.in_flight()).envelopes) == entities
-
-
-async def test_a_tenants_envelopes_stay_in_the_tenant(tenant_double):
-    tenant_double.node.add_key("k" * 40, READER, ["read", "write"], "s-one", None)
-    tenant_double.node.add_key("o" * 40, READER, ["read", "write"], "s-two", None)
-    async with (
-        StigmemNode(tenant_double.url, "k" * 40) as node,
-        StigmemNode(tenant_double.url, "o" * 40) as other,
-    ):
-        intents = IntentClient(node)
-        envelope = full()
-        receipt = await intents.submit(envelope)
-        assert receipt.route == "facts"
-        assert same(await intents.get(receipt.entity), envelope)
-        assert await IntentClient(other).get(receipt.entity) is None
-        assert {fact["tenant_id"] for fact in tenant_double.node.facts} == {"s-one"}
-
-
 async def test_an_envelope_that_has_expired_is_not_sent(intents, double):
     past = datetime.now(UTC) - timedelta(hours=2)
     envelope = IntentEnvelope(**fields(created_at=past, expires_at=past + timedelta(hours=1)))
@@ -382,10 +308,9 @@ async def test_a_key_that_may_not_read_is_not_an_empty_board(tenant_double):
 
 
 @pytest.mark.skipif(not os.environ.get("STIGMEM_URL"), reason="STIGMEM_URL names no Stigmem node")
-@pytest.mark.parametrize("route", ROUTES)
-async def test_a_live_node_gives_envelopes_back(route):
+async def test_a_live_node_gives_envelopes_back():
     async with StigmemNode(os.environ["STIGMEM_URL"], os.environ.get("STIGMEM_API_KEY")) as node:
-        intents, envelope = IntentClient(node, route=route), full()
+        intents, envelope = IntentClient(node), full()
         receipt = await intents.submit(envelope)
         assert (await intents.submit(envelope)).existed
         found = await intents.get(receipt.entity)

@@ -1,4 +1,4 @@
-"""Intent envelopes: the rules of section 4, and that told as facts or as a body they are the same envelopes."""
+"""Intent envelopes: the rules of section 4, and the node's own body of them."""
 
 import json
 import math
@@ -10,14 +10,11 @@ from hypothesis import strategies as st
 from intent_samples import AGENT, BOSS, ENVELOPES, READER, SENDER, fields, full
 
 from memory.contract.errors import BackendProtocolError, InputError
-from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import MAX_GOAL_BYTES, MAX_SUMMARY_BYTES, MAX_VALUE_BYTES, Fact
 from memory.stigmem.intent_facts import (
     GOAL,
-    envelope_write,
     escalation_write,
     from_body,
-    from_facts,
     names_envelope,
     native_body,
     timeout_fact,
@@ -148,31 +145,11 @@ def test_a_record_says_how_it_departs_from_section_4():
     assert full().violations == ()
 
 
-# -- as facts and as bodies ---------------------------------------------------------------------------------
-
-
-def stored(write):
-    """The facts as a node returns them: newest first, numbers as floats, one per entity, relation and scope."""
-    rows = []
-    for number, fact in enumerate(write.facts):
-        body = json.loads(json.dumps(fact.body()))
-        if body["value"]["type"] == "number":
-            body["value"]["v"] = float(body["value"]["v"])
-        rows.append(Fact(**body, id=f"f{number}", interpret_as="content"))
-    places = [(row.entity, row.relation, row.scope) for row in rows]
-    assert len(set(places)) == len(places), "two facts of one place contradict each other"
-    return rows[::-1]
+# -- as bodies ----------------------------------------------------------------------------------------------
 
 
 def record_of(envelope):
     return IntentRecord(**envelope.body())
-
-
-@given(ENVELOPES, st.randoms(use_true_random=False))
-def test_an_envelope_comes_back_from_its_facts_in_any_order(envelope, chance):
-    rows = stored(envelope_write(envelope, "node.example"))
-    chance.shuffle(rows)
-    assert from_facts(rows) == record_of(envelope)
 
 
 @given(ENVELOPES)
@@ -183,80 +160,6 @@ def test_an_envelope_comes_back_from_the_nodes_own_body(envelope):
         shown = {"null": "null", "boolean": str(value["v"]).lower()}.get(value["type"], str(value["v"]))
         value.update(v=shown, interpret_as="content")
     assert from_body({**answer, "fact_ids": [], "a_new_field": 1}) == record_of(envelope)
-
-
-def test_the_facts_name_the_relations_agents_look_for():
-    envelope = full()
-    write = envelope_write(envelope, "Node.Example:8765")
-    sent = {fact.relation: fact.value.v for fact in write.facts}
-    assert write.entity.startswith("stigmem://node.example:8765/intent/")
-    assert {fact.entity for fact in write.facts} == {write.entity}
-    assert {(fact.source, fact.scope, fact.confidence) for fact in write.facts} == {(SENDER, "company", 1.0)}
-    assert write.facts[-1].relation == GOAL
-    assert (sent["intent:from"], sent["intent:to"], sent["intent:to:1"]) == (SENDER, READER, AGENT + "second")
-    assert (sent["intent:handoff_to"], sent["intent:handoff_summary"]) == (READER, "half done")
-    assert sent["intent:constraint:kind:2"] == "max_calls"
-    # A policy is no escalation: agents read every intent:escalation fact when they start.
-    assert "intent:escalation" not in sent
-    assert {fact.valid_until for fact in write.facts} == {envelope.expires_at}
-
-
-def test_an_envelope_with_a_fact_missing_is_not_whole():
-    rows = stored(envelope_write(full(), "node.example"))
-    for lost in rows:
-        rest = [row for row in rows if row is not lost]
-        if lost.relation == GOAL:
-            assert from_facts(rest) is None
-        else:
-            with pytest.raises(BackendProtocolError, match="is not whole"):
-                from_facts(rest)
-    assert from_facts([]) is None
-
-
-def test_what_others_say_about_an_envelope_does_not_change_it():
-    envelope = full()
-    rows = stored(envelope_write(envelope, "node.example"))
-    forged = [
-        row.model_copy(update={"source": BOSS, "relation": relation})
-        for row in rows
-        for relation in ("intent:to:2", "intent:note")
-    ]
-    assert from_facts([*forged, *rows]) == record_of(envelope)
-
-
-@pytest.mark.parametrize(
-    ("relation", "value"),
-    [
-        ("intent:to", {"type": "ref", "v": None}),
-        ("intent:constraint:limit", {"type": "number", "v": "many"}),
-        ("intent:preference:weight", {"type": "number", "v": 7.0}),
-        ("intent:escalation:priority", {"type": "string", "v": "urgent"}),
-        ("intent:created_at", {"type": "datetime", "v": "garbage"}),
-        ("intent:fact_count", {"type": "number", "v": 3.0}),
-    ],
-)
-def test_facts_that_make_no_envelope_are_a_protocol_error(relation, value):
-    rows = stored(envelope_write(full(), "node.example"))
-    rows = [Fact(**{**row.model_dump(), "value": value}) if row.relation == relation else row for row in rows]
-    with pytest.raises(BackendProtocolError, match=r"envelope stigmem://node\.example/intent/"):
-        from_facts(rows)
-
-
-def test_a_goal_and_a_count_alone_make_no_envelope():
-    rows = stored(envelope_write(full(), "node.example"))
-    goal, count = (
-        next(row for row in rows if row.relation == relation) for relation in (GOAL, "intent:fact_count")
-    )
-    count = count.model_copy(update={"value": count.value.model_copy(update={"v": 2})})
-    with pytest.raises(BackendProtocolError, match=r"cannot be read: IntentRecord\.from: is required"):
-        from_facts([goal, count])
-
-
-def test_an_envelope_too_large_for_one_answer_is_refused():
-    rules = [{"condition": "c", "defer_to": BOSS, "timeout_s": 1}] * MAX_PARTS
-    limits = [{**BUDGET, "unit": "EUR"}] * MAX_PARTS
-    with pytest.raises(InputError, match=rf"at most {MAX_LIMIT} at once"):
-        envelope_write(IntentEnvelope(**fields(deference=rules, constraint=limits)), "node.example")
 
 
 @pytest.mark.parametrize(
