@@ -105,6 +105,7 @@ class RollingSummary(ControlCondition):
                 fallback_components=options.fallback_components,
                 native_queries=dict.fromkeys(("memory", "history", "pending"), Operation()),
                 counts_llm_calls=options.summariser == "llm",
+                extracts=options.summariser == "llm",
             ),
         )
         self._options = options

@@ -45,6 +45,8 @@ memory:
   data_dir: {data_dir}
   # Measures the context section: this estimate, or package.module:function (text -> int).
   # token_counter: {token_counter}
+  # Keep every event on disk. Default: true where the memory extracts with a model, so that no turn waits for it.
+  # journal: false
   # Longest waits, seconds.
   # deadlines:
 {deadlines}
@@ -59,10 +61,6 @@ memory:
     persona_id: me
   # Where embedded stores live; relative to this file.
   data_dir: {data_dir}
-"""
-_JOURNAL = """\
-  # Events are on disk before the model is asked, so no turn waits for it.
-  journal: true
 """
 _SERVE = """\
 # Whether the projects and agents of one user have one memory (shared) or one each (strict) in 'memslot serve'.
@@ -96,8 +94,6 @@ def render(
         head = _full_head(provider, data_dir)
     else:
         head = _SHORT_HEAD.format(provider=provider, data_dir=_scalar(data_dir))
-    if carried is None and _extracts(info, answers or {}):
-        head += _JOURNAL
     kept = {name: value for name, value in (carried or {}).items() if name != "memory"}
     body = list(_fields(info.options, given=answers or {}, full=full))
     lines = [f"  # {info.summary}"] if info.summary else []
@@ -109,12 +105,6 @@ def render(
         lines += ["# What 'memslot run' measures.", "# run:", *(f"#   {line}" for line in _run_block())]
     lines += _dumped(kept)
     return head + "\n".join(lines) + "\n"
-
-
-def _extracts(info: PluginInfo, answers: Mapping[str, Any]) -> bool:
-    """Whether a backend asks a language model about what it is given."""
-    model = info.options.model_fields.get("llm")
-    return info.kind == "architecture" and model is not None and bool(model.examples or "llm" in answers)
 
 
 def _full_head(provider: str, data_dir: str) -> str:

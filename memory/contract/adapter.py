@@ -73,6 +73,8 @@ class AdapterTraits:
         asyncio_only: the SDK knows no other event loop; the slot then refuses to be used on trio.
         counts_llm_calls: every language model's answer is told by :func:`memory.adapter.count_llm_call`, so that
             none told is none made.
+        extracts: a write waits for a language model. The journal is then on by default, and a turn is delivered in
+            the background.
         equivalent_control: the control whose method this configuration uses: ``simple_rag`` for mem0 without
             extraction.
         differs_from_control: this configuration resolves to other options than that control has by default.
@@ -103,6 +105,7 @@ class AdapterTraits:
     setup_writes: bool = True
     asyncio_only: bool = False
     counts_llm_calls: bool = False
+    extracts: bool = False
     equivalent_control: str | None = None
     differs_from_control: bool = False
     score_floor: float | None = None

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from memory.contract.adapter import AdapterTraits, MemoryAdapter
 from memory.contract.errors import ConfigError, LifecycleError
 from memory.contract.formatting import TokenCounter
 from memory.contract.scope import MemoryScope
@@ -53,7 +54,7 @@ def build_slot(
     with closing(settings.store(data_dir)) as store:
         return MemorySlot(
             adapter,
-            journal=open_journal(settings, data_dir) if settings.journal else None,
+            journal=open_journal(settings, data_dir) if keeps_events(settings, adapter) else None,
             store=store,
             scope=scope or settings.memory.scope,
             budget=settings.memory.budget,
@@ -65,8 +66,15 @@ def build_slot(
         )
 
 
+def keeps_events(config: MemslotConfig, adapter: MemoryAdapter) -> bool:
+    """Whether a memory has a journal: as ``memory.journal`` says, else where the adapter extracts with a model."""
+    if config.journal is None and "journal" not in config.memory.model_fields_set:
+        return AdapterTraits.of(adapter).extracts
+    return config.journal is not None
+
+
 def open_journal(config: MemslotConfig, data_dir: Path | None = None) -> Journal:
-    """The journal that ``memory.journal`` asks for; its user closes it.
+    """The journal of a memory; its user closes it.
 
     Args:
         config: says where it is and how durable.
@@ -91,14 +99,15 @@ def open_journal(config: MemslotConfig, data_dir: Path | None = None) -> Journal
 def recorded_journal(config: Path) -> Iterator[Journal]:
     """The journal a configuration file names, where something was recorded; closed on leaving."""
     loaded = load_config(config)
-    if loaded.journal is None:
-        raise ConfigError(f"{config}: memory.journal is not set, so nothing was kept; set 'journal: true'")
     with closing(loaded.store()) as store:
-        if not store.begun:
-            raise ConfigError(
-                f"{config}: memory.journal: nothing was recorded yet ({store.place} does not exist)"
-            )
+        begun, place = store.begun, store.place
+    unset = ConfigError(f"{config}: memory.journal is not set, so nothing was kept; set 'journal: true'")
+    if not begun:
+        nothing = f"{config}: memory.journal: nothing was recorded yet ({place} does not exist)"
+        raise ConfigError(nothing) if loaded.journal else unset
     with open_journal(loaded) as journal:
+        if loaded.journal is None and not journal.scopes():  # perhaps the backend's default brings one
+            raise unset
         yield journal
 
 

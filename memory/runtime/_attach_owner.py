@@ -26,8 +26,8 @@ from memory.contract.requests import RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
 from memory.plugins.opening import build_slot
-from memory.runtime._circuit import Background
 from memory.runtime._sockets import SocketOwner, keep_from_children, let_go, socket_in
+from memory.slot.background import Background
 from memory.slot.slot import MemorySlot
 from memory.storage.kept import HostStore
 
@@ -130,7 +130,8 @@ async def send(writer: asyncio.StreamWriter, content: Mapping[str, Any]) -> None
 
 def socket_of(config: MemslotConfig) -> Path:
     """The socket of the processes that share a memory. Those with different configurations of it do not attach."""
-    store = [config.provider, str(config.data_dir.resolve()), config.options, str(config.journal)]
+    journal = [str(config.journal), "journal" in config.memory.model_fields_set]
+    store = [config.provider, str(config.data_dir.resolve()), config.options, *journal]
     name = sha256(json.dumps(store, sort_keys=True, default=str).encode()).hexdigest()[:16]
     return socket_in(config.data_dir.resolve() / "attach", f"{name}.sock")
 

@@ -1,16 +1,13 @@
-"""A circuit breaker for a failing memory, and tasks that outlive the task that starts them."""
+"""A circuit breaker for a failing memory."""
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
-from memory.contract._loops import on_trio
-from memory.contract._surviving import Failures
 from memory.contract.errors import BackendError, BackendRejected, BackendTimeout, BackendUnavailable
 
 log = logging.getLogger("memslot.runtime")
@@ -74,29 +71,3 @@ class Circuit:
         finally:
             if trial:
                 self._trying = False
-
-
-class Background:
-    """Starts tasks that go on if the starting task ends or is cancelled."""
-
-    def __init__(self) -> None:
-        self.failures = Failures("background", log)
-        self._tasks: set[Any] = set()
-
-    def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Start ``work`` in a task. If it fails, log that; nothing else ends."""
-
-        async def run() -> None:
-            with self.failures.survived("a task"):
-                await work()
-
-        if on_trio():
-            import trio
-
-            trio.lowlevel.spawn_system_task(run, context=contextvars.copy_context())
-            return
-        import asyncio
-
-        task = asyncio.ensure_future(run())
-        self._tasks.add(task)  # the loop itself keeps no strong reference
-        task.add_done_callback(self._tasks.discard)

@@ -27,8 +27,9 @@ from memory.contract.formatting import relabel_section, strip_json
 from memory.contract.receipts import BackendHealth, RetrieveResult, Trace
 from memory.contract.requests import Positive, RetrieveRequest
 from memory.contract.scope import MemoryScope
-from memory.runtime._circuit import Background, Circuit, CircuitOpen, SetUpTimedOut
+from memory.runtime._circuit import Circuit, CircuitOpen, SetUpTimedOut
 from memory.runtime._writing import WriteBehind
+from memory.slot.background import Background
 from memory.slot.calls import Seconds
 from memory.slot.rendering import without_recalled_context
 from memory.slot.slot import MemorySlot

@@ -25,6 +25,7 @@ from memory.contract.receipts import ModeReceipt, RetrieveResult
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
+from memory.plugins.opening import keeps_events
 from memory.runtime._attach_owner import MAX_LINE, METHODS, Owner, answered, error_of, send
 from memory.runtime._sockets import connected_to
 from memory.slot.slot import MemorySlot
@@ -61,7 +62,7 @@ class RemoteAdapter:
     """
 
     def __init__(self, native: MemoryAdapter, owner: Owner, settings: MemslotConfig) -> None:
-        self.keeps_events = settings.journal is not None
+        self.keeps_events = keeps_events(settings, native)
         self.host_store = settings.store()
         self.backend_name = native.backend_name
         self.traits = AdapterTraits.of(native)

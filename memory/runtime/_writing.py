@@ -13,8 +13,8 @@ from memory.contract._surviving import Failures
 from memory.contract.errors import BackendError, LifecycleError, StoreError
 from memory.contract.events import MemoryEvent
 from memory.contract.scope import MemoryScope
-from memory.runtime._circuit import Background
 from memory.runtime._items import MemoryItems
+from memory.slot.background import Background
 from memory.slot.slot import MemorySlot
 
 log = logging.getLogger("memslot.runtime")

@@ -13,6 +13,7 @@ from memory.contract.formatting import TokenCounter
 from memory.contract.receipts import ResetReceipt, Trace, WriteReceipt
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
+from memory.slot.background import Deliveries
 from memory.slot.calls import NativeCalls, Span
 from memory.slot.journaled import JournaledWrites
 from memory.slot.rendering import without_recalled_context
@@ -108,6 +109,7 @@ class Delivery:
             None if journal is not None else self.written,
         )
         self.write = self._write_at_once if journal is None else self._journaled.write
+        self._later = Deliveries(self._deliver_leased) if calls.traits.extracts and self.has_journal else None
         self._closed = False
 
     # What waits.
@@ -270,6 +272,26 @@ class Delivery:
             await self._calls.write(span, perform, list)
         return why or None
 
+    async def resume(self, scope: MemoryScope) -> None:
+        """A scope was set up: deliver what earlier processes left, in the background where a model extracts it.
+
+        Raises:
+            BackendUnavailable: a reset whose end is not known could not be finished.
+        """
+        if self._later is None or self._resetting.noted.is_open(self._key(scope)):
+            await self.deliver(scope)
+        elif self._owner is None:
+            self._later.start(scope)
+
+    async def _deliver_leased(self, scope: MemoryScope) -> str | None:
+        async with self.leases.lease(scope):
+            return await self.deliver(scope)
+
+    async def end_deliveries(self) -> None:
+        """Let what waits be delivered, for as long as one write may take. The rest waits for the next opening."""
+        if self._later is not None:
+            await self._later.end(self.deadlines.write_s)
+
     async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
         """Reset a scope; see :meth:`Resetting.carry_out`.
 
@@ -309,6 +331,24 @@ class Delivery:
                 span, lambda: self.write(span, [event]), lambda: skipped_receipts(event)
             )
         return receipt
+
+    async def record_turn(self, event: MemoryEvent) -> WriteReceipt:
+        """As :meth:`MemorySlot.after_turn`."""
+        calls, scope = self._calls, event.scope
+        if self._later is None or calls.gate.read_only:
+            return await self.record(event)
+        with calls.span("keep", scope, session_id=event.session_id, event_id=event.event_id) as span:
+            calls.check_scope(scope)
+            is_new = await self.keep(event)
+            if is_new is None:
+                [receipt] = skipped_receipts(event)
+            elif is_new or self._owner is not None:
+                receipt = WriteReceipt(event_id=event.event_id, status="queued")
+            else:
+                receipt = await self._journaled.receipt_of(self._key(scope), event.event_id)
+            if self._owner is None:
+                self._later.start(scope)
+            return calls.traced(span, receipt)
 
     def scope_or_default(self, scope: MemoryScope | None = None) -> MemoryScope:
         """``scope``, or the slot's own; ScopeError where there is neither."""

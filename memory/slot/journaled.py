@@ -85,6 +85,17 @@ class JournaledWrites:
             self._state_of(before, "")  # raises what it was refused with
         return before is None
 
+    async def receipt_of(self, key: JournalKey, event_id: str) -> WriteReceipt:
+        """What became of an event that was kept before; ``queued`` while it waits.
+
+        Raises:
+            BackendRejected: it was refused for good.
+        """
+        entry = await self.journal.find(key, event_id)
+        if entry is None:  # the oldest go first where there is no room
+            return _kept(event_id, "its turn will come")
+        return repeated(_receipt_of(entry)) if entry.delivered else self._state_of(entry, "")
+
     async def write(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Keep events of one scope and send them.
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Self, TypeVar, Unpack
 from uuid import UUID
 
+import anyio
+
 from memory.contract.adapter import (
     AdapterTraits,
     MemoryAdapter,
@@ -186,7 +188,7 @@ class MemorySlot(MemoryAdapter):
                     raise ReadOnlyError(
                         f"scope {scope.label} is not set up, which may write; set it up before set_mode(read_only)"
                     )
-        await self.delivery.deliver(scope)
+        await self.delivery.resume(scope)
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Switch between accumulation and read-only test sessions (spec 4.2).
@@ -277,12 +279,17 @@ class MemorySlot(MemoryAdapter):
     async def aclose(self) -> None:
         """Wait for calls under way (at most ``deadlines.close_s``) and release the adapter. Idempotent.
 
+        Before, turns that are delivered in the background have as long as one write; the rest stays in the journal.
+
         Cancelled, it goes on to its end. A second closer waits for the first, and tries again where that failed.
 
         Raises:
             BackendError: the adapter could not release everything.
         """
         try:
+            if not self.closed:
+                with anyio.CancelScope(shield=True):
+                    await self.delivery.end_deliveries()
             await self._calls.close()
         finally:
             if self._calls.released:
@@ -322,6 +329,9 @@ class MemorySlot(MemoryAdapter):
     ) -> WriteReceipt:
         """Record what was said in a turn.
 
+        Where the backend extracts with a language model and there is a journal, no turn waits for the extraction:
+        the receipt says ``queued``, and the delivery follows in the background.
+
         Args:
             session_id: the conversation.
             scope: in place of the slot's default.
@@ -329,7 +339,7 @@ class MemorySlot(MemoryAdapter):
                 ``scenario``, ``context``, ``attribute``, ``metadata``, see :class:`~memory.slot.turns.TurnFields`.
         """
         event = event_from_turn(session_id, self.delivery.scope_or_default(scope), **fields)
-        return await self.delivery.record(event)
+        return await self.delivery.record_turn(event)
 
     def for_scope(
         self,

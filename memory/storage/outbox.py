@@ -48,6 +48,7 @@ from memory.storage.store import Store, digest_of
 FIRST_PAUSE_S = 0.5
 MAX_UNANSWERED = 5
 ELSEWHERE = "another process is delivering to it"
+STILL_BUSY = "older entries are still being delivered"
 _PAGE = 100
 
 
@@ -196,7 +197,7 @@ class Outbox:
         while page := await self.waiting(lease.lane, before=before):
             for entry in page:
                 if time.monotonic() >= ends:
-                    return "older entries are still being delivered"
+                    return STILL_BUSY
                 if why := await self._deliver_one(lease, entry, send):
                     return why
         return None

@@ -33,9 +33,9 @@ from memory.runtime import (
     open_shared,
 )
 from memory.runtime import _serving as serving
-from memory.runtime._circuit import Background
 from memory.runtime._conversations import AgentSettings
 from memory.runtime.providers.scripted import ScriptedProvider
+from memory.slot.background import Background
 from memory.stigmem.commands import _sender as sender
 from memory.stigmem.queue import WriteQueue
 from memory.stigmem.writers import Write

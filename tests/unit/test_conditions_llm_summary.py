@@ -134,7 +134,9 @@ async def test_json_in_the_text_counts_where_the_tool_was_not_called(wrap: str) 
 
 
 async def test_calls_and_tokens_are_counted(llm: ScriptedLLM) -> None:
-    async with open_memory(config(llm), scope=ALICE) as slot:
+    settings = config(llm)
+    settings["memory"]["journal"] = False
+    async with open_memory(settings, scope=ALICE) as slot:
         await slot.after_turn(session_id="s1", user="I live in Porto.")
         receipt = await slot.after_turn(session_id="s2", user="My boat is called Wren.")
     assert receipt.trace.llm_calls == 1
@@ -146,7 +148,9 @@ async def test_a_failed_summary_is_tried_again_later(
 ) -> None:
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 30.0)
     llm.faults.add("bad_content", times=None)
-    async with open_memory(config(llm), scope=ALICE) as slot:
+    settings = config(llm)
+    settings["memory"]["journal"] = False
+    async with open_memory(settings, scope=ALICE) as slot:
         await slot.after_turn(session_id="s1", user="I live in Porto.")
         for number in range(4):
             await slot.after_turn(session_id="s2", user=f"My boat number {number} is called Wren.")

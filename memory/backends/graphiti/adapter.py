@@ -96,6 +96,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                 **dict.fromkeys(("delete", "remove_episode"), Operation(native_id=True)),
             },
             counts_llm_calls=True,
+            extracts=options.ingest != "triplet",
             fallback_components=options.fallback_components,
         )
         self._ontology = build_ontology(options, settings.where)

@@ -95,6 +95,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         self.traits = AdapterTraits(
             kind="control" if options.equivalent_control else settings.kind,
             counts_llm_calls=not options.infers or (options.llm and options.llm.provider) in _COUNTING,
+            extracts=options.infers,
             equivalent_control=options.equivalent_control,
             differs_from_control=options.differs_from_control,
             fallback_components=options.fallback_components,

@@ -77,6 +77,7 @@ class MirrorAdapter(BaseAdapter):
             traits[0],
             store=f"{primary.backend_name}|{traits[0].store}",
             counts_llm_calls=all(each.counts_llm_calls for each in traits),
+            extracts=any(each.extracts for each in traits),
             asyncio_only=any(each.asyncio_only for each in traits),
         )
         lacking = {kind for kind, protocol in CAPABILITIES.items() if not isinstance(primary, protocol)}

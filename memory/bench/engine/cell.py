@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -159,6 +159,9 @@ def ended_record(job: Job, status: str, error: ErrorRecord) -> CellRecord:
 
 
 def _built(config: MemslotConfig, place: Path, **given: Any) -> MemorySlot:
+    # A cell waits for each write, and one that fails ends it. Only a journal that is asked for keeps it for later.
+    memory = config.memory.model_copy(update={"journal": config.journal})
+    config = replace(config, memory=memory)
     return build_slot(config, data_dir=place, neutral_sections=True, **given)
 
 

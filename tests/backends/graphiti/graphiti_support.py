@@ -43,9 +43,9 @@ NEEDS_GRAPHITI = pytest.mark.skipif(
 def config(
     base_url: str, data_dir: Path | None = None, *, deadlines: dict[str, float] | None = None, **options: Any
 ) -> dict[str, Any]:
-    """A configuration with the block's options as given."""
+    """A configuration with the block's options as given. Without a journal, a write that fails raises."""
     options = {"llm": {"model": "scripted", "base_url": base_url, "api_key": FAKE_KEY}, **options}
-    memory: dict[str, Any] = {"backend": "graphiti", "backends": {"graphiti": options}}
+    memory: dict[str, Any] = {"backend": "graphiti", "journal": False, "backends": {"graphiti": options}}
     if data_dir is not None:
         memory["data_dir"] = str(data_dir)
     return {"memory": {**memory, **({"deadlines": deadlines} if deadlines else {})}}

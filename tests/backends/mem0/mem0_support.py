@@ -36,9 +36,9 @@ NEEDS_MEM0 = pytest.mark.skipif(not installed("mem0"), reason="mem0ai is not ins
 
 
 def config(data_dir: Path, *, deadlines: dict[str, float] | None = None, **options: Any) -> dict[str, Any]:
-    """A configuration with the block's options as given."""
+    """A configuration with the block's options as given. Without a journal, a write that fails raises."""
     memory: dict[str, Any] = {"backend": "mem0", "data_dir": str(data_dir), "backends": {"mem0": options}}
-    return {"memory": {**memory, **({"deadlines": deadlines} if deadlines else {})}}
+    return {"memory": {**memory, "journal": False, **({"deadlines": deadlines} if deadlines else {})}}
 
 
 @asynccontextmanager

@@ -1,0 +1,87 @@
+"""Deliveries that nobody waits for."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import anyio
+
+from memory.contract._loops import on_trio
+from memory.contract._surviving import Failures
+from memory.contract.scope import MemoryScope
+from memory.storage.outbox import STILL_BUSY
+
+log = logging.getLogger("memslot.slot")
+
+
+class Background:
+    """Starts tasks that go on if the starting task ends or is cancelled."""
+
+    def __init__(self) -> None:
+        self.failures = Failures("background", log)
+        self._tasks: set[Any] = set()
+
+    def start(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Start ``work`` in a task. If it fails, log that; nothing else ends."""
+
+        async def run() -> None:
+            with self.failures.survived("a task"):
+                await work()
+
+        if on_trio():
+            import trio
+
+            trio.lowlevel.spawn_system_task(run, context=contextvars.copy_context())
+            return
+        import asyncio
+
+        task = asyncio.ensure_future(run())
+        self._tasks.add(task)  # the loop itself keeps no strong reference
+        task.add_done_callback(self._tasks.discard)
+
+
+class Deliveries:
+    """Delivers what waits in the outbox, with one task for each scope.
+
+    Args:
+        deliver: delivers what waits for a scope, and returns why some of it still waits, or None.
+    """
+
+    def __init__(self, deliver: Callable[[MemoryScope], Awaitable[str | None]]) -> None:
+        self._deliver = deliver
+        self._background = Background()
+        self._wanted: set[MemoryScope] = set()
+        self._running: dict[MemoryScope, anyio.CancelScope] = {}
+        self._ended = anyio.Event()
+
+    def start(self, scope: MemoryScope) -> None:
+        """Deliver what waits for a scope, now or after the delivery under way."""
+        self._wanted.add(scope)
+        if scope not in self._running:
+            self._running[scope] = anyio.CancelScope()
+            self._background.start(partial(self._work, scope))
+
+    async def _work(self, scope: MemoryScope) -> None:
+        try:
+            with self._running[scope], self._background.failures.survived("a delivery"):
+                while scope in self._wanted:
+                    self._wanted.discard(scope)
+                    if await self._deliver(scope) == STILL_BUSY:
+                        self._wanted.add(scope)
+        finally:
+            del self._running[scope]
+            if not self._running:
+                self._ended.set()
+                self._ended = anyio.Event()
+
+    async def end(self, within_s: float) -> None:
+        """Let deliveries go on for ``within_s`` seconds, then end them. What still waits stays in the outbox."""
+        with anyio.move_on_after(within_s):
+            while self._running:
+                await self._ended.wait()
+        for running in list(self._running.values()):
+            running.cancel()
