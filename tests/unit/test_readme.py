@@ -1,0 +1,33 @@
+"""The README on the package index: every link is absolute, and leads to a file of the repository."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACEHOLDER = "https://example.invalid/memslot"
+
+
+def test_every_link_of_the_readme_is_absolute_on_the_index_and_leads_to_a_file() -> None:
+    for_the_index = runpy.run_path(str(ROOT / "setup.py"))["for_the_index"]
+    shown = for_the_index((ROOT / "README.md").read_text("utf-8"), "https://host.example/project")
+    addresses = [
+        *re.findall(r"\]\(([^)\s]+)\)", shown),
+        *re.findall(r"^\[[^\]]+\]: (\S+)", shown, re.MULTILINE),
+    ]
+    assert len(addresses) > 20
+    for address in addresses:
+        found = re.fullmatch(r"https://host\.example/project/(?:blob|raw)/main/(.+)", address)
+        assert found, address
+        assert (ROOT / found[1]).is_file(), address
+    assert "/raw/main/docs/turn.svg" in shown, "a picture, not the page of one"
+
+
+def test_the_addresses_of_the_project_stand_in_one_place() -> None:
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
+    assert urls["Repository"].startswith("https://")
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    assert [page.name for page in pages if PLACEHOLDER in page.read_text("utf-8")] == []
