@@ -27,7 +27,8 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 <style>:root{{color-scheme:light dark}}
 body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:1rem auto;padding:0 1rem;overflow-wrap:anywhere}}
 table{{border-collapse:collapse;width:100%}}td,th{{text-align:left;vertical-align:top;padding:.3rem .5rem;
-border-bottom:1px solid #8888}}th,td[data-of],button{{white-space:nowrap}}pre{{white-space:pre-wrap;background:#8882;padding:.6rem}}
+border-bottom:1px solid #8888}}th,td[data-of],button{{white-space:nowrap}}
+pre{{white-space:pre-wrap;background:#8882;padding:.6rem}}
 input[name=q]{{width:min(30rem,70%);font:inherit}}nav a{{margin-right:1rem}}
 @media(max-width:40rem){{thead{{display:none}}tr{{display:block;padding:.4rem 0;border-bottom:1px solid #8888}}
 td{{display:block;border:0;padding:0}}
