@@ -118,11 +118,15 @@ def _tried(item: Item, wrong: Wrong, read: Callable[[Item], Any]) -> Any:
 
 @dataclass
 class _Gathered:
-    """A conversation while its messages are found one by one."""
+    """A conversation while its messages are found one by one.
+
+    ``strict`` refuses a message with a time that has no zone; otherwise the message counts as undated.
+    """
 
     conversation_id: str
     place: str
     user: str | None = None
+    strict: bool = False
     messages: list[Spoken] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -152,7 +156,22 @@ class _Gathered:
             return
         said = Message(role=_ROLES[role.lower()], content=text)
         name = message_id if isinstance(message_id, str) and message_id else None
-        self.messages.append(Spoken(said, moment(at), name))
+        self.messages.append(Spoken(said, self._moment(at), name))
+
+    def _moment(self, at: Any) -> datetime | None:
+        try:
+            return moment(at)
+        except Unreadable:
+            if self.strict:
+                raise
+            self.left_out["times without a zone, or unreadable"] += 1
+            return None
+
+    def each(self, listed: Iterable[Any], name: str, wrong: Wrong, read: Callable[[Any], None]) -> None:
+        """Read every entry of a list. An entry that cannot be read is a problem, and costs no other entry."""
+        for number, entry in enumerate(listed, start=1):
+            place = Item(f"{self.place}, {name}[{number}]", entry)
+            _tried(place, wrong, lambda item: read(item.value))
 
     def _text(self, content: Any) -> str:
         if content is None or isinstance(content, str):
@@ -178,6 +197,7 @@ class _Gathered:
         yield Conversation(self.conversation_id, found, self.user, self.place, +self.left_out)
 
 
+Fill = Callable[[Mapping[str, Any], _Gathered, Wrong], None]
 _TIMES = ("timestamp", "created_at", "create_time", "time", "date")
 
 
@@ -206,7 +226,8 @@ def _one_an_item(items: Iterable[Item], kind: Kind, stem: str, wrong: Wrong) -> 
             names = ("id", "conversation_id", "uuid")
             own = next((item.value[name] for name in names if isinstance(item.value.get(name), str)), "")
             found = _Gathered(own or f"{stem}-{number}", item.place)
-            _FILL[kind](item.value, found)
+            mine = kind_of(item.value)  # exports that were put together hold several kinds
+            _FILL[mine if mine in _FILL else kind](item.value, found, wrong)
             return found
 
         if (found := _tried(item, wrong, read)) is not None:
@@ -220,20 +241,14 @@ def _list_of(value: Mapping[str, Any], name: str) -> list[Any]:
     return found
 
 
-def _fill_listed(name: str) -> Callable[[Mapping[str, Any], _Gathered], None]:
-    def fill(value: Mapping[str, Any], found: _Gathered) -> None:
-        for number, entry in enumerate(_list_of(value, name), start=1):
-            try:
-                if not isinstance(entry, dict):
-                    raise Unreadable("must be an object")
-                found.add(Item(found.place, entry))
-            except (Unreadable, InputError) as error:
-                raise Unreadable(f"{name}[{number}]: {error}") from None
+def _fill_listed(name: str) -> Fill:
+    def fill(value: Mapping[str, Any], found: _Gathered, wrong: Wrong) -> None:
+        found.each(_list_of(value, name), name, wrong, lambda entry: found.add(Item(found.place, entry)))
 
     return fill
 
 
-def _fill_chatgpt(value: Mapping[str, Any], found: _Gathered) -> None:
+def _fill_chatgpt(value: Mapping[str, Any], found: _Gathered, wrong: Wrong) -> None:
     """The branch that ends in ``current_node``; others are alternatives that the user left."""
     nodes = value.get("mapping")
     if not isinstance(nodes, dict):
@@ -243,34 +258,48 @@ def _fill_chatgpt(value: Mapping[str, Any], found: _Gathered) -> None:
     while isinstance(name, str) and isinstance(node := nodes.get(name), dict) and name not in path:
         path[name] = node
         name = node.get("parent")
-    branches = [node for key, node in nodes.items() if key not in path and (node or {}).get("message")]
+    branches = [node for key, node in nodes.items() if key not in path and _says_something(node)]
     found.left_out["messages of other branches"] += len(branches)
-    for node in reversed(path.values()):
-        said = node.get("message")
-        if not isinstance(said, dict):
-            continue
-        author, content = said.get("author") or {}, said.get("content") or {}
-        role, hidden = author.get("role"), (said.get("metadata") or {})
+
+    def read(said: Mapping[str, Any]) -> None:
+        author, content, hidden = (_object_of(said, name) for name in ("author", "content", "metadata"))
+        role = author.get("role")
         if role == "system" or hidden.get("is_visually_hidden_from_conversation"):
             found.left_out["hidden messages"] += bool(content.get("parts"))
-            continue
-        if content.get("content_type") not in ("text", "multimodal_text", None):
+        elif content.get("content_type") not in ("text", "multimodal_text", None):
             found.left_out["tool messages"] += 1
-            continue
-        found.say(role, content.get("parts"), said.get("create_time"), said.get("id"))
+        else:
+            found.say(role, content.get("parts"), said.get("create_time"), said.get("id"))
+
+    found.each(
+        (node["message"] for node in reversed(path.values()) if node.get("message")), "message", wrong, read
+    )
 
 
-def _fill_claude(value: Mapping[str, Any], found: _Gathered) -> None:
-    for said in _list_of(value, "chat_messages"):
-        if not isinstance(said, dict):
-            raise Unreadable("chat_messages must hold objects")
+def _says_something(node: Any) -> bool:
+    return isinstance(node, dict) and bool(node.get("message"))
+
+
+def _object_of(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = value.get(name) or {}
+    if not isinstance(found, dict):
+        raise Unreadable(f"{name} must be an object")
+    return found
+
+
+def _fill_claude(value: Mapping[str, Any], found: _Gathered, wrong: Wrong) -> None:
+    def read(said: Mapping[str, Any]) -> None:
         parts = said.get("content")
         content = parts if isinstance(parts, list) and parts else said.get("text")
-        found.left_out["attachments"] += len(said.get("attachments") or ()) + len(said.get("files") or ())
+        for name in ("attachments", "files"):
+            if isinstance(files := said.get(name), list):
+                found.left_out["attachments"] += len(files)
         found.say(said.get("sender"), content, said.get("created_at"), said.get("uuid"))
 
+    found.each(_list_of(value, "chat_messages"), "chat_messages", wrong, read)
 
-_FILL: dict[str, Callable[[Mapping[str, Any], _Gathered], None]] = {
+
+_FILL: dict[str, Fill] = {
     "chatgpt": _fill_chatgpt,
     "claude": _fill_claude,
     "sharegpt": _fill_listed("conversations"),
@@ -330,7 +359,7 @@ def _own_lines(
         session = _named(value, "session")
         if session is None:
             raise Unreadable("session is missing; it says which messages belong together")
-        held = sessions.setdefault((user, session), _Gathered(session, item.place, user))
+        held = sessions.setdefault((user, session), _Gathered(session, item.place, user, strict=True))
         role = value.get("role")
         if role not in ("user", "assistant", "system"):
             raise Unreadable("role must be user, assistant or system")

@@ -23,8 +23,10 @@ without that list, the first problem is raised.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
@@ -65,16 +67,18 @@ def read_conversations(
             raise ConfigError(str(problem))
         problems.append(problem)
 
-    seen: set[tuple[str | None, str]] = set()
+    seen: dict[tuple[str | None, str], list[int]] = {}  # hashes of what the conversations of a name hold
     for name, opened in _opened(source):
         with opened() as stream:
             items = items_of(stream, name, wrong)
             for found in conversations(items, kind, Path(name).stem, wrong, questions):
-                if (found.user, found.conversation_id) in seen:
-                    wrong(Problem(found.place, f"the conversation id occurs twice in {source.name}"))
+                same = seen.setdefault((found.user, found.conversation_id), [])
+                if (holds := hash(found.messages)) in same:
+                    wrong(Problem(found.place, f"the conversation occurs twice in {source.name}"))
                     continue
-                seen.add((found.user, found.conversation_id))
-                yield found
+                same.append(holds)
+                name = found.conversation_id if len(same) == 1 else f"{found.conversation_id} ({len(same)})"
+                yield replace(found, conversation_id=name)
 
 
 def _opened(source: Path) -> Iterator[tuple[str, Opened]]:
@@ -96,7 +100,11 @@ def _opened(source: Path) -> Iterator[tuple[str, Opened]]:
         else:
             yield source.name, _text_of(source, source.open, "rb")
     except zipfile.BadZipFile:
-        raise ConfigError(f"{source.name} is a damaged zip file; fetch it again") from None
+        raise _damaged(source) from None
+
+
+def _damaged(source: Path) -> ConfigError:
+    return ConfigError(f"{source.name} is a damaged zip file; fetch it again")
 
 
 def _text_of(source: Path, opens: Callable[[str], IO[bytes]], how: str) -> Opened:
@@ -107,6 +115,8 @@ def _text_of(source: Path, opens: Callable[[str], IO[bytes]], how: str) -> Opene
                 yield text
         except FileNotFoundError:
             raise ConfigError(f"{source} does not exist; give the path of a file") from None
+        except (zipfile.BadZipFile, zlib.error, EOFError):
+            raise _damaged(source) from None
         except UnicodeDecodeError:
             raise ConfigError(f"{source.name} is not UTF-8 text; save it as UTF-8") from None
         except OSError as error:

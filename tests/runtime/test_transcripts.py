@@ -206,3 +206,71 @@ def test_a_missing_file_and_an_unknown_kind_are_refused(tmp_path):
         [*read_conversations(tmp_path / "none.json")]
     with pytest.raises(ConfigError, match="kind is 'gpt'"):
         [*read_conversations(tmp_path, "gpt")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "texts", "left_out", "wrong"),
+    [
+        pytest.param(
+            [{**OPENAI, "messages": [{"role": "robot", "content": "x"}, 7, *OPENAI["messages"]]}],
+            ["I like oolong", "Noted."],
+            {"tool calls": 1, "tool messages": 1},
+            ["messages[1]: role must be one of", "messages[2]: must be an object"],
+            id="a damaged message costs no other",
+        ),
+        pytest.param(
+            [
+                {
+                    **CLAUDE,
+                    "chat_messages": [{"sender": "human", "text": "hi", "created_at": "2026-01-01T10:00:00"}],
+                }
+            ],
+            ["hi"],
+            {"times without a zone, or unreadable": 1},
+            [],
+            id="a time without a zone is no time",
+        ),
+        pytest.param(
+            [OPENAI, {**CLAUDE, "attachments": None}, CHATGPT, 5],
+            ["I like oolong", "Noted."] * 3,
+            None,
+            ["item 4 (line 1): must be an object"],
+            id="mixed kinds",
+        ),
+        pytest.param(
+            [SHAREGPT, {**SHAREGPT, "conversations": [{"from": "human", "value": "other"}]}, SHAREGPT],
+            ["I like oolong", "Noted.", "other"],
+            {},
+            ["item 3 (line 1): the conversation occurs twice"],
+            id="one name for two conversations",
+        ),
+        pytest.param(
+            [{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, OPENAI],
+            ["I like oolong", "Noted."],
+            {"tool calls": 1, "tool messages": 1},
+            ["item 1 (line 1): holds no message of a user or an assistant"],
+            id="images alone",
+        ),
+    ],
+)
+def test_what_is_readable_is_read_and_the_rest_listed_with_its_place(tmp_path, rows, texts, left_out, wrong):
+    (tmp_path / "chats.json").write_text(json.dumps(rows), encoding="utf-8")
+    problems = []
+    found = [*read_conversations(tmp_path / "chats.json", problems=problems)]
+    assert [text for each in found for _, text in said(each)] == texts
+    assert left_out is None or [each.left_out for each in found] == [left_out] * len(found)
+    assert len({each.conversation_id for each in found}) == len(found)
+    assert [part in str(problem) for part, problem in zip(wrong, problems, strict=True)] == [True] * len(
+        wrong
+    )
+
+
+def test_a_damaged_zip_file_is_one_line(tmp_path):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", json.dumps([CHATGPT] * 50))
+    content = bytearray(packed.getvalue())
+    content[60:90] = b"x" * 30
+    (tmp_path / "export.zip").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"export.zip is a damaged zip file; fetch it again"):
+        [*read_conversations(tmp_path / "export.zip", problems=[])]
