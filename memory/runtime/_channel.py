@@ -9,7 +9,6 @@ from typing import Protocol, TextIO, runtime_checkable
 
 import anyio
 import anyio.to_thread
-from anyio.streams.memory import MemoryObjectSendStream
 from pydantic import Field
 
 from memory.contract._model import Frozen, Id, JsonObject, Text
@@ -149,90 +148,50 @@ def _line() -> str:
     return line
 
 
-def sent(output: AgentOutput) -> str:
-    return f"data: {output.model_dump_json()}\n\n"
-
-
-_Reader = MemoryObjectSendStream[AgentOutput]
-
-
 class HttpChannel(_ClosingChannel):
-    """One conversation by HTTP: each request is a turn, and its answer a stream of server-sent events.
+    """One turn by HTTP: a request brings it, and its answer is a stream of server-sent events.
 
-    ``async for event in channel.exchange(turn)`` is what a route does; the session loop has the other end. Events
-    are ``data: {"content": ..., "streaming": ...}``; the last one is not streaming.
+    The session loop has one end, and the route that answers the request has the other, :meth:`events`.
 
     Args:
+        turn: of the request.
         backlog: pieces of an answer kept for a slow reader; the loop waits for it beyond that.
         queue_timeout_s: how long the loop waits for a slow reader, in seconds; then it counts as gone.
-        idle_s: the channel closes itself when no turn comes for so long; None keeps it open.
     """
 
     kind = "http"
 
-    def __init__(
-        self, backlog: int = 1000, *, queue_timeout_s: float = 30.0, idle_s: float | None = None
-    ) -> None:
+    def __init__(self, turn: UserTurn, backlog: int = 1000, *, queue_timeout_s: float = 30.0) -> None:
         super().__init__()
+        self._turn: UserTurn | None = turn
         self._queue_timeout_s = queue_timeout_s
-        self._idle_s = idle_s
-        self._turns, self._next = anyio.create_memory_object_stream[tuple[UserTurn, _Reader]](0)
-        self._backlog = backlog
-        self._reader: _Reader | None = None
+        self._pieces, self._answer = anyio.create_memory_object_stream[AgentOutput](backlog)
 
     async def receive(self) -> UserTurn:
-        """The turn of the next request."""
-        self.drop_reader()
-        try:
-            with anyio.move_on_after(self._idle_s):
-                turn, self._reader = await self._next.receive()
-                return turn
-        except (anyio.EndOfStream, anyio.ClosedResourceError):
-            raise ChannelClosed from None
-        self.close()
-        raise ChannelClosed
+        """The turn, once."""
+        turn, self._turn = self._turn, None
+        if turn is None:
+            raise ChannelClosed
+        return turn
 
     async def send(self, output: AgentOutput) -> None:
-        """Send to the reader of this turn. Drop it if the reader has left."""
-        if self._reader is None:
-            return
+        """Send to the reader. One that has left gets nothing more; its turn goes on."""
         try:
             with anyio.fail_after(self._queue_timeout_s):
-                await self._reader.send(output)
+                await self._pieces.send(output)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
-            self.drop_reader()
-        if not output.streaming:
-            self.drop_reader()
-
-    def drop_reader(self) -> None:
-        """Send nothing more to the reader of this turn."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
-
-    async def exchange(self, turn: UserTurn) -> AsyncGenerator[str]:
-        """Hand a turn over, and give the answer's pieces as server-sent events. A second request waits its turn.
-
-        Raises:
-            ChannelClosed: the session has ended.
-        """
-        pieces, answers = anyio.create_memory_object_stream[AgentOutput](self._backlog)
-        with answers:
-            try:
-                await self._turns.send((turn, pieces))
-            except BaseException as error:
-                pieces.close()
-                if isinstance(error, (anyio.BrokenResourceError, anyio.ClosedResourceError)):
-                    raise ChannelClosed from None
-                raise
-            async for output in answers:  # to its end: the loop closes it behind the last piece
-                yield sent(output)
+            self._pieces.close()
 
     def close(self) -> None:
-        """Take no new turn; finish the current one. Idempotent."""
+        """End the answer. Idempotent."""
         super().close()
-        self._turns.close()
-        self._next.close()
+        self._pieces.close()
+
+    async def events(self) -> AsyncGenerator[str]:
+        """The answer's pieces, each ``data: {"content": ..., "streaming": ...}``; the last one is not streaming."""
+        with self._answer:
+            async for output in self._answer:
+                yield f"data: {output.model_dump_json()}\n\n"
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 import anyio
-import anyio.lowlevel
 from anyio.abc import TaskGroup
 from pydantic import Field
 
@@ -19,7 +18,7 @@ from memory.contract.errors import LifecycleError, MemslotError
 from memory.contract.formatting import without_controls
 from memory.contract.requests import AdapterMode, Positive
 from memory.contract.scope import MemoryScope
-from memory.plugins.config import MemslotConfig, load_config
+from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import InputFile, Public
 from memory.runtime._attach import open_shared
@@ -32,11 +31,10 @@ from memory.runtime._channel import (
     SessionSettings,
     TurnReport,
     UserTurn,
-    sent,
 )
 from memory.runtime._hook_turns import drop_reports
 from memory.runtime._listening import cancelled_at_interrupt
-from memory.runtime._loop import AgentSession, run_session
+from memory.runtime._loop import AgentSession, answer_turns
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
 from memory.runtime._tools import ToolRegistry, memory_tools
@@ -86,19 +84,16 @@ class AgentSettings(PluginOptions):
 log = logging.getLogger(__name__)
 
 Place = tuple[MemoryScope, str]
-_IDLE_BESIDE_OTHERS_S = 0.2  # what another server answered next is read anew
 
 
 class Conversations:
-    """The sessions of one agent, by scope and session key.
+    """The sessions of one agent, by scope and session key. Between two turns the store holds them.
 
     Args:
         provider: the model.
         memory: the slot as hosts use it.
         settings: how sessions are led.
         store: keeps where each has come to.
-        max_open: sessions open at once; the one that was silent longest goes on from what is kept of it.
-        idle_s: a session nobody speaks to is closed after so many seconds, and goes on likewise.
         grace_s: how long turns in work may take to end, in seconds, when this is left.
 
     Use it as ``async with Conversations(...) as conversations:``, in one task.
@@ -111,18 +106,14 @@ class Conversations:
         settings: AgentSettings,
         store: HostStore,
         *,
-        max_open: int = 1000,
-        idle_s: float = 900.0,
         grace_s: float = 10.0,
     ) -> None:
         self._provider = provider
         self._memory = memory
         self._settings = settings
         self._store = store
-        self._max_open = max_open
-        self._idle_s = min(idle_s, _IDLE_BESIDE_OTHERS_S) if store.on_server else idle_s
         self._grace_s = grace_s
-        self._open: OrderedDict[Place, HttpChannel] = OrderedDict()
+        self._one_turn: WeakValueDictionary[Place, anyio.Lock] = WeakValueDictionary()
         self._tasks: TaskGroup = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
@@ -130,8 +121,6 @@ class Conversations:
         return self
 
     async def __aexit__(self, *raised: Any) -> bool | None:
-        for channel in list(self._open.values()):
-            channel.close()
         self._tasks.cancel_scope.deadline = anyio.current_time() + self._grace_s
         return await self._tasks.__aexit__(*raised)
 
@@ -143,59 +132,51 @@ class Conversations:
         A client that leaves in mid-answer changes nothing: the turn is finished, recorded and part of the
         conversation. If its kept state cannot be read, the answer is an ``error``.
         """
-        while True:
-            try:
-                async with aclosing(self._channel((scope, key), project).exchange(turn)) as events:
-                    async for event in events:
-                        yield event
-                    return
-            except ChannelClosed:  # it was idle or one too many, just now; nothing was handed over
-                await anyio.lowlevel.checkpoint()
-            except MemslotError as error:
-                yield sent(AgentOutput(error=str(error)))
-                return
+        channel = HttpChannel(turn)
+        self._tasks.start_soon(self._run, (scope, key), channel, project)
+        async with aclosing(channel.events()) as events:
+            async for event in events:
+                yield event
 
-    def _channel(self, place: Place, project: str) -> HttpChannel:
-        channel = self._open.get(place)
-        if channel is None or channel.closed:
-            scope, key = place
-            kept = self._store.get("conversation", scope, key)
-            session = self._settings.session(
-                self._provider,
-                self._memory,
-                scope=scope,
-                session_key=key,
-                project=project,
-                checkpoint=Checkpoint(**kept) if kept else None,
-            )
-            channel = self._open[place] = HttpChannel(idle_s=self._idle_s)
-            self._tasks.start_soon(self._run, place, channel, session)
-            if len(self._open) > self._max_open:
-                self._open.popitem(last=False)[1].close()
-        self._open.move_to_end(place)
-        return channel
-
-    async def _run(self, place: Place, channel: HttpChannel, session: AgentSession) -> None:
+    async def _run(self, place: Place, channel: HttpChannel, project: str) -> None:
         def keep(checkpoint: Checkpoint) -> None:
-            self._store.put(StoredObject("conversation", *place, checkpoint.model_dump(mode="json")))
+            kept = {"resets": self._resets(place[0]), **checkpoint.model_dump(mode="json")}
+            self._store.put(StoredObject("conversation", *place, kept))
 
         try:
-            await run_session(session, channel, keep)
+            async with self._one_turn.setdefault(place, anyio.Lock()):
+                session = self._session(place, project)
+                if not session.history:
+                    await session.start()
+                await answer_turns(session, channel, keep)
         except BaseException as error:
             if ends_the_task(error):
                 raise
-            log.error("a conversation ended: %s", words_of(error))
+            log.error("a turn failed: %s", words_of(error))
             await channel.send(AgentOutput(error=f"the conversation cannot go on: {words_of(error)}"))
         finally:
             channel.close()
-            channel.drop_reader()
-            if self._open.get(place) is channel:
-                del self._open[place]
+
+    def _resets(self, scope: MemoryScope) -> int:
+        return self._memory.slot.delivery.resets_of(scope)
+
+    def _session(self, place: Place, project: str) -> AgentSession:
+        scope, key = place
+        kept: dict[str, Any] = self._store.get("conversation", scope, key) or {}
+        if kept.pop("resets", None) != self._resets(scope):
+            kept = {}  # of before a reset
+        return self._settings.session(
+            self._provider,
+            self._memory,
+            scope=scope,
+            session_key=key,
+            project=project,
+            checkpoint=Checkpoint(**kept) if kept else None,
+        )
 
 
 _HELP = """/memory            what the last turn was given, and why
 /mode read-only    keep nothing of what is said;  /mode normal  keep it again
-/switch NAME       go on with another memory, such as full_history or graphiti
 /forget            delete everything this memory has of you, after a question
 /quit              leave"""
 
@@ -203,9 +184,7 @@ _READ_ONLY = AdapterMode(read_only=True, reason="asked for in the chat")
 
 
 class Chat:
-    """One chat: a model, and a memory that may be switched. ``say`` prints what is no answer."""
-
-    session: AgentSession
+    """One chat: a model, and a memory. ``say`` prints what is no answer."""
 
     def __init__(
         self, config: MemslotConfig, channel: CommandLine | None, say: Callable[[str], None]
@@ -217,16 +196,17 @@ class Chat:
         self._settings = config.section("agent", AgentSettings)
         self._provider = self._settings.model(config)
         self._say: Callable[[str], None] = lambda text: say(without_controls(text))
-        self._open = AsyncExitStack()
         self._forgetting = False
 
     async def run(self, session_key: str | None = None) -> None:
         """Chat until the channel is closed."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._provider.aclose)
-            stack.push_async_callback(lambda: self._open.aclose())
-            await self._attach(self._config, session_key)
-            stack.push_async_callback(lambda: self.session.end())
+            scope = self._config.memory.scope or MemoryScope(run_id="chat", persona_id="user")
+            slot = await stack.enter_async_context(open_shared(self._config, scope=scope))
+            memory = await stack.enter_async_context(TurnMemory(slot, self._settings.policy))
+            self.session = self._settings.session(self._provider, memory, session_key=session_key)
+            stack.push_async_callback(self.session.end)
             await self.session.start()
             self._say(f"{self._provider.id} with {self._name}; /help lists what else you can say")
             try:
@@ -263,26 +243,6 @@ class Chat:
     def _name(self) -> str:
         return self.session.memory.slot.backend_name
 
-    async def _attach(self, config: MemslotConfig, session_key: str | None = None) -> None:
-        """Open a memory, and only then close the one before; the conversation goes on."""
-        async with AsyncExitStack() as stack:
-            scope = config.memory.scope or MemoryScope(run_id="chat", persona_id="user")
-            slot = await stack.enter_async_context(open_shared(config, scope=scope))
-            memory = TurnMemory(slot, self._settings.policy)
-            await stack.enter_async_context(memory)
-            before = getattr(self, "session", None)
-            session_key = before.session_key if before else session_key
-            session = self._settings.session(self._provider, memory, session_key=session_key)
-            if before:
-                session.history = before.history
-                if before.memory.slot.read_only:
-                    await slot.set_mode(_READ_ONLY)
-            opened = stack.pop_all()
-        old, self._open, self.session = self._open, opened, session
-        if before:
-            await before.end()
-        await old.aclose()
-
     async def _command(self, line: str) -> bool:
         """Do what a line beginning with a slash asks for; False to leave."""
         self._forgetting = False
@@ -298,12 +258,6 @@ class Chat:
                 mode = _READ_ONLY if argument == "read-only" else AdapterMode(read_only=False)
                 await self.session.memory.slot.set_mode(mode)
                 self._say(f"{self._name} is {argument}")
-            elif name == "/switch" and argument == self._name:
-                self._say(f"it is {argument} already")
-            elif name == "/switch" and argument:
-                source = self._config.problem.source
-                await self._attach(load_config(source, provider=argument, named_by=("/switch",)))
-                self._say(f"now with {self._name}")
             elif name == "/forget":
                 self._forgetting = True
                 self._say(f"delete everything {self._name} keeps of {self.session.scope.label}? Type yes")

@@ -348,7 +348,7 @@ def _with_attachments(turn: UserTurn) -> Message:
 async def run_session(
     session: AgentSession, channel: Channel, keep: Callable[[Checkpoint], None] | None = None
 ) -> None:
-    """Turns of a channel, until it is closed; then end the session. A blank turn is answered by nothing.
+    """Begin a session, answer the turns of a channel until it is closed, and end the session.
 
     Args:
         session: see :class:`AgentSession`.
@@ -357,17 +357,24 @@ async def run_session(
     """
     await session.start()
     try:
-        with suppress(ChannelClosed):
-            while True:
-                turn = await channel.receive()
-                if not turn.content.strip() and not turn.attachments:
-                    continue
-                report = await session.turn(turn, channel.send)
-                if report.failure is not None:
-                    log.warning("%s", report.output.error)
-                if keep is not None:
-                    keep(session.checkpoint())
-                await channel.send(report.output)
+        await answer_turns(session, channel, keep)
     finally:
         with anyio.CancelScope(shield=True):
             await session.end()
+
+
+async def answer_turns(
+    session: AgentSession, channel: Channel, keep: Callable[[Checkpoint], None] | None = None
+) -> None:
+    """Answer the turns of a channel until it is closed. A blank turn is answered by nothing."""
+    with suppress(ChannelClosed):
+        while True:
+            turn = await channel.receive()
+            if not turn.content.strip() and not turn.attachments:
+                continue
+            report = await session.turn(turn, channel.send)
+            if report.failure is not None:
+                log.warning("%s", report.output.error)
+            if keep is not None:
+                keep(session.checkpoint())
+            await channel.send(report.output)

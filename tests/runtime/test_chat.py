@@ -83,27 +83,12 @@ async def test_a_control_holds_a_conversation_too(tmp_path: Path, provider: str)
     assert notices[1].startswith("recall took")
 
 
-async def test_read_only_keeps_nothing_and_a_switch_keeps_it_so(tmp_path: Path) -> None:
+async def test_read_only_keeps_nothing(tmp_path: Path) -> None:
     file = config(tmp_path, "mem0")
-    _, notices = await talk(
-        file, "/mode read-only", "I hate coffee.", "/switch full_history", "I hate milk.", "/quit"
-    )
-    assert notices[1:] == ["mem0 is read-only", "now with full_history"]
-    for name in ("mem0", "full_history"):
-        said, _ = await talk(config(tmp_path, name), "What do I hate, coffee or milk?")
-        assert "coffee." not in said
-        assert "milk." not in said
-
-
-async def test_a_switch_that_fails_leaves_the_memory_as_it_was(tmp_path: Path) -> None:
-    file = config(tmp_path, "full_history")
-    said, notices = await talk(
-        file, "My bike is red.", "/switch grafiti", "/switch", "Which bike is red?", "/switch full_history"
-    )
-    assert notices[1].endswith("/switch: no plugin is named 'grafiti'; did you mean graphiti?")
-    assert notices[2].startswith("/switch is not understood\n/memory")
-    assert notices[3] == "it is full_history already"
-    assert said.count("\n") == 2
+    _, notices = await talk(file, "/mode read-only", "I hate coffee.", "/quit")
+    assert notices[1:] == ["mem0 is read-only"]
+    said, _ = await talk(file, "What do I hate, coffee or milk?")
+    assert "coffee." not in said
 
 
 @pytest.mark.thorough
@@ -209,13 +194,12 @@ async def test_without_standard_input_it_ends(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_an_unknown_command_is_named(tmp_path: Path) -> None:
-    _, notices = await talk(config(tmp_path, "full_history"), "/forgt", "/mode on", "/switch", "/help")
-    assert [notice.partition("\n")[0] for notice in notices[1:4]] == [
+    _, notices = await talk(config(tmp_path, "full_history"), "/forgt", "/mode on", "/help")
+    assert [notice.partition("\n")[0] for notice in notices[1:3]] == [
         "/forgt is not understood",
         "/mode on is not understood",
-        "/switch is not understood",
     ]
-    assert notices[4].startswith("/memory ")
+    assert notices[3].startswith("/memory ")
 
 
 async def test_an_answer_that_cannot_be_written_is_no_fault_of_the_model(

@@ -109,7 +109,6 @@ def test_a_conversation_in_a_narrow_window(opened: Any) -> None:
         ("Which tea is my favourite?", "tea is oolong"),
         ("/memory", "recall took"),
         ("/mode read-only", "full_history is read-only"),
-        ("/switch no_memory", "now with no_memory"),
         ("/forget", "Type yes"),
         ("no", "nothing was deleted"),
     ):

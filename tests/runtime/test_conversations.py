@@ -77,7 +77,6 @@ async def talking(
     provider: Any = None,
     store: FakeNativeStore | None = None,
     host_file: Path | None = None,
-    agent: dict[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[Talk]:
     backend = FakeBackend(store)
@@ -85,7 +84,7 @@ async def talking(
     async with MemorySlot(backend, scope=BASE) as slot, TurnMemory(slot, policy) as memory:
         kept = HostStore("fake", host_file)
         model = provider or ScriptedProvider()
-        async with Conversations(model, memory, AgentSettings(), kept, **(agent or {})) as conversations:
+        async with Conversations(model, memory, AgentSettings(), kept) as conversations:
             server = RuntimeAdapterServer(memory, store=kept, agent=conversations, **options)
             transport = httpx.ASGITransport(server.app)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:3850") as http:
@@ -130,17 +129,6 @@ async def test_what_a_reset_erased_is_shown_and_kept_by_no_conversation(tmp_path
             await slot.reset_scope(BASE)
             model.resume.set()
         assert "boat" not in str(store.get("conversation", BASE, "s"))
-
-
-async def test_idle_conversations_and_too_many_go_on_from_what_is_kept() -> None:
-    model = ScriptedProvider()
-    async with talking(model, agent={"idle_s": 0.01, "max_open": 1}) as talk:
-        for text in ("one.", "two.", "three."):
-            await talk.ask(text, sessionKey="s")
-            await talk.ask(text, sessionKey="t")
-            await anyio.sleep(0.03)
-        shown, _ = model.requests[-2]
-        assert [message.content for message in shown if message.role == "user"] == ["one.", "two.", "three."]
 
 
 async def test_a_client_that_leaves_in_mid_answer_leaves_the_turn_recorded() -> None:
