@@ -2,6 +2,7 @@
 
     pip install memslot                             # into the environment of the benchmark
     export MEMSLOT_CONFIG=mem0.yaml                 # names the memory, as for any host
+    export MEM0_TELEMETRY=False                     # the benchmark imports mem0, whose telemetry locks a store
     python agent_memory_benchmark.py run --dataset locomo --memory memslot
 
 Each ``user_id`` of the benchmark is a person of its own, and each of its documents one event whose id is the

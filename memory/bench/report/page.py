@@ -10,18 +10,54 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup, escape
+from markupsafe import escape
 
 from memory.bench.engine.experiment import load_samples
 from memory.bench.engine.files import read_lines
 from memory.bench.report.results import Entry
 from memory.bench.scores.figures import read_right
-from memory.bench.scores.model import Difference, Estimate, ProbeRecord
+from memory.bench.scores.model import Difference, Estimate, ProbeRecord, Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a share, from 0 to 1, and its interval; ``value`` None draws none and says so."""
+
+    label: str
+    value: float | None
+    low: float | None
+    high: float | None
+    colour: str
+    group: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a curve; its dashes tell it from lines that coincide with it. Points are places in the plot."""
+
+    label: str
+    colour: str
+    dashes: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Shares over whole numbers; equal steps on x are equal factors.
+
+    Attributes:
+        ticks: place and text of what is written below x; places go from 0 to 1, as those of points do.
+        references: name and share of what is drawn as a rule across the plot, such as the ceiling.
+    """
+
+    lines: tuple[Line, ...]
+    ticks: tuple[tuple[float, str], ...]
+    references: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A section: any of a plot, a table and points, with a note below.
+    """A section: any of bars, a curve, a table and points, with a note below.
 
     Attributes:
         columns: heads of the table; without them it is a list of facts.
@@ -32,7 +68,8 @@ class Block:
     """
 
     heading: str
-    plot: Markup | None = None
+    bars: Sequence[Bar] = ()
+    curve: Curve | None = None
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     points: Sequence[str] = ()
@@ -57,7 +94,7 @@ class Page:
     quotes: bool = False  # whether it quotes texts
 
     def render(self) -> str:
-        """The page as one HTML text; everything but our own plots is escaped."""
+        """The page as one HTML text; everything in it is escaped."""
         return _template().render(page=self, version=version("memslot"))
 
 

@@ -73,7 +73,7 @@ def _sentence(results: Results, figure: str, budget: int | None, entries: list[E
     if chance is not None and (found.low if found.low is not None else found.value) <= chance:
         return f"{where}, nobody is shown to be better than guessing ({share(chance)}): {reached}."
     if not architectures:
-        reached = f"no memory architecture was played; of the controls, {reached}, the most"
+        reached += ", the most of the controls; no memory architecture was played"
     elif len(architectures) > 1:
         reached += f", the most of {len(architectures)} architectures"
     others = [
