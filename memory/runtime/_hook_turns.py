@@ -292,6 +292,8 @@ class HookQueue(AbstractContextManager["HookQueue"]):
         for turn in finished_turns(rows, time.time(), self._since):
             entries = [row.entry for row in turn.rows]
             name = f"entry {entries[0].seq}"
+            if not await self._begin(lease, entries):
+                return
             try:
                 receipt = await record(turn)
             except BaseException as error:
@@ -313,6 +315,15 @@ class HookQueue(AbstractContextManager["HookQueue"]):
             await self._note(lease, entries, Verdict(state))
             if state == "unknown":
                 return  # the next time it is looked up by its event id
+
+    async def _begin(self, lease: Lease, entries: Sequence[Entry]) -> bool:
+        """Note that a turn may be recorded from now on: a process that dies over it has its successor look it up.
+
+        False if another process has the session by now.
+        """
+        return await self._store.run(
+            lambda db: all(self._outbox.mark_sent(db, lease, entry.seq) for entry in entries)
+        )
 
     async def _note(self, lease: Lease, entries: Sequence[Entry], verdict: Verdict) -> None:
         made = [(entry, verdict) for entry in entries]

@@ -69,6 +69,7 @@ class JournaledWrites:
         self.journal = journal
         self.resetting = resetting
         self._calls = calls
+        self._leases = journal.outbox.leases
         self._sender = sender
         self._key_of = key_of
         self._written = written
@@ -115,7 +116,7 @@ class JournaledWrites:
             try:
                 return await self._send_fresh(span, done.lease, key, events, done.seqs)
             finally:
-                await self._let_go(done.lease)
+                await self._leases.let_go(done.lease)
         if done.lease is not None:
             return await self._write_leased(span, key, events, done, done.lease)
         held = ELSEWHERE
@@ -141,17 +142,16 @@ class JournaledWrites:
                 first = min(seqs, default=max(done.seqs) + 1)
                 held = await self._deliver_entries(span, lease, key, before=first) or ""
             if fresh and not held:
-                ours = (
-                    self.journal.outbox.leases.holds(lease)
-                    if done.sent
-                    else self.journal.mark_sent(lease, seqs)
-                )
+                ours = self._leases.holds(lease) if done.sent else self.journal.mark_sent(lease, seqs)
                 held = "" if await ours else ELSEWHERE
             if fresh and not held:
                 sent = await self._send_fresh(span, lease, key, fresh, seqs)
                 known = {receipt.event_id: receipt for receipt in sent}
+        except JournalError:
+            self._leases.abandon(lease)
+            raise
         finally:
-            await self._let_go(lease)
+            await self._leases.let_go(lease)
         if fresh and held:
             known = {event.event_id: _kept(event.event_id, held) for event in fresh}
         if len(known) < len(events):
@@ -183,6 +183,7 @@ class JournaledWrites:
         try:
             await self.journal.note(lease, key, verdicts)
         except JournalError as error:  # costs a warning, not what was written
+            self._leases.abandon(lease)
             if failure is not None:
                 raise
             why = f"{error}; what was written may be asked for and sent again"
@@ -251,10 +252,12 @@ class JournaledWrites:
                 lease, lambda entry: self._send_entry(span, entry), before=before, ends=ends
             )
         except JournalError as error:  # a verdict could not be noted
+            self._leases.abandon(lease)
             return str(error)
         finally:
-            with anyio.CancelScope(shield=True), suppress(JournalError):
-                await self.journal.refresh(key)
+            if not lease.released:
+                with anyio.CancelScope(shield=True), suppress(JournalError):
+                    await self.journal.refresh(key)
 
     async def _send_entry(self, span: Span, entry: Entry) -> Verdict:
         try:
@@ -294,11 +297,6 @@ class JournaledWrites:
             if lease is not None:
                 await self.journal.refresh(key)
             yield lease
-
-    async def _let_go(self, lease: Lease) -> None:
-        if not lease.released:
-            with anyio.CancelScope(shield=True), suppress(JournalError):  # or it ends by standing still
-                await self.journal.outbox.leases.release(lease)
 
     async def deliver(self, span: Span, key: JournalKey, within_s: float | None) -> str | None:
         """Finish a reset whose end is not known, then deliver what waits; why some of it still waits, or None."""

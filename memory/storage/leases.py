@@ -74,10 +74,13 @@ class Leases:
             await anyio.sleep(_POLL_S)
         try:
             yield lease
+        except StoreError:
+            if lease is not None:
+                self.abandon(lease)
+            raise
         finally:
             if lease is not None:
-                with anyio.CancelScope(shield=True), suppress(StoreError):  # or it ends by standing still
-                    await self.release(lease)
+                await self.let_go(lease)
 
     def take(self, db: Any, lane: Lane) -> Lease | None:
         """Take a lane that is free, or whose holder is dead, as part of a call of the store."""
@@ -105,19 +108,25 @@ class Leases:
         self._keep_beating()
         return lease
 
-    async def release(self, lease: Lease) -> None:
-        """Let others deliver the lane."""
-        await self.store.run(lambda db: self.give_back(db, lease))
+    async def let_go(self, lease: Lease) -> None:
+        """Let others deliver the lane, even if cancelled. Does nothing where that was done."""
+        if not lease.released:
+            with anyio.CancelScope(shield=True), suppress(StoreError):  # or it ends by standing still
+                await self.store.run(lambda db: self.give_back(db, lease))
+
+    def abandon(self, lease: Lease) -> None:
+        """As :meth:`let_go`, without waiting for a store that has just failed: the lease ends by standing still."""
+        if self._held.get(lease.lane) is lease:
+            del self._held[lease.lane]
+        lease.released = True
 
     def _give_all_back(self, db: Any) -> None:
         for lease in list(self._held.values()):
             self.give_back(db, lease)
 
     def give_back(self, db: Any, lease: Lease) -> None:
-        """As :meth:`release`, as part of a call of the store."""
-        if self._held.get(lease.lane) is lease:
-            del self._held[lease.lane]
-        lease.released = True
+        """As :meth:`let_go`, as part of a call of the store."""
+        self.abandon(lease)
         db.execute(
             f"UPDATE lanes SET holder = '' WHERE {IN_LANE} AND fence = ? AND holder = ?",
             (self.kind, *lease.lane, lease.fence, self._holder),

@@ -238,6 +238,25 @@ async def test_the_hooks_record_on_whatever_one_turn_throws(tmp_path: Path) -> N
         assert 0 < await queue.left() < 2 * len(THROWN)
 
 
+async def test_a_turn_whose_recorder_died_over_it_is_known_to_have_been_attempted(tmp_path: Path) -> None:
+    for did in ("prompt", "end"):
+        row = {"host": "codex", "session_id": "s", "text": "Q", "turn": "t", "at": 1.7e9, "did": did}
+        insert(tmp_path / "memslot.db", "hook", did, json.dumps(row), scope="s")
+    attempted: list[bool] = []
+    failures = Failures("hooks", logging.getLogger("memslot.test"))
+    for _ in range(2):
+        with HookQueue(tmp_path) as queue, anyio.CancelScope() as scope:
+
+            async def killed(turn: HookTurn, scope: anyio.CancelScope = scope) -> WriteReceipt | None:
+                attempted.append(turn.attempted)
+                scope.cancel()
+                await anyio.sleep_forever()
+                return None
+
+            await queue.drain(killed, failures.note)
+    assert attempted == [False, True]
+
+
 async def test_turns_are_delivered_on_whatever_the_memory_of_one_person_throws(tmp_path: Path) -> None:
     class Picky(FakeBackend):
         async def record_event(self, event: MemoryEvent) -> WriteReceipt:

@@ -76,7 +76,7 @@ async def test_while_another_process_delivers_an_event_is_kept_and_waits(
                 StoreError.__mro__[1], match="another process is delivering to it; reset it again"
             ):
                 await slot.reset_scope(ALICE)
-            await other.outbox.leases.release(lease)
+            await other.outbox.leases.let_go(lease)
         assert await slot.delivery.deliver(ALICE) is None
         assert [row.event_id for row in slot._adapter.rows] == ["e1"]
 

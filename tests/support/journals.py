@@ -56,7 +56,7 @@ async def keep(
         own = [event for event in events if event.scope == scope]
         done = await journal.append(key(scope, backend), own, send=sent)
         if done.lease is not None:
-            await journal.outbox.leases.release(done.lease)
+            await journal.outbox.leases.let_go(done.lease)
         found.extend(done.before)
     return found
 

@@ -570,3 +570,22 @@ async def test_what_cannot_be_noted_is_not_sent_over_and_over(tmp_path, monkeypa
         adapter.next_write = [first] if first else []
         assert "disk is full" in await slot.delivery.deliver(ALICE)
         assert adapter.calls == ["e1"]
+
+
+async def test_a_store_that_hangs_after_the_write_is_asked_once(tmp_path, monkeypatch):
+    """Each further call would take as long again, and the caller waits for them all."""
+    asked = []
+
+    async def hang(work, *, writes=True):
+        asked.append(writes)
+        raise JournalError("no answer within 5 s")
+
+    async def stop():
+        monkeypatch.setattr(slot.delivery.journal.store, "run", hang)
+
+    adapter = Obedient()
+    async with journaled(adapter, tmp_path) as slot:
+        adapter.next_write = [stop]
+        receipt = await slot.record_event(event(1))
+        assert (receipt.status, asked) == ("committed", [True])
+        monkeypatch.undo()
