@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -133,6 +134,10 @@ def _as_json(report: ImportReport) -> dict[str, Any]:
     }
 
 
+def _for_this_user_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 @exporting.command()
 def export(
     config: Annotated[
@@ -165,7 +170,7 @@ def export(
         part = None if out.exists() and not out.is_file() else out.with_name(out.name + ".part")
         count = -1
         try:
-            with (part or out).open("w", encoding="utf-8") as file:
+            with open(part or out, "w", encoding="utf-8", opener=_for_this_user_alone) as file:
                 for line in lines:
                     file.write(line + "\n")
                     count += 1

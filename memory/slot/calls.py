@@ -272,6 +272,7 @@ class NativeCalls:
             self._check_loop()
         self.closed, limit_s = True, self.deadlines.close_s
         with anyio.CancelScope(shield=True):
+            await checkpoint()
             async with self._closing:
                 if self._clean:
                     return

@@ -243,7 +243,8 @@ def report(place: Place, speaker: Speaker) -> None:
             insert(file, "stigmem", name, json.dumps({"arguments": ["done", name]}))
         else:
             for did in ("prompt", "stop", "end"):
-                row = {"host": "h", "session_id": speaker.name, "did": did, "turn": name, "at": time.time()}
+                row = {"host": "h", "session_id": speaker.name, "did": did, "at": time.time()}
+                row["turn"] = name if did == "prompt" else f"{name}-{did}"  # each hook names its own report
                 text = {"prompt": f"I prefer word-{name}-tea.", "stop": "Fine."}.get(did, "")
                 insert(file, "hook", f"{name}-{did}", json.dumps({**row, "text": text}), scope=speaker.name)
         speaker.written(name)
@@ -474,7 +475,9 @@ def found(place: Place) -> list[list[str]]:
         return [[named(memory) for memory in text]]
     if place.kind == "mirror":
         return anyio.run(of_mirror, place)
-    return [[line.removeprefix("h:") for line in lines(place.arrived)]]
+    arrived = [line.removeprefix("h:") for line in lines(place.arrived)]
+    # A window that opens between a prompt and its answer records the two as turns of their own.
+    return [[name for name in arrived if not name.endswith(("-stop", "-end"))]]
 
 
 def named(text: str) -> str:

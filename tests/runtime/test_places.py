@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from memory import open_memory
 from memory.runtime import _serving as serving
+from memory.runtime._import_commands import exporting
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions of POSIX")
 
@@ -68,3 +71,21 @@ async def test_nobody_else_may_read_what_a_memory_keeps(tmp_path: Path, backend:
     # Whatever lies below a directory of this user alone is out of reach.
     kept = [tmp_path / "data", *(tmp_path / "data").iterdir()]
     assert [path.name for path in kept if path.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.parametrize("existing", [False, True])
+async def test_nobody_else_may_read_an_export(tmp_path: Path, existing: bool) -> None:
+    file, out = tmp_path / "m.yaml", tmp_path / "export.jsonl"
+    file.write_text(json.dumps(config("full_history", journal=True)), "utf-8")
+    async with open_memory(file) as memory:
+        await memory.after_turn(user="I like oolong.", session_id="s")
+    if existing:
+        out.touch(0o644)
+    before = os.umask(0)
+    try:
+        invoked = CliRunner().invoke(exporting, [str(file), "--out", str(out)])
+    finally:
+        os.umask(before)
+    assert invoked.exit_code == 0, invoked.output
+    assert "oolong" in out.read_text("utf-8")
+    assert out.stat().st_mode & 0o777 == 0o600

@@ -8,6 +8,7 @@ import json
 import logging
 import sqlite3
 from contextlib import closing
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,19 @@ import pytest
 from signet_support import BASE, daemon
 
 from conditions.full_history import FullHistory
-from memory import BackendHealth, MemoryEvent, MemoryScope, MemorySlot, RetrieveRequest, WriteReceipt
+from memory import (
+    BackendHealth,
+    Deadlines,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    RetrieveRequest,
+    WriteReceipt,
+)
+from memory.adapter.stores import OUTBOX, Outbox, SqliteStore
 from memory.contract import errors
 from memory.contract._surviving import Failures
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime import (
     Conversations,
     HookQueue,
@@ -218,6 +229,75 @@ async def test_a_conversation_goes_on_whatever_its_model_throws() -> None:
                 assert "error" in await said("hello")
         model.thrown = None
         assert '"error":null' in await said("hello")
+
+
+async def test_a_channel_opens_again_whatever_keeping_its_checkpoint_throws() -> None:
+    class Store(HostStore):
+        thrown: BaseException | None = None
+
+        def put(self, *objects: Any) -> None:
+            if self.thrown is not None:
+                raise self.thrown
+            super().put(*objects)
+
+    store = Store("fake")
+    async with (
+        MemorySlot(FakeBackend(), scope=BASE) as slot,
+        TurnMemory(slot) as memory,
+        Conversations(ScriptedProvider(), memory, AgentSettings(), store) as conversations,
+    ):
+
+        async def said(text: str) -> str:
+            return "".join([part async for part in conversations.turn(BASE, "s", UserTurn(content=text))])
+
+        for thrown in THROWN:
+            store.thrown = thrown
+            with anyio.fail_after(20):
+                assert "the conversation cannot go on" in await said("hello")
+        store.thrown = None
+        assert '"error":null' in await said("hello")
+
+
+def test_a_listing_goes_on_whatever_the_import_of_one_plugin_throws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    points = []
+    for number in range(len(THROWN)):
+        file = tmp_path / f"throwing_{number}.py"
+        file.write_text(f"import test_shared_loops\nraise test_shared_loops.THROWN[{number}]\n", "utf-8")
+        points.append(EntryPoint(f"throwing-{number}", file.stem, "memslot.backends"))
+    rows = MemoryAdapterRegistry(points).rows()
+    assert len(rows) == len(THROWN)
+    assert [row.name for row in rows if not row.error] == []
+    assert {row.name for row in rows} == {point.name for point in points}
+
+
+async def test_a_shadow_is_written_on_whatever_its_memory_of_one_person_throws(tmp_path: Path) -> None:
+    class Picky(FakeBackend):
+        async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+            if (persona := event.scope.persona_id).isdigit():
+                raise THROWN[int(persona)]
+            return await super().record_event(event)
+
+    mirror = pytest.importorskip("memory.backends.mirror.adapter")
+    shadows = pytest.importorskip("memory.backends.mirror.shadow")
+    waiting = pytest.importorskip("memory.backends.mirror.waiting")
+    outbox = Outbox(SqliteStore(tmp_path / "memslot.db", [OUTBOX, waiting.TABLES]), waiting.KIND)
+    behind, deadlines = Picky(), Deadlines(close_s=1.0)
+    writes = waiting.ShadowWrites(outbox, "new")
+    given = ({"deadlines": deadlines}, 1000, shadows.ShadowLog(None), writes)
+    shadow = shadows.Shadow("new", behind, *given)
+    adapter = mirror.MirrorAdapter("mirror", FakeBackend(), [shadow], 1.0, deadlines, outbox)
+    async with MemorySlot(adapter, deadlines=deadlines) as slot:
+        for person in [*map(str, range(len(THROWN))), "ada"]:
+            scope = MemoryScope(run_id="r", persona_id=person)
+            await slot.for_scope(scope).after_turn(session_id="s", user=f"Tea of {person}.")
+        with anyio.fail_after(30):
+            while "Tea of ada." not in [row.text for row in behind.store.rows.values()]:  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+        named = {scope.persona_id for scope in (*writes.waiting, *writes.unlike)}
+        assert named == set(map(str, range(len(THROWN)))), "each waits, or is said to differ"
 
 
 async def test_the_hooks_record_on_whatever_one_turn_throws(tmp_path: Path) -> None:
