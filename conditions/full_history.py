@@ -237,3 +237,10 @@ def memslot_describe() -> PluginInfo:
 @hookimpl
 def memslot_create(settings: AdapterSettings[FullHistoryOptions]) -> FullHistory:
     return FullHistory(settings.name, settings.options, settings.token_counter, settings.store)
+
+
+@hookimpl
+def memslot_conformance() -> type[Any]:
+    from conditions._conformance import InTables
+
+    return InTables

@@ -3,7 +3,7 @@ MemPABench's game, separates what a memory adds from what a mere name adds."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -52,3 +52,10 @@ def memslot_describe() -> PluginInfo:
 @hookimpl
 def memslot_create(settings: AdapterSettings[NoMemoryOptions]) -> NoMemory:
     return NoMemory(settings.name, settings.options)
+
+
+@hookimpl
+def memslot_conformance() -> type[Any]:
+    from conditions._conformance import NothingCanFail
+
+    return NothingCanFail

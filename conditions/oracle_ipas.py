@@ -212,3 +212,10 @@ def memslot_describe() -> PluginInfo:
 @hookimpl
 def memslot_create(settings: AdapterSettings[OracleIpasOptions]) -> OracleIpas:
     return OracleIpas(settings.name, settings.options, settings.where)
+
+
+@hookimpl
+def memslot_conformance() -> type[Any]:
+    from conditions._conformance import NothingCanFail
+
+    return NothingCanFail

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import anyio
 from pydantic import Field, model_validator
@@ -321,3 +321,10 @@ def memslot_create(settings: AdapterSettings[RollingSummaryOptions]) -> RollingS
         summariser = ExtractiveSummariser(options.max_tokens, counter)
     write_s = settings.deadlines.get("write_s", math.inf)
     return RollingSummary(settings.name, options, summariser, counter, write_s, settings.store)
+
+
+@hookimpl
+def memslot_conformance() -> type[Any]:
+    from conditions._conformance import RollingSummary
+
+    return RollingSummary

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -87,3 +87,10 @@ def memslot_describe() -> PluginInfo:
 @hookimpl
 def memslot_create(settings: AdapterSettings[StaticProfileOptions]) -> StaticProfile:
     return StaticProfile(settings.name, settings.options, settings.token_counter, settings.where)
+
+
+@hookimpl
+def memslot_conformance() -> type[Any]:
+    from conditions._conformance import NothingCanFail
+
+    return NothingCanFail

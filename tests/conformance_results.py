@@ -40,7 +40,6 @@ class Subject:
         block: what stands below ``memory``; ``$NAME`` is taken from the environment.
         runs_on: the store, in words.
         distributions: whose versions are shown.
-        profile: in ``tests/contract/profiles.py``; None: the plugin's own, or none.
         needs: variables of the environment, without which it cannot be played.
         python: the variable that names the interpreter, where it is not this one.
         install: what has to be there first, as a command.
@@ -51,7 +50,6 @@ class Subject:
     block: dict[str, Any]
     runs_on: str
     distributions: tuple[str, ...] = ()
-    profile: str | None = None
     needs: tuple[str, ...] = ()
     python: str = ""
     install: str = ""
@@ -67,35 +65,35 @@ def condition(name: str, **options: Any) -> dict[str, Any]:
 
 
 SUBJECTS = (
-    Subject("mem0", backend("mem0"), "embedded Qdrant, no model", ("mem0ai",), "profiles:Mem0"),
+    Subject("mem0", backend("mem0"), "embedded Qdrant, no model", ("mem0ai",)),
     Subject("graphiti", backend("graphiti", llm={"base_url": "$SCRIPTED_LLM_URL", "model": "scripted"}),
-            "embedded Kuzu, a scripted model", ("graphiti-core", "kuzu"), "profiles:Graphiti",
+            "embedded Kuzu, a scripted model", ("graphiti-core", "kuzu"),
             ("SCRIPTED_LLM_URL",)),
     Subject("honcho", backend("honcho", base_url="$HONCHO_URL"),
             "Honcho server 3.0.12 with its worker, PostgreSQL 16.2, a scripted model", ("honcho-ai",),
-            "profiles:Honcho", ("HONCHO_URL", "HONCHO_DB")),
+            ("HONCHO_URL", "HONCHO_DB")),
     Subject("memos", backend("memos", url="$MEMOS_URL", graph_db="postgres"),
-            "MemOS server 2.0.33, local queue, PostgreSQL 16.2, a scripted model", profile="profiles:Memos",
+            "MemOS server 2.0.33, local queue, PostgreSQL 16.2, a scripted model",
             needs=("MEMOS_URL", "MEMOS_DB")),
     Subject("stigmem", backend("stigmem", url="$STIGMEM_URL", api_key="$STIGMEM_ADMIN_KEY"),
-            "Stigmem node 0.9.0a10 with tenants, SQLite", profile="profiles:Stigmem",
+            "Stigmem node 0.9.0a10 with tenants, SQLite",
             needs=("STIGMEM_URL", "STIGMEM_ADMIN_KEY", "STIGMEM_DB")),
-    Subject("full_history", condition("full_history"), "SQLite", profile="profiles:InTables", kind="control"),
-    Subject("rolling_summary", condition("rolling_summary"), "SQLite", profile="profiles:RollingSummary",
+    Subject("full_history", condition("full_history"), "SQLite", kind="control"),
+    Subject("rolling_summary", condition("rolling_summary"), "SQLite",
             kind="control"),
-    Subject("simple_rag", condition("simple_rag"), "embedded Qdrant, no model", ("mem0ai",), "profiles:Mem0",
+    Subject("simple_rag", condition("simple_rag"), "embedded Qdrant, no model", ("mem0ai",),
             kind="control"),
-    Subject("no_memory", condition("no_memory"), "nothing", profile="profiles:NothingCanFail", kind="control"),
+    Subject("no_memory", condition("no_memory"), "nothing", kind="control"),
     Subject("static_profile", condition("static_profile", profile="Ada plays the oboe."),
-            "a text of the configuration", profile="profiles:NothingCanFail", kind="control"),
+            "a text of the configuration", kind="control"),
     Subject("mcp: server-memory", backend("mcp", preset="server-memory", command=["$MCP_SERVER_MEMORY"]),
-            "@modelcontextprotocol/server-memory 2026.8.31, a JSONL file a scope", ("mcp",), "profiles:Mcp",
+            "@modelcontextprotocol/server-memory 2026.8.31, a JSONL file a scope", ("mcp",),
             ("MCP_SERVER_MEMORY",), kind="stranger", install="npm i @modelcontextprotocol/server-memory"),
     Subject("mcp: memory-libsql", backend("mcp", preset="memory-libsql", command=["$MCP_MEMORY_LIBSQL"]),
-            "mcp-memory-libsql 0.0.17, an SQLite file a scope", ("mcp",), "profiles:Mcp", ("MCP_MEMORY_LIBSQL",),
+            "mcp-memory-libsql 0.0.17, an SQLite file a scope", ("mcp",), ("MCP_MEMORY_LIBSQL",),
             kind="stranger", install="npm i mcp-memory-libsql"),
     Subject("mcp: basic-memory", backend("mcp", preset="basic-memory", url="$MCP_BASIC_MEMORY"),
-            "basic-memory 0.24.1 over streamable HTTP, a project a scope", ("mcp",), "profiles:Mcp",
+            "basic-memory 0.24.1 over streamable HTTP, a project a scope", ("mcp",),
             ("MCP_BASIC_MEMORY",), kind="stranger", install="pip install basic-memory; basic-memory mcp "
             "--transport streamable-http"),
     Subject("mnemosyne", backend("mnemosyne"), "an SQLite file a scope, no embeddings",
@@ -129,11 +127,8 @@ def play(subject: Subject, what: str) -> dict[str, Any] | None:
             json.dumps({**run, "memory": {**run.get("memory", {}), **_from_environment(subject.block)}})
         )
         if what == "kit":
-            profile = ["--profile", subject.profile] if subject.profile else []
             limit = ["--loop", "asyncio", "--limit", LIMIT_S]
-            found = _memslot(
-                subject, directory, "tools", "conform", "memslot.yaml", *limit, *profile, "--json"
-            )
+            found = _memslot(subject, directory, "tools", "conform", "memslot.yaml", *limit, "--json")
             broken = sorted({each["spec"] for each in found["specs"] if each["outcome"] == "failed"})
             counts = found["levels"]["FULL"]
             return {
@@ -167,7 +162,7 @@ def _memslot(subject: Subject, directory: str, *arguments: str) -> dict[str, Any
 
 
 def _python(subject: Subject, *arguments: str, cwd: str) -> subprocess.CompletedProcess[str]:
-    paths = [str(ROOT), str(ROOT / "tests/contract"), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     return subprocess.run(
         [os.environ[subject.python] if subject.python else sys.executable, *arguments],
         cwd=cwd, env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},

@@ -231,9 +231,9 @@ class MemoryAdapterRegistry:
 
     def conformance(self, name: str) -> type[Any] | None:
         """A plugin's profile for the kit, see :func:`memory.plugins.hookspecs.memslot_conformance`."""
-        manager, _ = self._find(name, _KINDS)
+        manager, info = self._find(name, _KINDS)
         if not manager.hook.memslot_conformance.get_hookimpls():
-            return None
+            return None if info.made_of is None else self.conformance(info.made_of)
         found: type[Any] = manager.hook.memslot_conformance()
         return found
 

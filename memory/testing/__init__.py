@@ -35,7 +35,12 @@ if TYPE_CHECKING:
     from memory.testing._loopback import LoopbackProcess, LoopbackServer
     from memory.testing._scripted_llm import ScriptedLLM
     from memory.testing.contract._classes import MemoryContract
-    from memory.testing.contract._declared import ConformanceProfile, FaultInjector, Fingerprint
+    from memory.testing.contract._declared import (
+        ConformanceProfile,
+        FaultInjector,
+        Fingerprint,
+        HttpConformance,
+    )
     from memory.testing.contract._http_classes import LoopbackContract
     from memory.testing.contract._kit import Kit, unique_word
     from memory.testing.contract._run import Report, validate
@@ -53,6 +58,7 @@ __all__ = [
     "HostContract",
     "HostModel",
     "HostUnderTest",
+    "HttpConformance",
     "Kit",
     "LoopbackAnswer",
     "LoopbackContract",
@@ -82,7 +88,7 @@ _LATE = {
     "memory.testing._loopback": "LoopbackProcess LoopbackServer",
     "memory.testing._scripted_llm": "ScriptedLLM",
     "memory.testing.contract._classes": "MemoryContract",
-    "memory.testing.contract._declared": "ConformanceProfile FaultInjector Fingerprint",
+    "memory.testing.contract._declared": "ConformanceProfile FaultInjector Fingerprint HttpConformance",
     "memory.testing.contract._http_classes": "LoopbackContract",
     "memory.testing.contract._kit": "Kit unique_word",
     "memory.testing.contract._run": "Report validate",

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiles import InTables, Mem0, Mem0Infer, RollingSummary
 
 from memory import Deadlines, MemoryAdapter
+from memory.backends.mem0.conformance import Mem0Conformance
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FaultInjector, Kit, MemoryContract, ScriptedLLM
@@ -23,11 +23,16 @@ def condition(name: str, **options: Any) -> dict[str, Any]:
     return {"memory": {"condition": name, "conditions": {name: options}}}
 
 
-class Mem0Contract(MemoryContract):
-    profile = Mem0
+class Mem0Infer(Mem0Conformance):
+    """mem0 with a model."""
 
+    rewrites = "a model extracts facts"
+    concurrent_scopes = 16
+
+
+class Mem0Contract(MemoryContract):
     async def test_the_flip_waits_for_an_abandoned_native_call(
-        self, kit: Kit, adapter: MemoryAdapter, fault: FaultInjector, profiled: Mem0
+        self, kit: Kit, adapter: MemoryAdapter, fault: FaultInjector, profiled: Mem0Conformance
     ) -> None:
         """The fingerprint is read on the thread that writes, so it alone could not show the order."""
         profiled.late_s = 2.0
@@ -67,33 +72,27 @@ class TestMem0Infer(Mem0Contract):
 
 class TestNoMemory(MemoryContract):
     config = condition("no_memory")
-    cannot_fail = "nothing is stored"
 
 
 @pytest.mark.thorough
 class TestNoMemoryNamed(MemoryContract):
     config = condition("no_memory", variant="named")
-    cannot_fail = "nothing is stored"
     anyio_backends = ("asyncio",)
 
 
 class TestFullHistory(MemoryContract):
     config = condition("full_history")
-    profile = InTables
 
 
 class TestRollingSummary(MemoryContract):
     config = condition("rolling_summary")
-    profile = RollingSummary
 
 
 class TestStaticProfile(MemoryContract):
-    cannot_fail = "a text of the configuration is all there is"
     config = condition("static_profile", profile="Ada plays the oboe.\n\nShe dislikes small talk.")
 
 
 class TestOracleIpas(MemoryContract):
-    cannot_fail = "a table of the configuration is all there is"
     config = condition(
         "oracle_ipas", matrix={"ada": {"work": {"tone": "formal"}, "personal": {"tone": "warm"}}}
     )

@@ -21,13 +21,13 @@ import httpx
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backends" / "memos")]
 
 from memos_pairs import PAIRS, load, replay  # noqa: E402
-from memos_rig import MemosProcess  # noqa: E402
+from rig import Rig  # noqa: E402
 
 
 class Asker:
     """Asks a real server, breaks what is behind it, waits for its scheduler."""
 
-    def __init__(self, rig: MemosProcess) -> None:
+    def __init__(self, rig: Rig) -> None:
         self._rig = rig
 
     def __call__(self, step: Mapping[str, Any]) -> tuple[int, Any]:
@@ -57,7 +57,7 @@ def _wait_until_idle(client: httpx.Client) -> None:
     raise TimeoutError("the scheduler is not done after 10 s")
 
 
-def record(paths: list[Path], rig: MemosProcess) -> Iterator[Path]:
+def record(paths: list[Path], rig: Rig) -> Iterator[Path]:
     for path in paths:
         history = load(path)
         run = f"pairs-{os.urandom(4).hex()}"
@@ -74,7 +74,7 @@ def main(names: list[str]) -> None:
     for redis in (False, True):
         paths = [path for path in wanted if load(path).get("redis", False) == redis]
         if paths:
-            rig = MemosProcess(*(["--redis"] if redis else []))
+            rig = Rig("redis" if redis else "memos")
             for path in record(paths, rig):
                 sys.stdout.write(f"{path.stem}\n")
             rig.close()

@@ -19,16 +19,17 @@ sys.path[:0] = [str(ROOT / "contract"), str(ROOT / "support")]
 
 from fault_history import History, play  # noqa: E402
 from mutant_runs import FakeProfile  # noqa: E402
-from profiles import InTables, Mem0  # noqa: E402
 
+from conditions._conformance import InTables  # noqa: E402
+from memory.backends.mem0.conformance import Mem0Conformance  # noqa: E402
 from memory.plugins.config import load_config  # noqa: E402
 from memory.plugins.registry import MemoryAdapterRegistry  # noqa: E402
 from memory.testing import FakeBackend, FakeNativeStore  # noqa: E402
 
 _AT_A_TIME = 400
 STORES = [
-    ("mem0", "backend", Mem0),
-    ("simple_rag", "condition", Mem0),
+    ("mem0", "backend", Mem0Conformance),
+    ("simple_rag", "condition", Mem0Conformance),
     ("full_history", "condition", InTables),
 ]
 

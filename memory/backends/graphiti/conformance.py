@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
-from memory.testing import ConformanceProfile
+import anyio
+
+from memory.testing import FAKE_KEY, ConformanceProfile
 
 
 class GraphitiConformance(ConformanceProfile):
@@ -18,3 +24,34 @@ class GraphitiConformance(ConformanceProfile):
     def native_rows(self, raw: Any) -> list[Any]:
         """Facts, in their order."""
         return list(raw["edges"])
+
+    async def fingerprint(self, adapter: Any) -> Any:
+        """Every node of every open graph."""
+        rows: list[str] = []
+        for graph in adapter._graphs.values():
+            found, _, _ = await graph.driver.execute_query("MATCH (n) RETURN n.*")
+            rows.extend(sorted(str(row) for row in found))
+        return rows
+
+    @contextmanager
+    def native_fault(self, adapter: Any, kind: str) -> Iterator[None]:
+        """Every query fails as Kuzu's do, or takes half a second longer."""
+        with graph_fault("memory.backends.graphiti.kuzu:ScopeDriver", kind):
+            yield
+
+
+@contextmanager
+def graph_fault(owner: str, kind: str) -> Iterator[None]:
+    """Every query of a class of drivers (``module:class``) fails, repeating what was sent, or takes longer."""
+    module, _, name = owner.partition(":")
+    driver = getattr(importlib.import_module(module), name)
+    native = driver.execute_query
+
+    async def broken(self: Any, cypher: str, **parameters: Any) -> Any:
+        if kind == "500":
+            raise RuntimeError(f"IO exception ({FAKE_KEY}) in {cypher} with {parameters}")
+        await anyio.sleep(0.5)
+        return await native(self, cypher, **parameters)
+
+    with patch.object(driver, "execute_query", broken):
+        yield

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from memory.testing import ConformanceProfile
+import anyio
+
+from memory.testing import HttpConformance
 
 
-class HonchoConformance(ConformanceProfile):
-    """A Honcho server that outlives a spec, asked for contexts."""
+class HonchoConformance(HttpConformance):
+    """A Honcho server that outlives a spec, asked for contexts.
+
+    ``HONCHO_DB`` is the address of its PostgreSQL. Without it, the kit does not test what only the database shows.
+    """
 
     native_query = ("conclusions", {})
     # Prose has its peer's id, which nothing deletes.
@@ -20,6 +25,7 @@ class HonchoConformance(ConformanceProfile):
     concurrent_scopes = 8
     clean_up = True
     ready_timeout_s = 60.0
+    database = "HONCHO_DB"
 
     def native_rows(self, raw: Any) -> list[Any]:
         """Rows of every call that a retrieval makes, in the order of its entries."""
@@ -30,3 +36,18 @@ class HonchoConformance(ConformanceProfile):
         rows += context.get("messages") or []
         rows += raw.get("messages") or []
         return rows
+
+    async def fingerprint(self, adapter: Any) -> Any:
+        """Peers with their cards, sessions, messages and conclusions, once the worker has nothing left to do."""
+        with anyio.fail_after(self.ready_timeout_s):
+            while self.rows("SELECT 1 FROM queue WHERE NOT processed LIMIT 1"):  # noqa: ASYNC110
+                await anyio.sleep(0.2)
+        return [
+            self.rows(f"SELECT {columns} ORDER BY 1")
+            for columns in (
+                "id, workspace_name, name, configuration::text, internal_metadata::text FROM peers",
+                "id, workspace_name, name, metadata::text FROM sessions WHERE is_active",
+                "public_id, session_name, peer_name, content, metadata::text FROM messages",
+                "id, workspace_name, content FROM documents WHERE deleted_at IS NULL",
+            )
+        ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from memory import MemoryAdapter
 from memory.adapter import AdapterSettings, PluginInfo, hookimpl
 from memory.backends.mcp.options import McpOptions
@@ -27,3 +29,10 @@ def memslot_create(settings: AdapterSettings[McpOptions]) -> MemoryAdapter:
     from memory.backends.mcp.adapter import McpAdapter
 
     return McpAdapter(settings)
+
+
+@hookimpl
+def memslot_conformance() -> type[Any]:
+    from memory.backends.mcp.conformance import McpConformance
+
+    return McpConformance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from memory import MemoryAdapter
 from memory.adapter import AdapterSettings, BareLibrary, IdAlphabet, PluginInfo, hookimpl
@@ -37,3 +38,10 @@ def memslot_bare(directory: Path) -> BareLibrary:
     from memory.backends.mem0.bare import BareMem0
 
     return BareMem0(directory)
+
+
+@hookimpl
+def memslot_conformance() -> type[Any]:
+    from memory.backends.mem0.conformance import Mem0Conformance
+
+    return Mem0Conformance

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from memory.backends.memos.answers import items
-from memory.testing import ConformanceProfile
+from memory.testing import HttpConformance
 
 
-class MemosConformance(ConformanceProfile):
-    """A MemOS server that outlives a spec."""
+class MemosConformance(HttpConformance):
+    """A MemOS server that outlives a spec.
+
+    ``MEMOS_DB`` is the address of its PostgreSQL. Without it, the kit does not test what only the database shows.
+    """
 
     native_query = ("get_memory", {})
     without_ids: ClassVar = {"native_ids": "of raw memories, which MemOS replaces by what it makes of them"}
@@ -17,7 +20,12 @@ class MemosConformance(ConformanceProfile):
     concurrent_scopes = 8
     clean_up = True
     ready_timeout_s = 60.0
+    database = "MEMOS_DB"
 
     def native_rows(self, raw: Any) -> list[Any]:
         """Memories of every group, in their order."""
         return [item for _, _, item in items(raw, "search")]
+
+    def fingerprint(self, adapter: Any) -> Any:
+        """Every row that MemOS holds."""
+        return self.rows("SELECT id, user_name, memory, properties::text FROM memos.memories ORDER BY id")

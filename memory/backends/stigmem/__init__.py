@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from memory import MemoryAdapter
 from memory.adapter import AdapterSettings, IdAlphabet, PluginInfo, hookimpl
 from memory.backends.stigmem.options import StigmemOptions
@@ -28,3 +30,10 @@ def memslot_create(settings: AdapterSettings[StigmemOptions]) -> MemoryAdapter:
     from memory.backends.stigmem.adapter import StigmemAdapter
 
     return StigmemAdapter(settings)
+
+
+@hookimpl
+def memslot_conformance() -> type[Any]:
+    from memory.backends.stigmem.conformance import StigmemConformance
+
+    return StigmemConformance

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import patch
+
+import anyio
 
 from memory import MemoryAdapter, MemoryScope, NativeMutationRequest, NativeQueryRequest
 from memory.adapter import ContextEntry, PluginInfo
-from memory.testing._faults import FaultKind
+from memory.testing._faults import FAKE_KEY, FaultKind
 
 Fingerprint = Callable[[], object]
 """Returns the native state as a comparable value, or an awaitable of it."""
@@ -143,3 +147,40 @@ class ConformanceProfile(Declarations):
             if getattr(type(self), name) is not getattr(ConformanceProfile, name):
                 given[name] = partial(getattr(self, name), adapter)
         return Aids(**given)
+
+
+class HttpConformance(ConformanceProfile):
+    """For a plugin whose adapter reaches its server by httpx: what makes the server fail stands in between."""
+
+    database: ClassVar[str] = ""
+    """The environment variable with the PostgreSQL address that :meth:`rows` reads; empty: nothing is read."""
+
+    @contextmanager
+    def native_fault(self, adapter: Any, kind: FaultKind) -> Iterator[None]:
+        """Every request is answered as a proxy of a broken server does, with what was sent; or waits."""
+        import httpx
+
+        native = httpx.AsyncHTTPTransport.handle_async_request
+
+        async def faulty(transport: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
+            if kind == "500":
+                sent = f"{dict(request.headers)} {request.content.decode()}"
+                return httpx.Response(500, text=f"Internal Server Error (key {FAKE_KEY}): {sent}")
+            await anyio.sleep(0.5)
+            return await native(transport, request)
+
+        with patch.object(httpx.AsyncHTTPTransport, "handle_async_request", faulty):
+            yield
+
+    def rows(self, query: str) -> list[Any]:
+        """The rows of a query, read past the server."""
+        import psycopg
+
+        with psycopg.connect(os.environ[self.database]) as database:
+            return database.execute(query).fetchall()
+
+    def aids(self, adapter: MemoryAdapter, **given: Any) -> Aids:
+        """Without a fingerprint, where no variable names the server's database."""
+        aids = super().aids(adapter, **given)
+        unread = self.database and self.database not in os.environ
+        return replace(aids, fingerprint=None) if unread else aids

@@ -30,7 +30,7 @@ from memory import (
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
-from profiles import graph_fault
+from memory.backends.graphiti.conformance import graph_fault
 
 ALICE = MemoryScope(run_id="run1", persona_id="alice")
 BOB = MemoryScope(run_id="run1", persona_id="bob")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from graphiti_support import NEEDS_GRAPHITI, config
-from profiles import Graphiti
 
 from memory import MemoryAdapter
 from memory.plugins.config import load_config
@@ -27,7 +26,6 @@ def llm() -> Iterator[ScriptedLLM]:
 
 
 class TestGraphiti(MemoryContract):
-    profile = Graphiti
     config = config("http://127.0.0.1:9/v1")  # the fixture below puts the scripted LLM's address in
     anyio_backends = ("asyncio",)  # Graphiti gathers with asyncio
     # The first two open dozens of graphs: the one is shown by test_many_scopes_at_once_open_few_graphs, the other

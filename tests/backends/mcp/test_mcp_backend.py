@@ -24,9 +24,6 @@ from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import MemoryContract
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
-from profiles import Mcp
-
 SERVER = Path(__file__).with_name("graph_server.py")
 NOTES = Path(__file__).with_name("notes_server.py")
 OWNER = {"owner": "{scope}"}
@@ -81,7 +78,6 @@ def notes(*arguments: str) -> Iterator[dict[str, Any]]:
 @pytest.mark.thorough
 class TestPreset(MemoryContract):
     config = config(sys.executable, str(SERVER))
-    profile = Mcp
     anyio_backends = ("asyncio",)
 
 
@@ -89,7 +85,6 @@ class TestPreset(MemoryContract):
 class TestShared(MemoryContract):
     """A server over HTTP that tells scopes apart by an argument."""
 
-    profile = Mcp
     anyio_backends = ("asyncio",)
 
     @pytest.fixture(scope="class")
@@ -108,7 +103,7 @@ class TestShared(MemoryContract):
 
 
 def _real(preset: str) -> type:
-    body = {"config": real(preset), "profile": Mcp, "anyio_backends": ("asyncio",)}
+    body = {"config": real(preset), "anyio_backends": ("asyncio",)}
     mark = pytest.mark.skipif(not REAL[preset], reason=f"the environment names no {preset}")
     return mark(pytest.mark.thorough(type(f"TestReal_{preset}", (MemoryContract,), body)))
 
