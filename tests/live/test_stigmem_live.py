@@ -10,8 +10,6 @@ what it is told, so give it one that may be thrown away, and no quotas.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -26,7 +24,6 @@ from memory import (
     open_memory,
 )
 from memory.doctor.runner import run_doctor
-from memory.stigmem.client import StigmemNode
 from memory.testing import MemoryContract
 
 URL = os.environ.get("STIGMEM_URL")
@@ -119,35 +116,6 @@ async def test_a_reset_by_another_host_is_noticed() -> None:
         await there.after_turn(session_id="2", user="I like coffee.")
         assert (await _ask(here, "coffee")).entries
         await here.reset_scope(scope)
-
-
-@pytest.mark.skipif(not ADMIN_KEY, reason="STIGMEM_ADMIN_KEY names no admin key, so there are no tenants")
-async def test_the_keys_of_a_killed_process_are_dropped() -> None:
-    made_by = f"/{_killed()}/"
-    assert any(made_by in described for described in await _keys())
-    async with open_memory(CONFIG, scope=MemoryScope(run_id=os.urandom(6).hex(), persona_id="bob")):
-        assert not any(made_by in described for described in await _keys())
-
-
-def _killed() -> int:
-    """The id of a process that was killed while it had a slot open."""
-    code = (
-        "import asyncio, sys\nfrom memory import MemoryScope, open_memory\nasync def main():\n"
-        f"    async with open_memory({CONFIG!r}) as memory:\n        print('ready', flush=True)\n"
-        "        await asyncio.to_thread(sys.stdin.readline)\nasyncio.run(main())"
-    )
-    command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        child.kill()
-    return child.pid
-
-
-async def _keys() -> list[str]:
-    async with StigmemNode(URL or "", ADMIN_KEY) as node:
-        found = await node.request("GET", "/v1/auth/keys/expiring-soon", params={"within_days": 365})
-        return [str(key["description"]) for key in found]
 
 
 async def _ask(memory: MemorySlot, query: str) -> Any:

@@ -6,20 +6,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
-import platform
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 
 from memory import BackendError, ConfigError, MemoryScope, ScopeError
 from memory.adapter import BackendAuthError, BackendProtocolError, BackendRejected, release
+from memory.adapter.fields import parse_time
 from memory.adapter.http import expect
 from memory.backends.stigmem.options import SCOPE_FIELD, NodeAddress, StigmemOptions
 from memory.stigmem.client import StigmemNode
@@ -73,8 +70,7 @@ def _digest(text: str, letters: int) -> str:
 
 
 _ROUTE = "/v1/auth/keys"
-_MACHINE = hashlib.sha256(platform.node().encode()).hexdigest()[:12]
-_TOKEN = uuid.uuid4().hex[:12]
+_ABANDONED_AFTER = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -90,8 +86,8 @@ class TenantKeys:
     """One key for each scope, derived from the admin key, so that no key is stored.
 
     A node tries every live key on each request, so keys must not outlive their use. A closing slot deletes its own
-    keys, and an opening slot deletes those of killed processes. Deleting a key in use costs three requests, because
-    the next call is refused and the key is made again.
+    keys, and an opening slot deletes those that are a day old: killed processes leave theirs. Deleting a key in use
+    costs three requests, because the next call is refused and the key is made again.
     """
 
     def __init__(self, admin_key: str, owner: str) -> None:
@@ -144,7 +140,7 @@ class TenantKeys:
                 await first[scope.node.url].request("DELETE", f"{_ROUTE}/{scope.key_id}")
 
     async def _drop_abandoned(self, node: StigmemNode, ids: ScopeIds) -> bool:
-        """Delete keys of killed processes, our own last. Returns whether our own was among them."""
+        """Delete old keys, our own last. Returns whether our own was among them."""
         with anyio.move_on_after(5.0), suppress(BackendError):
             abandoned = [key for key in await _listed(node) if _is_abandoned(key)]
             abandoned.sort(key=lambda key: _tenant(key) == ids.name)
@@ -162,7 +158,7 @@ class TenantKeys:
             "entity_uri": f"stigmem://{AUTHORITY}/agent/{self._derived('agent')[:32]}",
             "permissions": ["read", "write"],
             "tenant_id": ids.name,
-            "description": f"memslot {ids.name} {_process()}",
+            "description": f"memslot {ids.name}",
         }
         try:
             return str((await admin.object("POST", _ROUTE, json=body)).get("id"))
@@ -190,50 +186,13 @@ async def _listed(node: StigmemNode) -> list[dict[str, Any]]:
     return [expect(dict, key, f"stigmem: GET {_ROUTE}: a key") for key in found]
 
 
-def _process() -> str:
-    return f"{_MACHINE}/{os.getpid()}/{_started(os.getpid())}/{_TOKEN}"
-
-
-def _started(pid: int) -> str:
-    """In ticks since the machine did; empty where the system does not tell."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
 def _tenant(key: dict[str, Any]) -> str:
-    return str(key.get("description")).partition(" ")[2].partition(" ")[0]
+    return str(key.get("description")).partition(" ")[2]
 
 
 def _is_abandoned(key: dict[str, Any]) -> bool:
-    """Age decides about another machine's process, because nothing else is known of it."""
-    made_by = str(key.get("description")).rpartition(" ")[2]
-    if made_by == _process():
-        return False
-    machine, pid, started, _ = (made_by.split("/") + [""] * 4)[:4]
-    if machine == _MACHINE and pid.isdecimal() and not _is_alive(int(pid), started):
-        return True
-    try:
-        made_at = datetime.fromisoformat(str(key.get("created_at")))
-        return made_at.replace(tzinfo=made_at.tzinfo or UTC) < datetime.now(UTC) - timedelta(days=1)
-    except ValueError:
-        return False
-
-
-def _is_alive(pid: int, started: str) -> bool:
-    if pid == os.getpid():
-        return False  # an earlier process of our id
-    if os.name != "posix":
-        return True  # there, asking would end it
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    now = _started(pid)
-    return not (now and started) or now == started  # else its id was given to another
+    made_at = parse_time(key.get("created_at"), naive_is_utc=True)
+    return made_at is not None and made_at < datetime.now(UTC) - _ABANDONED_AFTER
 
 
 T = TypeVar("T")

@@ -97,7 +97,6 @@ class NodeModel:
         self.node_id = f"stigmem:node:{uuid.uuid4()}"
         self.facts: list[dict[str, Any]] = []
         self.keys: dict[str, dict[str, Any]] = {}
-        self.read_scopes: dict[str, set[str]] = {}
         self.intents: dict[str, dict[str, Any]] = {}
         self.lints_later = self.lints_for_ever = False
         self.lint_result: dict[str, Any] | None = None

@@ -106,7 +106,6 @@ def assert_fact(node: NodeModel, caller: Caller, groups: Groups, request: Reques
         raise Refused(403, details)
     if body.get("garden_id"):
         raise Refused(404, "garden not found")
-    _check_feedback(node, request, row["scope"])
     row["cid"] = content_id(row)
     known = next((fact for fact in node.of(caller.tenant_id) if fact["cid"] == row["cid"]), None)
     if known is not None:
@@ -169,15 +168,6 @@ def _checked(body: Any) -> dict[str, Any]:
     }
 
 
-def _check_feedback(node: NodeModel, request: Request, scope: str) -> None:
-    session = request["headers"].get("stigmem-session")
-    body = request["json"]
-    allowed = body.get("write_mode") == "summarize_with_provenance" and body.get("derived_from")
-    if session and scope in node.read_scopes.get(session, ()) and not allowed:
-        details = {"code": "feedback_loop_provenance_required", "message": "read earlier in the same session"}
-        raise Refused(403, {**details, "session_id": session, "scope": scope})
-
-
 def _contradict(node: NodeModel, newer: dict[str, Any], older: dict[str, Any]) -> None:
     newer["contradicted"] = older["contradicted"] = True
     conflict = f"stigmem:conflict:{uuid.uuid4()}"
@@ -223,7 +213,6 @@ def query_facts(node: NodeModel, caller: Caller, groups: Groups, request: Reques
     if "include_contradicted" not in yes:
         rows = [row for row, known in zip(rows, contested, strict=True) if not known]
         contested = [False] * len(rows)
-    _note_read(node, request, {row["scope"] for row in rows})
     shown = [
         {**record(row, read=True), "contradicted": known} for row, known in zip(rows, contested, strict=True)
     ]
@@ -289,7 +278,6 @@ def recall(node: NodeModel, caller: Caller, groups: Groups, request: Request) ->
         if used + hit["token_estimate"] <= budget:
             packed.append(hit)
             used += hit["token_estimate"]
-    _note_read(node, request, {scope} if packed else set())
     answer = {
         "recall_id": str(uuid.uuid4()),
         "query_hash": hashlib.sha256(query.encode()).hexdigest(),
@@ -382,15 +370,3 @@ def card(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> A
     body = {"entity_uri": found["entity"], "scope": scope, "summary": found["value"]["v"], "fact_hashes": []}
     state = {"is_stale": False, "has_contradictions": False}
     return Answer(200, {**body, "avg_confidence": found["confidence"], "refreshed_at": now(), **state})
-
-
-@route("GET", "/v1/graph/neighbors")
-def neighbors(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    entity = request["params"].get("entity", "")
-    return Answer(200, {"entity": entity, "depth": 1, "neighbors": [], "next_cursor": None, "total_hint": 0})
-
-
-def _note_read(node: NodeModel, request: Request, scopes: set[str]) -> None:
-    session = request["headers"].get("stigmem-session")
-    if session:
-        node.read_scopes.setdefault(session, set()).update(scopes)

@@ -251,40 +251,6 @@ def test_a_write_is_about_one_entity_and_of_a_known_kind() -> None:
 # -- what reaches a node ----------------------------------------------------------------------------------
 
 
-async def test_a_wrong_fact_reaches_no_node_whoever_made_the_write() -> None:
-    good = surfaces.handoff(OTHER, "s")
-    leaky = Write(
-        good.what, good.entity, (good.facts[0].model_copy(update={"scope": "public"}), good.facts[1])
-    )
-    with FaultyNode() as double:
-        async with StigmemNode(double.url) as node:
-            with pytest.raises(InputError, match="scope must be company"):
-                await carry_out(node, leaky)
-        assert double.requests == []
-
-
-async def test_the_relations_are_in_the_store_after_each_lifecycle_event() -> None:
-    """The adapter-specific gate of 12.7."""
-    writes = [
-        surfaces.checkout("t-1"),
-        surfaces.blocked("t-1", "t-2"),
-        surfaces.activity("t-1"),
-        surfaces.handoff(OTHER, "s", ["f1"], "c"),
-        surfaces.decision("d", "s"),
-        surfaces.escalation(OTHER, "g", "low"),
-    ]
-    with FaultyNode() as double:
-        async with StigmemNode(double.url) as node:
-            for write in writes:
-                stored = await carry_out(node, write)
-                assert [fact.relation for fact in stored] == [fact.relation for fact in write.facts]
-                for fact in write.facts:
-                    (found,) = await node.query(
-                        entity=write.entity, relation=fact.relation, scope=fact.scope, min_confidence=1.0
-                    )
-                    assert (found.value.v, found.source) == (fact.value.v, AGENT)
-
-
 @pytest.mark.parametrize(
     ("fault", "uncertain", "cause"),
     [
@@ -326,15 +292,6 @@ async def test_a_handoff_that_failed_half_way_says_which_facts_exist(
             assert await node.query(relation="intent:handoff_to") == []
             await carry_out(node, write)
             assert len(await node.query(entity=write.entity)) == 4
-
-
-async def test_a_handoff_of_which_nothing_exists_says_so_by_its_error() -> None:
-    with FaultyNode({1: "422"}) as double:
-        async with StigmemNode(double.url) as node:
-            with pytest.raises(BackendRejected) as failed:
-                await carry_out(node, surfaces.handoff(OTHER, "s"))
-            assert not isinstance(failed.value, IncompleteWrite)
-            assert len(double.requests) == 1
 
 
 @pytest.mark.parametrize("second", ["422", "429"])

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from memory.contract.errors import BackendProtocolError, InputError
 from memory.stigmem.facts import (
-    MAX_GOAL_BYTES,
-    MAX_SUMMARY_BYTES,
     MAX_URI_BYTES,
     MAX_VALUE_BYTES,
     Fact,
@@ -22,7 +20,6 @@ from memory.stigmem.facts import (
     check_uri,
     encode_uri_part,
 )
-from memory.stigmem.writers import Surfaces
 
 AGENT = "stigmem://node.example/agent/a"
 GOOD = {
@@ -72,36 +69,6 @@ def test_unknown_types_and_forgotten_values_are_refused():
     with pytest.raises(InputError, match=r"^FactValue.v: must be a str"):
         FactValue(type="text")
     assert FactValue(type="null").v is None
-
-
-def decide(summary):
-    return Surfaces(AGENT, "node").decision("d", summary)
-
-
-def escalate(goal):
-    return Surfaces(AGENT, "node").escalation(AGENT, goal, "low")
-
-
-@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30), st.integers(-3, 3))
-def test_the_byte_limits_count_bytes_and_not_characters(start, over):
-    for limit, build in ((MAX_SUMMARY_BYTES, decide), (MAX_GOAL_BYTES, escalate)):
-        start = "x" + start
-        text = start + "é" * ((limit - len(start.encode())) // 2)
-        text += "x" * (limit + over - len(text.encode()))
-        size = len(text.encode())
-        if size <= limit:
-            assert build(text).facts[0].value.v == text
-        else:
-            where = rf"^(summary|goal): is {size} bytes of UTF-8; at most {limit}"
-            with pytest.raises(InputError, match=where):
-                build(text)
-
-
-@pytest.mark.parametrize("build", [decide, escalate])
-def test_blank_summaries_and_goals_are_refused(build):
-    for blank in ("", "  ", "\n"):
-        with pytest.raises(InputError, match=r"^(summary|goal): must not be blank"):
-            build(blank)
 
 
 @pytest.mark.parametrize(
@@ -271,16 +238,6 @@ def test_what_is_no_fact_is_a_protocol_error_without_its_content(broken):
 )
 def test_hybrid_clocks_compare_as_integers(hlc, order):
     assert Fact(**ROW, hlc=hlc).hlc_order == order
-
-
-def test_clocks_of_other_lengths_are_not_compared_as_text():
-    rows = [Fact(**ROW, hlc=hlc) for hlc in ("9.2", "10.1", "10.10", "10.9")]
-    assert [row.hlc for row in sorted(rows, key=lambda row: row.hlc_order)] == [
-        "9.2",
-        "10.1",
-        "10.9",
-        "10.10",
-    ]
 
 
 def test_times_of_storage_are_utc_or_unknown():
