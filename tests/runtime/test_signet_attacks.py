@@ -179,7 +179,8 @@ async def test_read_only_stores_and_changes_nothing(signet: Daemon) -> None:
     before = signet.backend.store.fingerprint()  # type: ignore[attr-defined]
     path = f"/api/memory/{stored['id']}"
     assert (await signet.post("/api/memory/remember", {"content": "x"}))[0] == 403
-    assert (await signet.send("PATCH", path, {"content": "x", "reason": "r"}))[0] == 403
+    for change in ({"content": "x"}, {"importance": 0.9}):
+        assert (await signet.send("PATCH", path, {**change, "reason": "r"}))[0] == 403
     assert (await signet.send("DELETE", f"{path}?reason=r"))[0] == 403
     answer = await signet.hook("user-prompt-submit", userMessage="tea?")
     assert answer["memoryCount"] == 1

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from signet_support import BASE, Daemon, daemon
 
-from memory import AdapterMode, MemorySlot
+from memory import MemorySlot
 from memory.contract.errors import InputError, StoreError
 from memory.runtime import open_reach
 from memory.runtime.signet.book import Book
@@ -199,13 +199,6 @@ async def test_of_two_changes_of_one_version_one_is_a_conflict(signet: Daemon) -
         tasks.start_soon(patch, "sencha")
         tasks.start_soon(patch, "oolong")
     assert sorted(answers) == [200, 409]
-
-
-async def test_read_only_labels_stay_as_they_are(signet: Daemon) -> None:
-    _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
-    await signet.memory.slot.set_mode(AdapterMode(read_only=True))
-    body = {"importance": 0.9, "reason": "r"}
-    assert (await signet.send("PATCH", f"/api/memory/{stored['id']}", body))[0] == 403
 
 
 async def test_a_host_file_spoilt_under_way_is_said_by_every_route_and_health(
