@@ -57,7 +57,7 @@ def play(
     try:
         with progress() as bars:
             listeners = Listeners(
-                progress=lambda at: bars(at.label, at.done, at.total),
+                progress=lambda at: bars("steps", at.done, at.total, at.label),
                 on_directory=made,
                 on_wait=report_waiting,
                 on_error=tracebacks(context),

@@ -108,12 +108,13 @@ def _style(cell: str) -> str:
 
 
 class Report(Protocol):
-    def __call__(self, what: str, done: int, total: int) -> None: ...
+    def __call__(self, what: str, done: int, total: int, part: str = "") -> None:
+        """``done`` of ``total`` steps of ``what``; ``part`` is at work now."""
 
 
 @contextmanager
 def progress() -> Iterator[Report]:
-    """Progress of long work on stderr: a bar on a terminal, elsewhere a line now and then."""
+    """Progress of long work on stderr, with the time left: a bar on a terminal, elsewhere a line now and then."""
     console = _console(stderr=True)
     if console.is_terminal:
         yield from _bars(console)
@@ -122,27 +123,39 @@ def progress() -> Iterator[Report]:
 
 
 def _bars(console: Console) -> Iterator[Report]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     what = TextColumn("{task.description}", markup=False)
-    with Progress(what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console) as bars:
+    part = TextColumn("{task.fields[part]}", markup=False)
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(elapsed_when_finished=True), part)
+    with Progress(*columns, console=console) as bars:
         tasks: dict[str, Any] = {}
 
-        def report(what: str, done: int, total: int) -> None:
+        def report(what: str, done: int, total: int, part: str = "") -> None:
             if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
+                tasks[what] = bars.add_task(what, total=total, part=part)
+            bars.update(tasks[what], completed=done, total=total, part=part)
 
         yield report
 
 
 def _lines() -> Report:
     last = time.monotonic()
+    began: dict[str, tuple[float, int]] = {}
 
-    def report(what: str, done: int, total: int) -> None:
+    def report(what: str, done: int, total: int, part: str = "") -> None:
         nonlocal last
-        if done >= total or time.monotonic() - last >= 5.0:
-            last = time.monotonic()
-            typer.echo(f"{what}: {done} of {total}", err=True)
+        now = time.monotonic()
+        since, before = began.setdefault(what, (now, done))
+        if done < total and now - last < 5.0:
+            return
+        last = now
+        rest = (total - done) * (now - since) / (done - before) if done > before else 0
+        left = f", {_rounded(rest)} left" if rest else ""
+        typer.echo(f"{what}: {done} of {total}{left}{f', {part}' if part else ''}", err=True)
 
     return report
+
+
+def _rounded(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(1, seconds):.0f} s"

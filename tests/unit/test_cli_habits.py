@@ -18,6 +18,7 @@ import typer
 from cli_support import error_line, invoke, small_demo
 
 from memory.cli.app import app
+from memory.plugins.console import progress
 
 MEMSLOT = (sys.executable, "-c", "from memory.cli import main; main()")
 SMALL = "memory: {backend: full_history}\nrun: {doctor: false, game: {users: 1, sessions: 10, tests: 3}}\n"
@@ -135,6 +136,32 @@ def test_the_demo_plays_what_is_there(tmp_path: Path, monkeypatch: pytest.Monkey
         assert "the most of the controls; no memory architecture was played" in verdict
         assert left_out.startswith("Left out: mem0")
         assert report.startswith("report: ")
+
+
+# -- progress ---------------------------------------------------------------------------------------------
+
+
+def test_progress_says_how_much_time_is_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 10.0, 16.0, 17.0, 416.0, 420.0, 430.0])
+    monkeypatch.setattr("memory.plugins.console.time.monotonic", lambda: next(clock))
+    with progress() as report:
+        for done, part in (
+            (0, "mem0"),
+            (6, "mem0"),
+            (7, "mem0"),
+            (206, "honcho"),
+            (207, "honcho"),
+            (212, ""),
+        ):
+            report("steps", done, 212, part)
+    assert capsys.readouterr().err.splitlines() == [
+        "steps: 0 of 212, mem0",
+        "steps: 6 of 212, 3 min left, mem0",
+        "steps: 206 of 212, 12 s left, honcho",
+        "steps: 212 of 212",
+    ]
 
 
 # -- interrupts -------------------------------------------------------------------------------------------

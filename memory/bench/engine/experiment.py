@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -65,13 +64,12 @@ METRICS_FILE = "metrics.json"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far an experiment is; steps over all cells. ``left_s``: None if not known yet."""
+    """How far an experiment is; steps over all cells."""
 
     cell_id: str
     label: str
     done: int
     total: int
-    left_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +244,6 @@ class _Run:
     listeners: Listeners
     done: dict[str, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
-    first: tuple[float, int] | None = None
     stopped: bool = False
 
     def go_through(self) -> Outcome:
@@ -341,11 +338,5 @@ class _Run:
         if self.listeners.progress is None:
             return
         all_done, everything = sum(self.done.values()), sum(self.totals.values())
-        now = time.monotonic()
-        since, before = self.first = self.first or (now, all_done)
-        # The first steps include a worker's start, so they predict nothing.
-        enough = now - since >= 5.0 or all_done - before >= 0.02 * everything
-        played = all_done - before if enough else 0
-        left = (everything - all_done) * (now - since) / played if played > 0 else None
         with suppress(Exception):  # a display that fails must not cost a cell
-            self.listeners.progress(Position(cell_id, self.cells[cell_id].label, all_done, everything, left))
+            self.listeners.progress(Position(cell_id, self.cells[cell_id].label, all_done, everything))

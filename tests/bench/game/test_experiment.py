@@ -6,7 +6,6 @@ import json
 import re
 from html import unescape
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from game_support import CONDITIONS, SIZE, begin, lines, matrix, play, scores, v
 
 from memory import ConfigError
 from memory.bench.data.generate import GameSize, make_game
-from memory.bench.engine.experiment import Outcome, Position, load_samples, measure
+from memory.bench.engine.experiment import Outcome, load_samples, measure
 from memory.bench.engine.manifest import read_manifest
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.report import verdict
@@ -362,21 +361,6 @@ def test_the_command_plays_a_matrix_and_says_how_it_went(tmp_path: Path) -> None
     assert again.exit_code == 0, again.output
     assert json.loads(again.stdout)["status"] == ["completed"]
     assert len(read_manifest(directory).runs) == 2
-
-
-def test_time_left_is_told_only_once_something_tells_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = iter(range(0, 10_000, 2))
-    clock = SimpleNamespace(monotonic=lambda: next(now) / 10)
-    monkeypatch.setattr("memory.bench.engine.experiment.time", clock)
-    seen: list[Position] = []
-    begin(matrix(tmp_path, "no_memory", game={**SIZE, "sessions": 60, "tests": 9}), progress=seen.append)
-    # The start of a worker, which is before the first one, is no session's time.
-    assert [at.left_s for at in seen[:2]] == [None, None]
-    assert seen[2].done - seen[0].done == 2
-    assert seen[2].left_s == pytest.approx((seen[0].total - seen[2].done) * 0.2)
-    assert seen[-1].left_s == 0
 
 
 def test_budgets_and_ways_to_tell_the_context_are_factors(tmp_path: Path) -> None:
