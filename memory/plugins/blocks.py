@@ -67,7 +67,9 @@ def load_yaml(path: Path) -> tuple[dict[str, Any], Lines]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise ConfigError(f"{path}{place}: not valid YAML: {error.problem or error.context}") from None
+        why = error.problem or error.context or ""
+        fix = "; indent with blanks" if "'\\t'" in why else ""
+        raise ConfigError(f"{path}{place}: not valid YAML: {why}{fix}") from None
     except RecursionError:
         raise ConfigError(f"{path}: is nested too deeply to be a configuration") from None
     except (yaml.YAMLError, ValueError, OverflowError):

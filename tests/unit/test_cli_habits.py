@@ -209,33 +209,7 @@ def test_an_interrupted_experiment_says_how_it_goes_on(
     assert f"incomplete: {tmp_path / 'game-1'}; --resume {tmp_path / 'game-1'} goes on" in result.stderr
 
 
-# -- places and colours -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("memory:\n  backend: full_history\nrun:\n  replicates: 0\n", ":4: run.replicates: "),
-        ("memory:\n  backend: full_history\nrun:\n  timeline: locomo\n  data: gone.json\n", ":5: run.data: "),
-        ("memory:\n  backend: full_history\nrun:\n  timeline: locomo\n", ":3: run: "),
-        (
-            "memory:\n  backend: full_history\nrun:\n  executor:\n    kind: dask\n    address: 'zz:::1'\n",
-            ":6: run.executor.address: ",
-        ),
-        (
-            "memory:\n  backend: full_history\nrun:\n  roles:\n    judge:\n      provider: nobody\n",
-            ":6: run.roles.judge.",
-        ),
-        ("memory:\n  backend: full_history\nrun:\n  output: memory.yaml\n", ":4: run.output: "),
-        ("memory:\n  backend: full_histroy\n", ":2: memory.backend: "),
-        ("memory:\n  backend: full_history\n  token_counter: none\n", ":3: memory.token_counter: "),
-        ("memory:\n  backend: full_history\n  budget: {max_tokens: -1}\n", ":3: memory.budget.max_tokens: "),
-    ],
-)
-def test_every_place_is_told_in_one_form(tmp_path: Path, text: str, expected: str) -> None:
-    path = tmp_path / "memory.yaml"
-    path.write_text(text, encoding="utf-8")
-    assert error_line(invoke("run", path), 2).startswith(f"{path}{expected}")
+# -- colours ----------------------------------------------------------------------------------------------
 
 
 def on_a_terminal(*arguments: object, **environment: str) -> str:
