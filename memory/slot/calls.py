@@ -6,11 +6,10 @@ import logging
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Annotated, Any, NoReturn, Self, TypeVar, cast
 
 import anyio
@@ -37,7 +36,7 @@ from memory.contract.native_errors import normalise_error
 from memory.contract.receipts import Trace
 from memory.contract.scope import MemoryScope
 from memory.slot.gate import InFlight, Lanes, ModeGate
-from memory.slot.tracing import TraceSink, log_trace
+from memory.slot.tracing import TraceSink, log_trace, summed_fields, summed_trace
 
 T = TypeVar("T")
 log = logging.getLogger("memslot.slot")
@@ -350,58 +349,9 @@ class NativeCalls:
     def traced(self, span: Span, answer: T) -> T:
         """The answer (a receipt, or one per event of a bulk write) with the call's trace in it."""
         receipts: list[Any] = answer if isinstance(answer, list) else [answer]
-        trace = self.finish(span, _summed_trace(receipts), **_summed_fields(receipts))
+        trace = self.finish(span, summed_trace(receipts), **summed_fields(receipts))
         traced: list[Any] = []
         for receipt in receipts:
             has_trace = "trace" in type(receipt).model_fields
             traced.append(receipt.model_copy(update={"trace": trace}) if has_trace else receipt)
         return cast(T, traced if isinstance(answer, list) else traced[0])
-
-
-_ADDED = ("attempts", "token_count", "retrieved_count", "left_out_count", "included_count")
-_WEAKEST = ("pending", "queued", "committed")
-
-
-def _summed_trace(receipts: Sequence[Any]) -> Trace | None:
-    """The traces of a bulk write's receipts as one: numbers are added, times are the first and the last."""
-    if len(receipts) == 1:  # of nearly every call
-        return getattr(receipts[0], "trace", None)
-    found = [getattr(receipt, "trace", None) for receipt in receipts]
-    traces = [trace for trace in found if isinstance(trace, Trace)]
-    if len(traces) < 2:
-        return traces[0] if traces else None
-    first = traces[0]
-    if all(trace is first for trace in traces):
-        return first
-
-    def said(name: str) -> list[Any]:
-        return [value for trace in traces if (value := getattr(trace, name)) is not None]
-
-    added = {name: sum(values) for name in _ADDED if (values := said(name))}
-    spans = {
-        "oldest_retrieved_at": min(said("oldest_retrieved_at"), default=None),
-        "newest_retrieved_at": max(said("newest_retrieved_at"), default=None),
-        "last_derived_at": max(said("last_derived_at"), default=None),
-        "top_score": max(said("top_score"), default=None),
-    }
-    one_event = {"event_id": None} if len({trace.event_id for trace in traces}) > 1 else {}
-    return first.model_copy(update={**added, **spans, **one_event})
-
-
-def _summed_fields(receipts: Sequence[Any]) -> dict[str, Any]:
-    """Ids and warnings of all receipts, and the state that holds for every one of them."""
-    if len(receipts) == 1:  # of nearly every call
-        [only] = receipts
-        state = getattr(only, "status", None)
-        return {
-            "native_ids": getattr(only, "native_ids", ()),
-            "warnings": getattr(only, "warnings", ()),
-            "consistency": state if state in _WEAKEST else None,
-        }
-    states = {getattr(receipt, "status", None) for receipt in receipts}
-    told = states <= set(_WEAKEST)
-    return {
-        "native_ids": tuple(chain.from_iterable(getattr(each, "native_ids", ()) for each in receipts)),
-        "warnings": tuple(chain.from_iterable(getattr(each, "warnings", ()) for each in receipts)),
-        "consistency": next((state for state in _WEAKEST if state in states), None) if told else None,
-    }

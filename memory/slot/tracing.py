@@ -1,11 +1,13 @@
-"""Where traces go: nowhere by default, a JSONL file in the harness, OpenTelemetry by choice."""
+"""Where traces go: nowhere by default, a JSONL file in the harness, OpenTelemetry by choice. And their sums."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import Trace
@@ -99,3 +101,52 @@ class OpenTelemetrySink:
             span.set_attribute("memslot.scope", trace.scope.label)
         end = start + int(trace.latency_ms * 1e6) if start and trace.latency_ms is not None else None
         span.end(end_time=end)
+
+
+_ADDED = ("attempts", "token_count", "retrieved_count", "left_out_count", "included_count")
+_WEAKEST = ("pending", "queued", "committed")
+
+
+def summed_trace(receipts: Sequence[Any]) -> Trace | None:
+    """The traces of a bulk write's receipts as one: numbers are added, times are the first and the last."""
+    if len(receipts) == 1:  # of nearly every call
+        return getattr(receipts[0], "trace", None)
+    found = [getattr(receipt, "trace", None) for receipt in receipts]
+    traces = [trace for trace in found if isinstance(trace, Trace)]
+    if len(traces) < 2:
+        return traces[0] if traces else None
+    first = traces[0]
+    if all(trace is first for trace in traces):
+        return first
+
+    def said(name: str) -> list[Any]:
+        return [value for trace in traces if (value := getattr(trace, name)) is not None]
+
+    added = {name: sum(values) for name in _ADDED if (values := said(name))}
+    spans = {
+        "oldest_retrieved_at": min(said("oldest_retrieved_at"), default=None),
+        "newest_retrieved_at": max(said("newest_retrieved_at"), default=None),
+        "last_derived_at": max(said("last_derived_at"), default=None),
+        "top_score": max(said("top_score"), default=None),
+    }
+    one_event = {"event_id": None} if len({trace.event_id for trace in traces}) > 1 else {}
+    return first.model_copy(update={**added, **spans, **one_event})
+
+
+def summed_fields(receipts: Sequence[Any]) -> dict[str, Any]:
+    """Ids and warnings of all receipts, and the state that holds for every one of them."""
+    if len(receipts) == 1:  # of nearly every call
+        [only] = receipts
+        state = getattr(only, "status", None)
+        return {
+            "native_ids": getattr(only, "native_ids", ()),
+            "warnings": getattr(only, "warnings", ()),
+            "consistency": state if state in _WEAKEST else None,
+        }
+    states = {getattr(receipt, "status", None) for receipt in receipts}
+    told = states <= set(_WEAKEST)
+    return {
+        "native_ids": tuple(chain.from_iterable(getattr(each, "native_ids", ()) for each in receipts)),
+        "warnings": tuple(chain.from_iterable(getattr(each, "warnings", ()) for each in receipts)),
+        "consistency": next((state for state in _WEAKEST if state in states), None) if told else None,
+    }

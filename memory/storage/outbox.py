@@ -25,7 +25,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from memory.contract.errors import StoreError
 from memory.storage.entries import (
@@ -52,6 +52,15 @@ STILL_BUSY = "older entries are still being delivered"
 _PAGE = 100
 
 
+class EntryFields(TypedDict, total=False):
+    """Columns of a new entry that have a default; see :class:`~memory.storage.entries.Entry`."""
+
+    persona: str
+    state: str
+    sent: bool
+    outcome: str | None
+
+
 class Outbox:
     """The entries of one kind.
 
@@ -73,57 +82,41 @@ class Outbox:
 
     # Entries.
 
-    async def add(
-        self, lane: Lane, key: str, payload: str, *, persona: str = "", outcome: str | None = None
-    ) -> Entry | None:
+    async def add(self, lane: Lane, key: str, payload: str, **fields: Unpack[EntryFields]) -> Entry | None:
         """Keep an entry. Returns what there is under its key already, or None where it is new.
 
         Raises:
             StoreError: it could not be kept.
         """
-        return await self.store.run(
-            lambda db: self.insert(db, lane, key, payload, persona=persona, outcome=outcome)
-        )
+        return await self.store.run(lambda db: self.insert(db, lane, key, payload, **fields))
 
     def insert(
-        self,
-        db: Any,
-        lane: Lane,
-        key: str,
-        payload: str,
-        *,
-        persona: str = "",
-        state: str = "waiting",
-        sent: bool = False,
-        outcome: str | None = None,
+        self, db: Any, lane: Lane, key: str, payload: str, **fields: Unpack[EntryFields]
     ) -> Entry | None:
         """As :meth:`add`, as part of a call of the store."""
         where = f"{IN_LANE} AND key = ? AND state != 'reset'"
         if found := read_entries(db, where, (self.kind, *lane, key)):
             return found[0]
-        self.put(db, lane, key, payload, persona=persona, state=state, sent=sent, outcome=outcome)
+        self.put(db, lane, key, payload, **fields)
         return None
 
-    def put(
-        self,
-        db: Any,
-        lane: Lane,
-        key: str,
-        payload: str,
-        *,
-        persona: str = "",
-        state: str = "waiting",
-        sent: bool = False,
-        outcome: str | None = None,
-    ) -> int:
+    def put(self, db: Any, lane: Lane, key: str, payload: str, **fields: Unpack[EntryFields]) -> int:
         """Keep an entry whose key is known to be new; its number. As part of a call of the store."""
         self._order(db, lane)
-        row = (self.kind, *lane, persona, key, payload, digest_of(payload), state, int(sent), outcome)
-        statement = (
-            "INSERT INTO outbox (kind, destination, scope, persona, key, payload, digest, state, sent, outcome) "
-            f"VALUES ({', '.join('?' * len(row))}) RETURNING seq"
-        )
-        return int(db.execute(statement, row).fetchone()[0])
+        destination, scope = lane
+        row = {
+            "kind": self.kind,
+            "destination": destination,
+            "scope": scope,
+            "key": key,
+            "payload": payload,
+            "digest": digest_of(payload),
+            **fields,
+            "sent": int(fields.get("sent", False)),
+        }
+        marks = ", ".join("?" * len(row))
+        statement = f"INSERT INTO outbox ({', '.join(row)}) VALUES ({marks}) RETURNING seq"
+        return int(db.execute(statement, tuple(row.values())).fetchone()[0])
 
     def _order(self, db: Any, lane: Lane) -> None:
         """A server numbers rows before they can be seen: writers of a lane wait for each other."""

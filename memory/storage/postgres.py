@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
 from memory.contract.errors import ConfigError, StoreError
-from memory.storage.insert import VERSIONS_TABLE, WITHIN_S
-from memory.storage.shared_file import Durability, when_collected
-from memory.storage.store import Store
+from memory.storage.insert import VERSIONS_TABLE
+from memory.storage.shared_file import when_collected
+from memory.storage.store import HandleOptions, Store
 from memory.storage.tables import Tables, wrong_version
 
 if TYPE_CHECKING:
@@ -74,31 +74,14 @@ class PostgresStore(Store):
     shared = True
     begun = True
 
-    def __init__(
-        self,
-        url: str,
-        tables: Iterable[Tables] = (),
-        *,
-        error: type[StoreError] = StoreError,
-        lost: str = "nothing was kept",
-        within_s: float = WITHIN_S,
-    ) -> None:
-        super().__init__(tables, error=error, lost=lost, within_s=within_s)
+    def __init__(self, url: str, tables: Iterable[Tables] = (), **options: Unpack[HandleOptions]) -> None:
+        super().__init__(tables, **options)
         self._url = url
         self._server: _Server | None = None
-        self._given_back: Callable[[], None] | None = None
         self.place = _place_of(url)
 
-    def handle(
-        self,
-        *tables: Tables,
-        error: type[StoreError] = StoreError,
-        lost: str = "nothing was kept",
-        durability: Durability = "process",  # the server's own matter
-        within_s: float | None = None,
-    ) -> PostgresStore:
-        seconds = self.within_s if within_s is None else within_s
-        return PostgresStore(self._url, tables, error=error, lost=lost, within_s=seconds)
+    def _another(self, tables: tuple[Tables, ...], options: HandleOptions) -> PostgresStore:
+        return PostgresStore(self._url, tables, **options)
 
     def call(self, work: Callable[[Any], T], *, writes: bool = True, within_s: float | None = None) -> T:
         self._check_open()
@@ -128,11 +111,6 @@ class PostgresStore(Store):
     def fold(self) -> bool:
         """The server's log and copies are its owner's matter."""
         return True
-
-    def close(self) -> None:
-        self.closed = True
-        if self._given_back is not None:
-            self._given_back()
 
     def _entered(self) -> _Server:
         """The connections, for one more user; a forked child has its own."""

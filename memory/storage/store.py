@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 import anyio
 import anyio.lowlevel
@@ -39,14 +39,28 @@ class Database(Protocol):
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> Any: ...
 
 
+class HandleOptions(TypedDict, total=False):
+    """The choices of whoever uses a handle.
+
+    Attributes:
+        error: raised where the database cannot be used.
+        lost: what a failed write means, for messages.
+        durability: of a file; the strongest of all handles on it counts. A server's is its own matter.
+        within_s: seconds that a call may take.
+    """
+
+    error: type[StoreError]
+    lost: str
+    durability: Durability
+    within_s: float
+
+
 class Store(ABC):
     """A handle on a database; opening is left to the first call. Handles of one place share its connections.
 
     Args:
         tables: what the calls use; created where it is missing.
-        error: raised where the database cannot be used.
-        lost: what a failed write means, for messages.
-        within_s: seconds that a call may take.
+        options: see :class:`HandleOptions`.
 
     Attributes:
         place: where it is, for messages; never with a password.
@@ -57,30 +71,22 @@ class Store(ABC):
     place: str
     shared: bool
 
-    def __init__(
-        self,
-        tables: Iterable[Tables] = (),
-        *,
-        error: type[StoreError] = StoreError,
-        lost: str = "nothing was kept",
-        within_s: float = WITHIN_S,
-    ) -> None:
+    def __init__(self, tables: Iterable[Tables] = (), **options: Unpack[HandleOptions]) -> None:
         self.tables = tuple(tables)
-        self.error = error
-        self.lost = lost
-        self.within_s = within_s
+        self.error = options.get("error", StoreError)
+        self.lost = options.get("lost", "nothing was kept")
+        self.durability: Durability = options.get("durability", "process")
+        self.within_s = options.get("within_s", WITHIN_S)
         self.closed = False
+        self._given_back: Callable[[], None] | None = None
+
+    def handle(self, *tables: Tables, **options: Unpack[HandleOptions]) -> Store:
+        """One more handle on the same place, to be closed by its owner."""
+        options.setdefault("within_s", self.within_s)
+        return self._another(tables, options)
 
     @abstractmethod
-    def handle(
-        self,
-        *tables: Tables,
-        error: type[StoreError] = StoreError,
-        lost: str = "nothing was kept",
-        durability: Durability = "process",
-        within_s: float | None = None,
-    ) -> Store:
-        """One more handle on the same place, to be closed by its owner."""
+    def _another(self, tables: tuple[Tables, ...], options: HandleOptions) -> Store: ...
 
     @property
     @abstractmethod
@@ -109,9 +115,11 @@ class Store(ABC):
     def fold(self) -> bool:
         """Remove erased rows from the log beside the tables; whether that was possible. Blocks."""
 
-    @abstractmethod
     def close(self) -> None:
         """Give the handle back; the last one closes the connections. Idempotent."""
+        self.closed = True
+        if self._given_back is not None:
+            self._given_back()
 
     def _check_open(self) -> None:
         if self.closed:
@@ -128,47 +136,24 @@ class SqliteStore(Store):
 
     Args:
         path: the file; None keeps everything in this process, for as long as the handle lives.
-        durability: the strongest of all handles on a file counts.
+        tables, options: as for :class:`Store`.
     """
 
     shared = False
 
     def __init__(
-        self,
-        path: Path | None,
-        tables: Iterable[Tables] = (),
-        *,
-        error: type[StoreError] = StoreError,
-        lost: str = "nothing was kept",
-        durability: Durability = "process",
-        within_s: float = WITHIN_S,
+        self, path: Path | None, tables: Iterable[Tables] = (), **options: Unpack[HandleOptions]
     ) -> None:
-        super().__init__(tables, error=error, lost=lost, within_s=within_s)
+        super().__init__(tables, **options)
         self.path = path and path.absolute()
         self.place = "this process, until it ends" if self.path is None else str(self.path)
-        self._durability = durability
         self._file: SharedFile | None = None
         self._opening = threading.Lock()
-        self._given_back: Callable[[], None] | None = None
 
-    def handle(
-        self,
-        *tables: Tables,
-        error: type[StoreError] = StoreError,
-        lost: str = "nothing was kept",
-        durability: Durability = "process",
-        within_s: float | None = None,
-    ) -> SqliteStore:
-        handle = SqliteStore(
-            self.path,
-            tables,
-            error=error,
-            lost=lost,
-            durability=durability,
-            within_s=self.within_s if within_s is None else within_s,
-        )
+    def _another(self, tables: tuple[Tables, ...], options: HandleOptions) -> SqliteStore:
+        handle = SqliteStore(self.path, tables, **options)
         if self.path is None:
-            self._opened().enter(durability)
+            self._opened().enter(handle.durability)
             handle._open(self._opened())
         return handle
 
@@ -213,16 +198,11 @@ class SqliteStore(Store):
         except (OSError, sqlite3.Error) as error:
             raise self._in_words(error) from error
 
-    def close(self) -> None:
-        self.closed = True
-        if self._given_back is not None:
-            self._given_back()
-
     def _opened(self) -> SharedFile:
         if self._file is None:
             with self._opening:
                 if self._file is None:
-                    self._open(SharedFile.entered(self.path, self._durability))
+                    self._open(SharedFile.entered(self.path, self.durability))
         return self._file  # type: ignore[return-value]
 
     def _open(self, file: SharedFile) -> None:

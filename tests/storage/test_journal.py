@@ -2,13 +2,11 @@
 
 import json
 import os
-from contextlib import closing, suppress
+from contextlib import suppress
 
 import anyio
 import anyio.lowlevel
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from journals import backlog, keep, key, open_journal, waiting, wipe
 from slot_support import ALICE as ADA
 from slot_support import BOB
@@ -16,10 +14,7 @@ from slot_support import BOB
 from memory import InputError, MemoryEvent, Message, WriteReceipt
 from memory.contract.errors import JournalError
 from memory.storage.entries import Verdict, list_entries
-from memory.storage.journal import Journal, JournalEntry
-from memory.storage.store import SqliteStore
-
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60).filter(str.strip)
+from memory.storage.journal import JournalEntry
 
 
 def event(name, scope=ADA, text="Oolong."):
@@ -207,14 +202,6 @@ async def test_a_closed_journal_says_so(journal):
     journal.close()
     with pytest.raises(JournalError, match="closed"):
         await keep(journal, event("a"))
-
-
-@given(st.lists(TEXTS, max_size=6))
-def test_any_text_comes_back_as_it_was(texts):
-    events = [event(f"e{number}", text=text) for number, text in enumerate(texts)]
-    with closing(SqliteStore(None)) as store, Journal(store) as journal:
-        anyio.run(keep, journal, *events)
-        assert [entry.event for entry in journal.entries()] == events
 
 
 async def test_nothing_on_the_way_of_an_event_goes_through_the_whole_journal(tmp_path):

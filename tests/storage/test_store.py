@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import socket
 import sqlite3
 import stat
@@ -16,8 +15,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from postgres import NEEDS_POSTGRES
 from things import THINGS
 
@@ -26,7 +23,6 @@ from memory.storage.store import SqliteStore
 from memory.storage.tables import Tables
 
 GRACE_S = 0.5
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
 
 def put(name, number=1):
@@ -90,30 +86,6 @@ async def test_handles_share_what_is_kept(open_handle):
     assert await other.run(names, writes=False) == ["x"]
     with pytest.raises(StoreError, match="closed"):
         await one.run(put("y"))
-
-
-@given(st.dictionaries(TEXTS, TEXTS, max_size=5))
-def test_every_text_is_read_back(tmp_path_factory, texts):
-    words = Tables("words", 1, "CREATE TABLE IF NOT EXISTS words (id TEXT PRIMARY KEY, text TEXT NOT NULL);")
-    with closing(SqliteStore(None, [words])) as store:
-        store.call(lambda db: db.executemany("INSERT INTO words VALUES (?, ?)", list(texts.items())))
-        assert dict(store.call(lambda db: db.execute("SELECT * FROM words").fetchall())) == texts
-
-
-@NEEDS_POSTGRES
-def test_every_text_is_read_back_from_a_server(state_url):
-    from memory.storage.postgres import PostgresStore
-
-    words = Tables("words", 1, "CREATE TABLE IF NOT EXISTS words (id TEXT PRIMARY KEY, text TEXT NOT NULL);")
-    with closing(PostgresStore(state_url, [words])) as store:
-
-        @given(st.dictionaries(TEXTS, TEXTS, max_size=5))
-        def are_read_back(texts):
-            store.call(lambda db: db.execute("DELETE FROM words"))
-            store.call(lambda db: db.executemany("INSERT INTO words VALUES (?, ?)", list(texts.items())))
-            assert dict(store.call(lambda db: db.execute("SELECT * FROM words").fetchall())) == texts
-
-        are_read_back()
 
 
 async def test_tables_of_another_version_are_refused(open_handle):
@@ -280,18 +252,6 @@ def test_processes_make_and_use_one_file_at_once(tmp_path):
     assert [process.returncode for process in processes] == [0] * 4
     with closing(SqliteStore(path, [THINGS])) as store:
         assert store.call(names, writes=False) == sorted(chain.from_iterable(said))
-
-
-def test_what_a_killed_process_acknowledged_is_there(tmp_path):
-    path = tmp_path / "memslot.db"
-    for number in range(int(os.environ.get("MEMSLOT_ROUNDS", "5"))):
-        process = writer(path, str(number), 10_000)
-        lines = [process.stdout.readline().strip() for _ in range(5 + number % 7)]
-        process.send_signal(signal.SIGKILL)
-        lines += process.communicate()[0].split("\n")[:-1]
-        with closing(SqliteStore(path, [THINGS])) as store:
-            assert set(store.call(names, writes=False)) >= set(lines)
-            store.call(lambda db: db.execute("DELETE FROM things"))
 
 
 def forked(call):

@@ -1,8 +1,5 @@
 """Writes through the journal: nothing that was acknowledged is lost, nothing is sent twice without need."""
 
-import os
-import signal
-import subprocess
 import sys
 import textwrap
 import time
@@ -12,7 +9,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from journals import backlog, open_journal, outlive_a_lease, waiting
+from journals import backlog, open_journal, waiting
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, ask, event, forever, until
 from variants import plain
 
@@ -31,8 +28,6 @@ from memory.contract.errors import JournalError
 from memory.contract.receipts import BackendReadiness
 from memory.slot import journaled as writes
 from memory.storage import entries, outbox
-
-ROUNDS = int(os.environ.get("MEMSLOT_ROUNDS", "8"))
 
 
 class Down(Obedient):
@@ -423,59 +418,6 @@ async def test_two_slots_of_one_process_share_a_journal(tmp_path):
         assert (await alice_slot.record_event(event(2))).status == "committed"
     with open_journal(tmp_path) as again:
         assert [(scope.persona_id, count) for scope, count in again.scopes()] == [("alice", 2), ("bob", 1)]
-
-
-CHILD = """
-    import sys, anyio
-    from pathlib import Path
-    from slot_support import ALICE, Obedient, event
-    from memory import MemorySlot
-    from journals import open_journal
-
-    class File(Obedient):
-        async def record_event(self, event):
-            with open(sys.argv[1] + "/rows", "a") as rows:
-                rows.write(event.event_id + "\\n")
-            return await super().record_event(event)
-
-        async def find_event(self, event):
-            rows = Path(sys.argv[1], "rows")
-            known = rows.read_text().split() if rows.exists() else []
-            return (event.event_id,) if event.event_id in known else None
-
-    async def main():
-        async with MemorySlot(File(), scope=ALICE, journal=open_journal(Path(sys.argv[1]))) as slot:
-            for number in range(int(sys.argv[2]), int(sys.argv[3])):
-                await slot.record_event(event(number))
-                print(f"e{{number}}", flush=True)
-
-    anyio.run(main)
-"""
-
-
-@pytest.mark.thorough
-def test_kill_9_at_any_moment_loses_no_acknowledged_event_and_stores_none_twice(tmp_path):
-    script = tmp_path / "child.py"
-    script.write_text(textwrap.dedent(CHILD.format(here=str(Path(__file__).parent))), encoding="utf-8")
-    acknowledged = []
-    for number in range(ROUNDS):
-        span = [str(number * 1000), str(number * 1000 + 500)]
-        child = subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path), *span], stdout=subprocess.PIPE, text=True
-        )
-        said = [child.stdout.readline() for _ in range(number * 11 % 37)]
-        child.send_signal(signal.SIGKILL)
-        said += child.stdout
-        acknowledged += [line.strip() for line in said if line.endswith("\n")]
-        child.wait()
-        child.stdout.close()
-    outlive_a_lease()
-    last = subprocess.run([sys.executable, str(script), str(tmp_path), "0", "0"], check=True)
-    assert last.returncode == 0
-    rows = (tmp_path / "rows").read_text(encoding="utf-8").split()
-    assert acknowledged
-    assert set(acknowledged) <= set(rows)
-    assert len(rows) == len(set(rows)), "a look-up keeps what was sent from being sent again"
 
 
 async def test_what_a_read_only_memory_behind_it_skipped_is_delivered_later(tmp_path):

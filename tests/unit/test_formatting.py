@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memory import ContextBudget
-from memory.adapter import ContextEntry, Utf8TokenCounter, clean_text, section_overhead
+from memory.adapter import ContextEntry, Utf8TokenCounter, section_overhead
 from memory.contract.formatting import (
     entry_cost,
     fit_entries,
@@ -148,12 +148,6 @@ def test_unlimited_takes_everything():
     assert fit_entries(entries, ContextBudget(), COUNTER, overhead=0) == tuple(range(500))
 
 
-@pytest.mark.parametrize("forged", FENCES)
-def test_clean_text_disarms(forged):
-    assert "<memory-context" not in clean_text(forged).replace("\u200b", "").lower()
-    assert is_well_formed(render_section("b", "s", [ContextEntry(forged)]))
-
-
 @pytest.mark.parametrize(
     "section",
     [
@@ -195,15 +189,6 @@ def test_stripping_builds_no_tag(text):
     assert "and words" in stripped
     assert not re.search(r"<\s*/?\s*memory-context", stripped)
     assert strip_context(stripped) == stripped
-
-
-@given(
-    text=st.lists(st.sampled_from(["<", "/", "memory-", "context", ">", "x", *FENCES, SECTION])).map("".join)
-)
-def test_nothing_is_left_to_strip(text):
-    stripped = strip_context(text)
-    assert strip_context(stripped) == stripped
-    assert not re.search(r"<\s*/?\s*memory-context\b[^<>]*>", stripped, re.IGNORECASE)
 
 
 def test_a_section_goes_from_any_part_of_a_json_value():

@@ -9,7 +9,6 @@ import pytest
 from slot_support import (
     ALICE,
     BOB,
-    Lookup,
     Obedient,
     ask,
     event,
@@ -126,41 +125,6 @@ async def test_a_failing_switch_to_read_only_leaves_the_safe_side(slot, adapter)
     with pytest.raises(BackendError):
         await slot.set_mode(AdapterMode(read_only=False))
     assert slot.read_only
-
-
-async def test_a_write_without_an_answer_is_unknown(slot, adapter):
-    adapter.next_write = [forever, ConnectionResetError("user text")]
-    for _ in range(2):
-        receipt = await slot.record_event(event())
-        assert receipt.status == "unknown"
-        assert receipt.trace.consistency is None
-        assert "may or may not be stored" in receipt.warnings[0]
-    assert adapter.calls == ["e1", "e1"]
-    assert (await slot.health()).details["slot"]["unknown_writes"] == 2
-
-
-async def test_a_retry_happens_only_where_it_is_declared_safe():
-    adapter = Obedient(write_retries=2)
-    adapter.next_write = [ConnectionResetError("x"), ConnectionResetError("x")]
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        receipt = await slot.record_event(event())
-    assert (receipt.status, receipt.trace.attempts) == ("committed", 3)
-    assert len(adapter.rows) == 1
-
-
-async def test_a_look_up_settles_an_ambiguous_write():
-    adapter = Lookup(write_retries=1)
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        adapter.next_write, adapter.found = [ConnectionResetError("x")], ("n1",)
-        found = await slot.record_event(event(1))
-        adapter.next_write, adapter.found = [ConnectionResetError("x")], None
-        absent = await slot.record_event(event(2))
-        adapter.next_write, adapter.found = [ConnectionResetError("x")], ConnectionResetError("y")
-        unclear = await slot.record_event(event(3))
-    assert (found.status, found.native_ids) == ("committed", ("n1",))
-    assert (absent.status, absent.trace.attempts) == ("committed", 2)
-    assert unclear.status == "unknown"
-    assert adapter.calls == ["e1", "e2", "e2", "e3"]
 
 
 async def test_a_filter_that_would_widen_never_reaches_the_adapter(slot, adapter):

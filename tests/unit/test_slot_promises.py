@@ -153,6 +153,7 @@ async def test_health_says_that_writes_failed_until_one_succeeds(failure, says):
             pass
         health = await slot.health()
         assert (health.status, says in health.warnings[0]) == ("degraded", True)
+        assert ("the last record_event failed" in str(health.warnings)) == ("BackendRejected" in says)
         await slot.record_event(event(2))
         assert (await slot.health()).status == "ok"
 
