@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from memory.bench.data.timeline import Timeline, TimelineSet
+from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.context import CellState
 from memory.bench.engine.experiment import Listeners, Outcome, finish
 from memory.bench.engine.files import (
@@ -27,7 +27,7 @@ from memory.bench.engine.files import (
 from memory.bench.engine.manifest import CELL_FILE, CellRecord, Manifest, RunRecord, read_manifest
 from memory.bench.engine.matrix import Experiment
 from memory.bench.engine.probe_session import Answering, completed
-from memory.bench.engine.replay import replayed
+from memory.bench.engine.replay import played_anew
 from memory.bench.engine.role_set import RoleSet, check_roles, role_records
 from memory.contract.errors import ConfigError
 from memory.runtime._provider import Provider
@@ -44,7 +44,7 @@ def answer_again(
 ) -> Outcome:
     """Play the test sessions of a run again, with the roles of another file and the sections shown then.
 
-    The new run has the providers, cells and memories of the old one. Its sections are not asked a second time.
+    The new run has the providers, cells and sections of the old one.
 
     Args:
         experiment: gives the roles, their limits and the output directory; its data must be those of the run.
@@ -70,10 +70,10 @@ def answer_again(
     make_directory(directory, experiment.problem.place((experiment.block, "output")))
     listeners.on_directory(directory)
     try:
-        cells = []
-        for cell in earlier.cells:
-            given = _Given(experiment, manifest, cell, data[str(cell.seed)], models)
-            cells.append(given.played(source, directory))
+        cells = [
+            _played(experiment, manifest, cell, data[str(cell.seed)], models, source, directory)
+            for cell in earlier.cells
+        ]
         manifest = manifest.model_copy(update={"cells": tuple(cells)})
         run = run.model_copy(update={"ended_at": datetime.now(UTC)})
         return finish(directory, manifest, (run,), listeners)
@@ -98,58 +98,47 @@ def _same_data(experiment: Experiment, earlier: Manifest, source: Path) -> dict[
     return found
 
 
-class _Given:
-    """A cell, and what it is played again with."""
+def _played(
+    experiment: Experiment,
+    manifest: Manifest,
+    cell: CellRecord,
+    data: TimelineSet,
+    models: Mapping[str, Provider] | None,
+    source: Path,
+    directory: Path,
+) -> CellRecord:
+    """Write a cell's files below ``directory``; returns its record."""
+    name = f"cells/{cell.cell_id}"
+    place = directory / name
+    if not (source / name / "journal.jsonl").exists():
+        return cell
+    shutil.copytree(source / name, place, ignore=shutil.ignore_patterns(*_LEFT_BEHIND))
+    (timeline,) = (each for each in data.timelines if each.persona_id == cell.persona_id)
+    variant = next(each for each in manifest.variants if each.label == cell.label)
+    roles = RoleSet(experiment.settings, data, directory, replicate=cell.replicate, providers=models)
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        manifest: Manifest,
-        cell: CellRecord,
-        data: TimelineSet,
-        models: Mapping[str, Provider] | None,
-    ) -> None:
-        self._experiment, self._manifest, self._cell, self._data = experiment, manifest, cell, data
-        self._models = models
-
-    def played(self, source: Path, directory: Path) -> CellRecord:
-        """Write the cell's files below ``directory``; returns its record."""
-        cell, name = self._cell, f"cells/{self._cell.cell_id}"
-        place = directory / name
-        if not (source / name / "journal.jsonl").exists():
-            return cell
-        shutil.copytree(source / name, place, ignore=shutil.ignore_patterns(*_LEFT_BEHIND))
-        (timeline,) = (each for each in self._data.timelines if each.persona_id == cell.persona_id)
-        rows = anyio.run(self._rows, read_lines(place / "journal.jsonl"), timeline, directory)
-        state = CellState()
-        for row in rows:
-            state.add(row)
-        write_whole(place / "journal.jsonl", json_lines(rows))
-        write_whole(place / "texts.jsonl", json_lines(state.texts_of(cell.persona_id)))
-        answering = Answering(self._manifest.by_model("reader"), self._manifest.by_model("answer_judge"))
-        records = completed(state.records, timeline, answering=answering, fault=cell.fault, error=cell.error)
-        write_whole(place / "results.jsonl", json_lines(records))
-        (place / OTHERWISE_FILE).unlink(missing_ok=True)
-        record = cell.model_copy(update={**state.of_record(), "files": file_hashes(place)})
-        record = CellRecord.model_validate(record.model_dump())
-        write_record(record, place / CELL_FILE)
-        return record
-
-    async def _rows(
-        self, rows: list[dict[str, Any]], timeline: Timeline, directory: Path
-    ) -> list[dict[str, Any]]:
-        """The journal's lines, with the answers and verdicts of these roles in those of test sessions."""
-        settings, cell = self._experiment.settings, self._cell
-        variant = next(each for each in self._manifest.variants if each.label == cell.label)
-        found = []
-        roles = RoleSet(settings, self._data, directory, replicate=cell.replicate, providers=self._models)
+    async def rows() -> list[dict[str, Any]]:
         async with roles:
-            for row in rows:
-                if row["kind"] in ("test", "probes"):
-                    _, run = await replayed(row, cell, variant, roles.roles, timeline, self._data.timelines)
-                    records = [record.row() for record in run.records]
-                    unasked = {"asked_again": 0, "answered_otherwise": 0, "failed_again": 0}
-                    own = {"records": records, "texts": run.texts, "again": [], "texts_again": []}
-                    row = {**row, **unasked, **own, "models": roles.take_usage()}
-                found.append(row)
-        return found
+            return [await row_of(row) for row in read_lines(place / "journal.jsonl")]
+
+    async def row_of(row: dict[str, Any]) -> dict[str, Any]:
+        if row["kind"] not in ("test", "probes"):
+            return row
+        anew = await played_anew(row, cell, variant, roles.roles, timeline, data.timelines)
+        return {**anew, "models": roles.take_usage()}
+
+    found, state = anyio.run(rows), CellState()
+    for row in found:
+        state.add(row)
+    write_whole(place / "journal.jsonl", json_lines(found))
+    write_whole(place / "texts.jsonl", json_lines(state.texts_of(cell.persona_id)))
+    answering = Answering(manifest.by_model("reader"), manifest.by_model("answer_judge"))
+    records = completed(state.records, timeline, answering=answering, fault=cell.fault, error=cell.error)
+    write_whole(place / "results.jsonl", json_lines(records))
+    (place / OTHERWISE_FILE).unlink(missing_ok=True)
+    if state.again:
+        write_whole(place / OTHERWISE_FILE, json_lines(state.again))
+    record = cell.model_copy(update={**state.of_record(), "files": file_hashes(place)})
+    record = CellRecord.model_validate(record.model_dump())
+    write_record(record, place / CELL_FILE)
+    return record

@@ -31,10 +31,8 @@ class ErrorRecord(Record):
     """An error, without user text: messages of memslot's own errors never hold any."""
 
     type: str
-    message: str
-    """What happened; for errors that are not memslot's own, a sentence without their message."""
-    operation: str | None = None
-    """The native operation that failed, where known."""
+    message: str  # what happened; for errors that are not memslot's own, a sentence without their message
+    operation: str | None = None  # the native operation that failed, where known
     diagnostics: dict[str, JsonValue] = Field(default_factory=dict)
     """Redacted facts such as HTTP status and error code."""
 
@@ -43,8 +41,7 @@ class GitRecord(Record):
     """The source checkout memslot ran from."""
 
     revision: str
-    dirty: bool | None
-    """Whether tracked files differed from it; null where git did not say."""
+    dirty: bool | None  # whether tracked files differed from it; null where git did not say
 
 
 class VersionRecord(Record):
@@ -56,8 +53,7 @@ class VersionRecord(Record):
     platform: str
     distributions: dict[str, str]
     """Installed distributions that were relied on, by name: memslot's own requirements, the plugin, its SDK."""
-    git: GitRecord | None
-    """Source revision; null when memslot did not run from a git checkout."""
+    git: GitRecord | None  # source revision; null when memslot did not run from a git checkout
 
 
 class ProviderRecord(Record):
@@ -74,8 +70,7 @@ class ProviderRecord(Record):
     fallback_components: tuple[str, ...] = ()
     """What worked, without a model, where the provider is known for one."""
     summary: str = ""
-    distribution: str | None = None
-    """That offers the plugin."""
+    distribution: str | None = None  # that offers the plugin
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -97,41 +92,32 @@ class TraitsRecord(Record):
     pet_observability: PetObservability | None = None
     """What retrievals tell of change over time: ``dated`` rows, a ``versioned`` form, or neither (``weak``)."""
     filter_operators: tuple[str, ...]
-    recalls_writes: bool
-    """False where the context does not come from what was written."""
-    max_concurrency: int | None
-    """Native calls at a time; null is unlimited."""
+    recalls_writes: bool  # false where the context does not come from what was written
+    max_concurrency: int | None  # native calls at a time; null is unlimited
     max_scope_concurrency: int | None
-    write_retries: int
-    """How often an ambiguous write may be repeated."""
+    write_retries: int  # how often an ambiguous write may be repeated
 
 
 class DataRecord(Record):
     """The data of the experiment."""
 
     timeline: str
-    name: str | None
-    """File name of the data, without its directory; null for generated data."""
-    sha256: str
-    """Hash of the data as canonical JSON: sorted keys, no optional whitespace, no escapes."""
-    seed: int | None
-    """What generated the data; null for data read from a file."""
+    name: str | None  # file name of the data, without its directory; null for generated data
+    sha256: str  # hash of the data as canonical JSON: sorted keys, no optional whitespace, no escapes
+    seed: int | None  # what generated the data; null for data read from a file
     wordings_sha256: str | None = None
     """Of the file of wordings; null for those that ship with memslot, and for data read from a file."""
     personas: int
     sessions: int
     turns: int
-    probes: int
-    """Judged requests of test sessions, and questions."""
-    notes: tuple[str, ...] = ()
-    """What a reader must know about the data, such as its licence."""
+    probes: int  # judged requests of test sessions, and questions
+    notes: tuple[str, ...] = ()  # what a reader must know about the data, such as its licence
 
 
 class CheckRecord(Record):
     """One of the doctor's checks, passed before the run began."""
 
-    name: str
-    """The check; see ``memory.doctor.CHECKS``."""
+    name: str  # the check; see ``memory.doctor.CHECKS``
     status: Literal["passed", "failed", "pending", "skipped"]
     """``pending`` could not be seen in time; ``skipped`` was not tried."""
     evidence: str
@@ -143,8 +129,7 @@ class LeftOutRecord(Record):
 
     label: str
     why: str
-    broken: bool = False
-    """Whether it is a defect, and not something that was never installed or set up."""
+    broken: bool = False  # whether it is a defect, and not something that was never installed or set up
 
 
 def error_record(error: BaseException) -> ErrorRecord:
@@ -177,21 +162,18 @@ class PhaseRecord(Record):
 class LlmUse(Record):
     """Calls and tokens of a provider's own language models."""
 
-    calls: int | None = 0
-    """Answers, embeddings aside; null where it does not say, as ``tokens``."""
+    calls: int | None = 0  # answers, embeddings aside; null where it does not say, as ``tokens``
     tokens: int | None = 0
 
 
 class CellRecord(Record):
     """One persona of one seed under one provider, once."""
 
-    cell_id: str
-    """Its directory below ``cells``."""
+    cell_id: str  # its directory below ``cells``
     label: str
     persona_id: str
     seed: int
-    replicate: int
-    """Which time, from 1."""
+    replicate: int  # which time, from 1
     scope: MemoryScope
     native_scope: dict[str, str] | None = None
     """The scope's native ids by name; null where it was never set up."""
@@ -200,20 +182,17 @@ class CellRecord(Record):
     error: ErrorRecord | None = None
     fault: Literal["provider", "harness"] | None = None
     """Whose fault that was: what the cell did not get to is failed, or missing."""
-    health: BackendHealth | None = None
-    """Health at the start; null where it was not reached."""
+    health: BackendHealth | None = None  # health at the start; null where it was not reached
     sessions: int = 0
     tests: int = 0
-    probes: int = 0
-    """Points of the timeline at which probes were asked."""
+    probes: int = 0  # points of the timeline at which probes were asked
     counts: dict[str, int] = Field(default_factory=dict)
     """``events`` written, ``native_records`` their receipts name, ``turns`` played and ``retrieve_errors`` in
     accumulation, ``written_tokens``, ``asked_tokens``, ``context_tokens``; of test sessions: writes ``skipped``
     because the slot was read-only, retrievals ``recalled``, and of them ``dated``, ``versioned``."""
     usage: dict[str, LlmUse] = Field(default_factory=dict)
     """Of the provider's own models, by phase: ``ingest`` (with the waits that may finish it) and ``retrieve``."""
-    writes: dict[str, int] = Field(default_factory=dict)
-    """Receipts by status."""
+    writes: dict[str, int] = Field(default_factory=dict)  # receipts by status
     readiness: dict[str, int] = Field(default_factory=dict)
     """Test sessions by the memory's state as they began."""
     store: dict[str, int] = Field(default_factory=dict)
@@ -227,36 +206,26 @@ class CellRecord(Record):
     resumed: int = 0
     timings: dict[str, PhaseRecord] = Field(default_factory=dict)
     """Time by phase; of a process that was killed, up to its last whole session."""
-    wall_ms: float | None = None
-    """From beginning to end of the process that ended it."""
-    files: dict[str, str] = Field(default_factory=dict)
-    """SHA-256, hex, of its files by name."""
+    wall_ms: float | None = None  # from beginning to end of the process that ended it
+    files: dict[str, str] = Field(default_factory=dict)  # SHA-256, hex, of its files by name
 
 
 class VariantRecord(Record):
     """One provider with one setting."""
 
     label: str
-    series: str
-    """What it is called over all budgets."""
-    group: str | None
-    """Its experiment group; only providers of one group are compared."""
+    series: str  # what it is called over all budgets
+    group: str | None  # its experiment group; only providers of one group are compared
     provider: ProviderRecord
     distributions: dict[str, str]
-    config: dict[str, JsonValue]
-    """Its effective configuration, as it may be published."""
-    config_hash: str
-    """Hash of all of it, hidden options and files' contents included."""
-    options_hash: str
-    """Hash of its resolved options alone; two that are equal are configured alike."""
-    models: tuple[str, ...] = ()
-    """Language models that its configuration names, embedders aside."""
+    config: dict[str, JsonValue]  # its effective configuration, as it may be published
+    config_hash: str  # hash of all of it, hidden options and files' contents included
+    options_hash: str  # hash of its resolved options alone; two that are equal are configured alike
+    models: tuple[str, ...] = ()  # language models that its configuration names, embedders aside
     also: tuple[str, ...] = ()
     """Labels of providers whose resolved options are equal; this one stands for them."""
-    wired: tuple[str, ...]
-    """Options that were filled in from the timeline's ground truth."""
-    budget: ContextBudget
-    """Of every retrieval: the token range aimed at."""
+    wired: tuple[str, ...]  # options that were filled in from the timeline's ground truth
+    budget: ContextBudget  # of every retrieval: the token range aimed at
     event_context: EventContext = "field"
     counter: str
     capabilities: tuple[str, ...]
@@ -297,26 +266,22 @@ class RoleRecord(Record):
     role: RoleName
     kind: Literal["rules", "model"]
     provider: str | None = None
-    model: str | None = None
-    """Null where the provider's block names none."""
+    model: str | None = None  # null where the provider's block names none
     prompt_sha256: str | None = None
     """Hex, of the prompt's file; of several prompts, of their kinds and hashes as canonical JSON."""
     prompt_version: int | None = None
-    temperature: float | None = None
-    """Null: the model's own."""
+    temperature: float | None = None  # null: the model's own
     seed: int | None = None
     """Of the first replicate and the judge's first vote; later ones count up from it. Null: none was sent."""
     votes: int = 1
-    options_hash: str | None = None
-    """Of all options of its provider but credentials, time-outs and retries."""
+    options_hash: str | None = None  # of all options of its provider but credentials, time-outs and retries
 
 
 class RunRecord(Record):
     """One process that worked on the experiment."""
 
     began_at: AwareDatetime
-    ended_at: AwareDatetime | None
-    """Null while it works, and where it was killed."""
+    ended_at: AwareDatetime | None  # null while it works, and where it was killed
     executor: str
     workers: int
 
@@ -329,34 +294,28 @@ def run_id_of(scope: MemoryScope | None, experiment_id: str) -> str:
 class Manifest(Record):
     """Everything of an experiment but its scores."""
 
-    experiment_id: str
-    """Unique; also the directory's name."""
+    experiment_id: str  # unique; also the directory's name
     created_at: AwareDatetime
     status: Literal["incomplete", "completed", "failed", "stopped"] = "incomplete"
     """``failed``: a cell, a request or a provider did not end well. ``stopped``: as of cells; resuming goes on."""
     versions: VersionRecord
     block: Literal["bench", "run"]
     """Which block of the file said what is played: ``bench`` plays sessions, ``run`` asks the memory alone."""
-    settings: dict[str, JsonValue]
-    """That block, as it may be published."""
+    settings: dict[str, JsonValue]  # that block, as it may be published
     scope: MemoryScope | None = None
     """``memory.scope`` as configured; each cell extends its ``run_id`` and has a persona of its own."""
-    hashes: dict[str, str]
-    """Of all that decides what is played, by part; a resumed run must have the same."""
-    data: dict[str, DataRecord]
-    """By seed."""
+    hashes: dict[str, str]  # of all that decides what is played, by part; a resumed run must have the same
+    data: dict[str, DataRecord]  # by seed
     roles: tuple[RoleRecord, ...]
     variants: tuple[VariantRecord, ...]
     left_out: tuple[LeftOutRecord, ...] = ()
-    notes: tuple[str, ...] = ()
-    """What a command filled in for want of a setting, such as a common budget."""
+    notes: tuple[str, ...] = ()  # what a command filled in for want of a setting, such as a common budget
     cells: tuple[CellRecord, ...]
     """All cells, as the matrix names them; the order they are begun in is drawn by seed."""
     runs: tuple[RunRecord, ...] = ()
     files: dict[str, str] = Field(default_factory=dict)
     """SHA-256, hex, of files beside this one by name; those of cells stand with them."""
-    record_sha256: str | None = None
-    """Of everything else in here, as canonical JSON; null until it has ended."""
+    record_sha256: str | None = None  # of everything else in here, as canonical JSON; null until it has ended
 
     @property
     def run_id(self) -> str:

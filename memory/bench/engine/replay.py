@@ -121,15 +121,15 @@ class ReplayDriver(SessionDriver):
         return self._records[self._probe]["error"] if recall.failure else None
 
 
-async def replayed(
+async def played_anew(
     session: Row,
     record: CellRecord,
     variant: VariantRecord,
     roles: Roles,
     timeline: Timeline,
     timelines: Iterable[Timeline],
-) -> tuple[ReplayDriver, TestSessionRun]:
-    """Play a test session again, with the sections that its line of the journal holds."""
+) -> dict[str, Any]:
+    """The journal's line of a test session, with what these roles make of the sections that it holds."""
     driver = ReplayDriver(record, variant, roles, timeline, timelines, session)
     run: TestSessionRun
     if session["kind"] == "test":
@@ -139,7 +139,11 @@ async def replayed(
         wanted = {row["probe_id"] for row in session["records"]}
         run = ProbeSession(driver, [probe for probe in timeline.probes if probe.probe_id in wanted])
     await run.ask_all(session["readiness"], variant.traits.consistency)
-    return driver, run
+    if session["texts_again"]:
+        await run.repeat(driver.second(run.recalled, session))
+    records, again = ([each.row() for each in found] for found in (run.records, run.again))
+    own = {"records": records, "texts": run.texts, "again": again, "texts_again": run.texts_again}
+    return {**session, **own}
 
 
 def _trace_of(record: Row) -> Trace:

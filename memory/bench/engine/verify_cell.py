@@ -25,17 +25,15 @@ from memory.bench.engine.probe_session import Answering, completed
 from memory.bench.engine.replay import (
     Deviation,
     RecordedReader,
-    ReplayDriver,
     Row,
     SilentJudge,
     compared,
     first_rows,
-    replayed,
+    played_anew,
     rows_differ,
     same,
 )
 from memory.bench.engine.roles import Roles
-from memory.bench.engine.test_session import TestSessionRun
 from memory.bench.scores.metrics import llm_use
 from memory.bench.scores.model import OF_SECTION
 from memory.contract.errors import ConfigError
@@ -170,24 +168,12 @@ class CellCheck:
         """Play a test session again, with the sections that were shown."""
         if row["kind"] == "probes" and roles.reads:
             roles = replace(roles, reader=RecordedReader(row["texts"]))
-        driver, run = await replayed(row, self._record, self._variant, roles, timeline, self._timelines)
+        anew = await played_anew(row, self._record, self._variant, roles, timeline, self._timelines)
         where = f"{self._name}/journal.jsonl, {row['session']}"
-        rows = [record.row() for record in run.records]
-        second = await self._second(driver, run, row)
         if isinstance(roles.judge, SilentJudge):
-            return [*rows_differ(f"{where}: records", _kept(row["records"]), _kept(rows))]
-        return [
-            *rows_differ(f"{where}: records", row["records"], rows),
-            *rows_differ(f"{where}: texts", row["texts"], run.texts),
-            *rows_differ(f"{where}: again", row["again"], second),
-        ]
-
-    async def _second(self, driver: ReplayDriver, run: TestSessionRun, row: Row) -> list[Row]:
-        """The records of the second time, with the sections that were shown then."""
-        if not row["texts_again"]:
-            return []
-        await run.repeat(driver.second(run.recalled, row))
-        return [record.row() for record in run.again]
+            return [*rows_differ(f"{where}: records", _kept(row["records"]), _kept(anew["records"]))]
+        parts = ("records", "texts", "again")
+        return [each for part in parts for each in rows_differ(f"{where}: {part}", row[part], anew[part])]
 
 
 def _kept(records: Iterable[Row]) -> list[dict[str, Any]]:
