@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def test_a_run_prints_its_scores_and_leaves_its_files(small: Path, out: Path) ->
     run = only(out)
     assert result.stdout.splitlines()[-1] == f"report: {run / 'report.html'}"
     assert {path.name for path in run.iterdir()} >= {"manifest.json", "metrics.json", "report.html", "cells"}
-    assert "full_history: " in result.stderr, "progress goes to stderr"
+    assert re.search(r"steps: \d+ of \d+, full_history", result.stderr), "progress goes to stderr"
     assert "\x1b" not in result.output
 
 
