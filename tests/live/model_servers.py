@@ -39,6 +39,19 @@ def smollm2() -> Path:
     return weights
 
 
+def with_context(weights: Path, tokens: int, copy: Path) -> Path:
+    """A copy of weights that says it was trained for contexts of so many tokens, which llama.cpp believes."""
+    data = bytearray(weights.read_bytes())
+    key = b"llama.context_length"
+    of_type, value = (
+        slice(at, at + 4) for at in (data.index(key) + len(key), data.index(key) + len(key) + 4)
+    )
+    assert data[of_type] == (4).to_bytes(4, "little"), "an unsigned number of 32 bits"
+    data[value] = tokens.to_bytes(4, "little")
+    copy.write_bytes(data)
+    return copy
+
+
 def free_port() -> int:
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
@@ -101,19 +114,27 @@ class CountingProxy:
             def log_message(self, *_: Any) -> None:
                 pass
 
+            def do_GET(self) -> None:
+                self._hand_on(b"")
+
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                self._hand_on(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+
+            def _hand_on(self, body: bytes) -> None:
                 try:
                     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=600)) as connection:
-                        connection.request("POST", self.path, body, {"Content-Type": "application/json"})
+                        headers = {"Content-Type": "application/json"}
+                        connection.request(self.command, self.path, body, headers)
                         answer = connection.getresponse()
                         data = answer.read()
                 except (OSError, http.client.HTTPException):  # the model's server was ended
                     self.close_connection = True
                     return
-                answers.append(json.loads(data))
+                kind = answer.getheader("Content-Type") or "application/json"
+                if self.command == "POST":
+                    answers.append(_whole(data) if "event-stream" in kind else json.loads(data))
                 self.send_response(answer.status)
-                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -130,13 +151,23 @@ class CountingProxy:
     @property
     def usage(self) -> tuple[int, int]:
         """Answers of the model, and the tokens that it read and wrote."""
-        counted = [answer["usage"]["total_tokens"] for answer in self.answers if "usage" in answer]
+        return self.usage_since(0)
+
+    def usage_since(self, first: int) -> tuple[int, int]:
+        """As :attr:`usage`, without the answers before number ``first``."""
+        counted = [answer["usage"]["total_tokens"] for answer in self.answers[first:] if "usage" in answer]
         return len(counted), sum(counted)
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def _whole(stream: bytes) -> dict[str, Any]:
+    """The part of a streamed answer that tells its usage."""
+    parts = [line.removeprefix(b"data: ") for line in stream.splitlines() if line.startswith(b"data: {")]
+    return next((part for part in map(json.loads, parts) if part.get("usage")), {})
 
 
 def serve_chat(port: int, weights: str, context: int) -> None:

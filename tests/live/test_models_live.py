@@ -6,7 +6,10 @@ MEMSLOT_GGUF=model.gguf make live-models    # also extracts with a larger model 
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +22,14 @@ from memory import (
     BackendError,
     BackendTimeout,
     ContextBudget,
+    JsonlTraceSink,
     MemoryScope,
     RetrieveRequest,
     SupportsReadiness,
     open_memory,
 )
+from memory.bench.engine.experiment import begin
+from memory.bench.engine.matrix import load_experiment
 from memory.doctor.runner import run_doctor
 
 if reason := model_servers.missing():
@@ -97,7 +103,7 @@ async def test_a_prompt_that_is_longer_than_the_context_is_named(
     tmp_path: Path, proxy: CountingProxy
 ) -> None:
     """mem0's extraction prompt alone does not fit into 8,192 tokens."""
-    settings = config(tmp_path, "mem0", {"llm": model(proxy)}, deadlines={"write_s": 120})
+    settings = config(tmp_path, "mem0", {"llm": model(proxy)}, deadlines={"write_s": 120}, journal=False)
     async with open_memory(settings, scope=SCOPE) as memory:
         with pytest.raises(BackendError, match=r"the prompt has [\d,]+ tokens, the model accepts 8,192"):
             await memory.after_turn(user=SAID[0], session_id="s")
@@ -114,20 +120,24 @@ async def test_an_answer_of_another_shape_is_named_and_stores_nothing(
 ) -> None:
     pytest.importorskip("graphiti_core")
     block = {"llm": model(proxy, structured_output="json_object", max_tokens=60)}
-    settings = config(tmp_path, "graphiti", block, deadlines={"write_s": 300})
-    async with open_memory(settings, scope=SCOPE) as memory:
-        with pytest.raises(BackendError, match=r"the model's answer|the answer") as raised:
-            await memory.after_turn(user=SAID[0], session_id="s")
-        assert not raised.value.ambiguous
-        readiness = memory.capability(SupportsReadiness)
-        assert readiness is not None
-        assert (await readiness.readiness(SCOPE)).state == "failed"
+    settings = config(tmp_path, "graphiti", block, deadlines={"write_s": 300}, journal=False)
+    traces = tmp_path / "traces.jsonl"
+    with JsonlTraceSink(traces) as sink:
+        async with open_memory(settings, scope=SCOPE, trace_sink=sink) as memory:
+            with pytest.raises(BackendError, match=r"the model's answer|the answer") as raised:
+                await memory.after_turn(user=SAID[0], session_id="s")
+            assert not raised.value.ambiguous
+            readiness = memory.capability(SupportsReadiness)
+            assert readiness is not None
+            assert (await readiness.readiness(SCOPE)).state == "failed"
     assert proxy.usage[0] >= 1
+    assert counted(traces) == proxy.usage
 
 
 async def test_a_model_that_is_too_slow_names_the_deadline(tmp_path: Path, proxy: CountingProxy) -> None:
     pytest.importorskip("graphiti_core")
-    settings = config(tmp_path, "graphiti", {"llm": model(proxy)}, deadlines={"write_s": 0.5})
+    block = {"llm": model(proxy)}
+    settings = config(tmp_path, "graphiti", block, deadlines={"write_s": 0.5}, journal=False)
     async with open_memory(settings, scope=SCOPE) as memory:
         said = (
             r"raise deadlines\.write_s or use a faster model|did not answer within 0\.5 s; nothing was stored"
@@ -136,17 +146,158 @@ async def test_a_model_that_is_too_slow_names_the_deadline(tmp_path: Path, proxy
             await memory.after_turn(user=" ".join(SAID * 20), session_id="s")
 
 
-@pytest.mark.skipif(not GGUF, reason="MEMSLOT_GGUF names no larger model")
-async def test_calls_and_tokens_of_an_extraction_are_those_of_the_proxy(tmp_path: Path) -> None:
-    server = ModelServer("chat", str(GGUF), "16384")
+def counted(traces: Path) -> tuple[int, int]:
+    """Calls and tokens of all traces."""
+    lines = [json.loads(line) for line in traces.read_text().splitlines()]
+    return sum(line["llm_calls"] or 0 for line in lines), sum(line["llm_tokens"] or 0 for line in lines)
+
+
+def by_schema(**properties: Any) -> dict[str, Any]:
+    """Fields of a request that let llama.cpp answer with this object alone, however weak the model is."""
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    return {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}},
+    }
+
+
+def text(longest: int) -> dict[str, Any]:
+    return {"type": "string", "minLength": 10, "maxLength": longest}
+
+
+async def test_a_summary_is_stored_and_every_call_is_counted(tmp_path: Path, proxy: CountingProxy) -> None:
+    extra = by_schema(history_entry=text(60), memory_update=text(80))
+    llm = model(proxy, extra_body=extra, timeout_s=300)
+    settings = config(
+        tmp_path, "rolling_summary", {"summariser": "llm", "llm": llm}, deadlines={"write_s": 400}
+    )
+    traces = tmp_path / "traces.jsonl"
+    with JsonlTraceSink(traces) as sink:
+        async with open_memory(settings, scope=SCOPE, trace_sink=sink) as memory:
+            receipt = await memory.after_turn(user=SAID[0], session_id="one")
+            assert receipt.status == "queued"
+            readiness = memory.capability(SupportsReadiness)
+            assert readiness is not None
+            assert (await readiness.wait_until_ready(SCOPE, 400)).state == "ready"
+            assert await memory.before_turn("Which instrument?", session_id="two")
+            assert (await memory.health()).status == "ok"
+    assert proxy.usage[0] == 1
+    assert counted(traces) == proxy.usage
+
+
+@pytest.fixture
+def long_smollm2(tmp_path: Path) -> Iterator[CountingProxy]:
+    """A model whose context takes mem0's extraction prompt: SmolLM2, or yours."""
+    weights = GGUF or str(model_servers.with_context(model_servers.smollm2(), 16_384, tmp_path / "long.gguf"))
+    server = ModelServer("chat", weights, "16384")
     counting = CountingProxy(server)
-    try:
-        settings = config(tmp_path, "mem0", {"llm": model(counting)}, deadlines={"write_s": 900})
-        async with open_memory(settings, scope=SCOPE) as memory:
-            receipt = await memory.after_turn(user=SAID[0], session_id="s")
-        assert receipt.status == "committed"
-        assert receipt.trace is not None
-        assert (receipt.trace.llm_calls, receipt.trace.llm_tokens) == counting.usage
-    finally:
-        counting.close()
-        server.close()
+    yield counting
+    counting.close()
+    server.close()
+
+
+async def test_an_extraction_is_stored_and_every_call_is_counted(
+    tmp_path: Path, long_smollm2: CountingProxy
+) -> None:
+    """mem0 with ``infer: true``; without help SmolLM2 would answer in a shape of its own."""
+    proxy = long_smollm2
+    memory_of = {
+        "type": "object",
+        "properties": {"id": text(12), "text": text(60)},
+        "required": ["id", "text"],
+        "additionalProperties": False,
+    }
+    extra = by_schema(memory={"type": "array", "minItems": 1, "maxItems": 1, "items": memory_of})
+    llm = model(proxy, max_tokens=200, extra_body={} if GGUF else extra)
+    settings = config(tmp_path, "mem0", {"llm": llm, "threshold": 0}, deadlines={"write_s": 1200})
+    traces = tmp_path / "traces.jsonl"
+    with JsonlTraceSink(traces) as sink:
+        async with open_memory(settings, scope=SCOPE, trace_sink=sink) as memory:
+            assert (await memory.after_turn(user=SAID[0], session_id="s", event_id="e")).status == "queued"
+            assert not await memory.before_turn("Which instrument?", session_id="two")
+            readiness = memory.capability(SupportsReadiness)
+            assert readiness is not None
+            assert (await readiness.wait_until_ready(SCOPE, 1200)).state == "ready"
+            receipt = await memory.after_turn(user=SAID[0], session_id="s", event_id="e")
+            assert receipt.status == "committed"
+            assert await memory.before_turn("Which instrument?", session_id="two")
+            assert (await memory.health()).status == "ok"
+    assert proxy.usage[0] == 1
+    assert counted(traces) == proxy.usage
+    before = len(proxy.answers)
+    report = await run_doctor(settings)
+    checks = {check.name: check for check in report.checks}
+    assert checks["models"].status == "passed"
+    calls, tokens = proxy.usage_since(before + 1)  # the check ``models`` was the first
+    assert f"was asked {calls} times and used {tokens:,} tokens" in checks["write"].evidence
+
+
+@pytest.mark.skipif(not GGUF, reason="MEMSLOT_GGUF names no larger model")
+async def test_a_graph_is_stored_and_every_call_is_counted(
+    tmp_path: Path, long_smollm2: CountingProxy
+) -> None:
+    pytest.importorskip("graphiti_core")
+    settings = config(tmp_path, "graphiti", {"llm": model(long_smollm2)}, deadlines={"write_s": 1200})
+    traces = tmp_path / "traces.jsonl"
+    with JsonlTraceSink(traces) as sink:
+        async with open_memory(settings, scope=SCOPE, trace_sink=sink) as memory:
+            assert (await memory.after_turn(user=SAID[0], session_id="s")).status == "queued"
+            readiness = memory.capability(SupportsReadiness)
+            assert readiness is not None
+            assert (await readiness.wait_until_ready(SCOPE, 1200)).state == "ready"
+    assert counted(traces) == long_smollm2.usage
+
+
+def test_a_chat_asks_once_for_each_turn(tmp_path: Path, proxy: CountingProxy, embedder: ModelServer) -> None:
+    settings = config(
+        tmp_path, "mem0", {"embedder": model(embedder, "multilingual-e5-small"), "threshold": 0}
+    )
+    options = {**model(proxy), "max_tokens": 16, "timeout_s": 300}
+    settings["agent"] = {
+        "provider": "openai_compatible",
+        "tools": False,
+        "options": options,
+        "policy": {"recall_s": 60},
+    }
+    file = tmp_path / "memslot.yaml"
+    file.write_text(json.dumps(settings), encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("memslot")), "chat", str(file)]
+    shown = ""
+    for words in (f"{SAID[0]}\n", f"{next(iter(ASKED))}\n/memory\n"):
+        ran = subprocess.run(command, input=words, capture_output=True, text=True, timeout=500, check=False)
+        assert ran.returncode == 0, ran.stderr
+        shown += ran.stdout + ran.stderr
+    assert proxy.usage[0] == 2
+    assert SAID[0] in shown, "the second chat was given what the first one kept"
+
+
+def test_a_cell_of_the_benchmark_counts_its_models(tmp_path: Path, proxy: CountingProxy) -> None:
+    model_of = {**model(proxy), "timeout_s": 300}
+    roles = {
+        role: {"provider": "openai_compatible", "options": {**model_of, "max_tokens": longest}}
+        for role, longest in {"assistant": 8, "judge": 30}.items()
+    }
+    experiment = load_experiment(
+        {
+            "memory": {"condition": "full_history", "data_dir": str(tmp_path / "data")},
+            "bench": {
+                "game": {"users": 1, "sessions": 10, "tests": 2, "attributes": 4},
+                "providers": ["full_history"],
+                "budgets": [300],
+                "doctor": False,
+                "executor": {"kind": "local"},
+                "roles": {**roles, "judge": {**roles["judge"], "votes": 1}},
+                "limits": {"max_calls": 5},
+            },
+        },
+        output=tmp_path / "runs",
+    )
+    (cell,) = begin(experiment).manifest.cells
+    assert cell.status == "stopped", "at the limit"
+    assert proxy.usage[0] == 5
+    said = cell.models.values()
+    assert tuple(sum(one[name] for one in said) for name in ("calls", "tokens")) == proxy.usage

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from mem0_plain import close_plain, plain_memory
-from mem0_support import ALICE, NEEDS_MEM0, config, event, found, opened, stored
+from mem0_support import NEEDS_MEM0, config, event, found, opened, stored
 from postgres import NEEDS_POSTGRES
 
 from memory import BackendError, ConfigError, open_memory
@@ -236,27 +235,3 @@ async def test_null_takes_an_option_out(tmp_path: Path, llm: ScriptedLLM) -> Non
         await slot.record_event(event("I drink oolong."))
     (body,) = llm.bodies("chat/completions")
     assert not out.keys() & body.keys()
-
-
-async def test_the_limit_has_one_name(tmp_path: Path, llm: ScriptedLLM) -> None:
-    options = {"base_url": llm.base_url, "model": "tiny", "max_completion_tokens": 99}
-    async with opened(tmp_path, llm=options) as slot:
-        await slot.record_event(event("I drink oolong."))
-    (body,) = llm.bodies("chat/completions")
-    assert body["max_completion_tokens"] == 99
-    assert "max_tokens" not in body
-
-
-async def test_every_option_of_the_embedder_reaches_the_request(
-    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with environment(monkeypatch):
-        options = {"base_url": llm.base_url, "model": "m", "query_prefix": "q: ", "document_prefix": "d: "}
-        async with opened(tmp_path, embedder=options, dimensions=256) as slot:
-            await slot.record_event(event("tea"))
-            await found(slot, "tea")
-    stored_text, asked = llm.bodies("embeddings")
-    assert (stored_text["input"], asked["input"]) == (["d: tea"], ["q: tea"])
-    assert {stored_text["model"], stored_text["dimensions"]} == {"m", 256}
-    assert json.dumps(stored_text).count("d: ") == 1
-    assert ALICE.persona_id not in json.dumps(stored_text)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mem0_support import NEEDS_MEM0, config
+import yaml
+from installed import installed
+from mem0_support import ALICE, NEEDS_MEM0, config
 
-from memory import ConfigError, PluginLoadError, ScopeError
+from memory import ConfigError, PluginLoadError, ScopeError, open_memory
 from memory.backends.mem0.options import Mem0Options
 from memory.plugins.blocks import parse_block
 from memory.plugins.config import load_config
@@ -83,6 +86,34 @@ def test_a_missing_client_library_names_itself(tmp_path: Path, monkeypatch: pyte
         PluginLoadError, match=r"vector_store: The 'chromadb' library is required.*pip install"
     ):
         create(tmp_path, vector_store={"provider": "chroma", "config": {"path": "x"}})
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "local_models.md").read_text("utf-8")
+HOSTED = dict(re.findall(r"^\| (\w+) \| `(\{.+\})` \|$", PAGE, re.M))
+SERVED = dict(re.findall(r"^\| ([\w. ]+) \| `(http://\S+)` \|", PAGE, re.M))
+
+
+def test_the_page_has_a_block_for_each_provider_that_users_ask_for() -> None:
+    assert HOSTED.keys() == {"OpenAI", "Azure", "Anthropic", "Gemini", "OpenRouter", "DeepSeek"}
+    assert SERVED.keys() == {"Ollama", "llama.cpp", "vLLM", "LM Studio"}
+
+
+@pytest.mark.parametrize("name", [*HOSTED, *SERVED])
+async def test_the_block_of_a_provider_opens_or_names_the_package_it_needs(tmp_path: Path, name: str) -> None:
+    written = HOSTED.get(name) or f"{{model: m, base_url: '{SERVED[name]}'}}"
+    filled_in = re.sub(r'"\$\{\w+\}"', "x", written).replace("...", "x")
+    block = yaml.safe_load(filled_in)
+    block.setdefault("api_key", "x")
+    memory = open_memory(config(tmp_path, llm=block), scope=ALICE)
+    module, package = {"Anthropic": ("anthropic", "anthropic"), "Azure": ("azure", "azure-identity")}.get(
+        name, ("openai", "openai")
+    )
+    if not installed(module):
+        with pytest.raises(PluginLoadError, match=f"pip install {package}"):
+            await memory.__aenter__()
+        return
+    async with memory as slot:
+        assert (await slot.health()).status != "unavailable"
 
 
 def test_a_missing_key_is_said_with_the_variable_to_set(
