@@ -28,7 +28,7 @@ from memory.runtime._listening import bounded_protocol, listening_socket, stop_a
 from memory.runtime._policy import TurnMemory
 from memory.runtime._provider import Provider
 from memory.runtime.signet.changing import only_read
-from memory.runtime.signet.sessions import Sessions, TokenGrant
+from memory.runtime.signet.reach import Reach, TokenGrant
 from memory.runtime.signet.settings import ServeSettings, Tokens, TokenSettings
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import OpenTelemetrySink
@@ -127,7 +127,7 @@ async def answer(
         store = HostStore(slot.backend_name, slot.delivery.store if settings.keep else None)
         stack.callback(store.close)
         if settings.read_only:
-            await only_read(slot, Sessions(settings.isolate, store), Callers(grants, slot.scope).known())
+            await only_read(slot, Reach(settings.isolate, store), Callers(grants, slot.scope).known())
         await stack.enter_async_context(memory)
         conversations = None
         if agent is not None:

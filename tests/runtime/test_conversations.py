@@ -19,8 +19,8 @@ from memory.runtime._conversations import AgentSettings, Conversations
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import CompletionChunk, CompletionOptions
 from memory.runtime.providers.scripted import ScriptedProvider
+from memory.runtime.signet.reach import TokenGrant
 from memory.runtime.signet.server import RuntimeAdapterServer
-from memory.runtime.signet.sessions import TokenGrant
 from memory.runtime.signet.settings import ServeSettings
 from memory.storage.kept import HostStore
 from memory.testing import FakeBackend

@@ -15,7 +15,7 @@ from postgres import NEEDS_POSTGRES, ask
 from signet_support import BASE, daemon
 from test_conversations import talking
 
-from memory.runtime.signet.sessions import Caller
+from memory.runtime.signet.reach import Caller
 from memory.storage.postgres import PostgresStore
 from memory.testing import FakeBackend, FakeNativeStore, ScriptedLLM
 
@@ -138,7 +138,7 @@ async def test_a_conversation_goes_on_at_whichever_server_is_asked(state_url: st
         key, _ = await first.say("My favourite tea is oolong.")
         await second.say("And my cat is grey.", sessionKey=key)
         await first.say("What did I say?", sessionKey=key)
-        scope = first.server.endpoints.sessions.scope(Caller(BASE))
+        scope = first.server.endpoints.reach.scope(Caller(BASE))
         kept = first.server.store.get("conversation", scope, key)
     words = [message["content"] for message in kept["history"] if message["role"] == "user"]
     assert words == ["My favourite tea is oolong.", "And my cat is grey.", "What did I say?"]

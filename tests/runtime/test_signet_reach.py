@@ -9,7 +9,7 @@ import pytest
 from signet_support import BASE, Daemon, daemon
 
 from memory import ContextBudget
-from memory.runtime.signet.sessions import Caller, Sessions
+from memory.runtime.signet.reach import Caller, Reach
 from memory.storage.kept import HostStore
 
 OPENCODE = {"x_signet_actor": "opencode-plugin"}
@@ -102,13 +102,13 @@ async def test_an_id_that_was_shown_is_found_however_many_projects_there_are(sig
 
 
 async def test_tools_search_every_project_and_the_one_used_last_first() -> None:
-    sessions, caller = Sessions("shared", HostStore("fake")), Caller(BASE)
-    scopes = [sessions.scope(caller, f"/p{number}") for number in range(40)]
-    assert sessions.reach(caller, BASE) == (BASE,)
+    reach, caller = Reach("shared", HostStore("fake")), Caller(BASE)
+    scopes = [reach.scope(caller, f"/p{number}") for number in range(40)]
+    assert reach.reads(caller, BASE) == (BASE,)
     for scope in scopes:
-        sessions.note_written(caller, scope)
-    assert sessions.reach(caller, BASE)[0] == BASE
-    assert set(sessions.reach(caller, BASE)) == {BASE, *scopes}
+        reach.note_written(caller, scope)
+    assert reach.reads(caller, BASE)[0] == BASE
+    assert set(reach.reads(caller, BASE)) == {BASE, *scopes}
 
 
 async def test_one_budget_and_short_labels_for_both_parts(signet: Daemon) -> None:

@@ -16,8 +16,8 @@ from memory import BackendUnavailable, ConfigError, MemoryScope, MemorySlot
 from memory.adapter._bounded import is_loopback
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
+from memory.runtime.signet.reach import Caller, Reach, TokenGrant, project_of
 from memory.runtime.signet.server import RuntimeAdapterServer
-from memory.runtime.signet.sessions import Caller, Sessions, TokenGrant, project_of
 from memory.runtime.signet.types import RuntimeAdapter
 from memory.storage.kept import HostStore
 from memory.testing import FakeBackend
@@ -299,12 +299,12 @@ async def test_long_projects_do_not_meet(signet: Daemon) -> None:
 
 
 def test_a_name_made_to_look_like_a_long_ones_hash_does_not_meet_it() -> None:
-    sessions = Sessions("strict", HostStore("fake"))
+    reach = Reach("strict", HostStore("fake"))
     caller = Caller(BASE)
-    long = sessions.scope(caller, "p" * 600).agent_id
+    long = reach.scope(caller, "p" * 600).agent_id
     assert long is not None
     project, agent = long.split("|")
-    assert sessions.scope(caller, project, agent).agent_id != long
+    assert reach.scope(caller, project, agent).agent_id != long
 
 
 ADA, EVE = {"authorization": "Bearer of-ada"}, {"authorization": "Bearer of-eve"}
@@ -422,13 +422,13 @@ async def test_a_row_that_a_session_recorded_carries_its_project(signet: Daemon)
 @pytest.mark.parametrize("agent_id", [None, "a|b", "a%7Cb"])
 def test_a_scope_tells_its_project_unless_its_name_was_too_long(agent_id: str | None) -> None:
     own = BASE.model_copy(update={"agent_id": agent_id})
-    sessions, caller = Sessions("strict", HostStore("fake")), Caller(own)
+    reach, caller = Reach("strict", HostStore("fake")), Caller(own)
     for project in ("/p", "a|b", "~x", "日本", "%7C"):
-        assert project_of(own, sessions.scope(caller, project)) == project
-        assert project_of(own, sessions.scope(caller, project, "agent|1")) == project
+        assert project_of(own, reach.scope(caller, project)) == project
+        assert project_of(own, reach.scope(caller, project, "agent|1")) == project
     assert project_of(own, own) is None
-    assert project_of(own, sessions.scope(caller, None, "agent")) is None
-    assert project_of(own, sessions.scope(caller, "x" * 2000)) is None
+    assert project_of(own, reach.scope(caller, None, "agent")) is None
+    assert project_of(own, reach.scope(caller, "x" * 2000)) is None
 
 
 async def test_a_bare_slot_is_served_and_what_waits_is_written_at_the_end() -> None:

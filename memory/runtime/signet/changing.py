@@ -23,7 +23,8 @@ from memory.plugins.config import Isolate
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime.signet.book import Note
 from memory.runtime.signet.memories import Memories
-from memory.runtime.signet.sessions import Caller, Sessions
+from memory.runtime.signet.reach import Caller, Reach
+from memory.runtime.signet.sessions import Sessions
 from memory.runtime.signet.types import ForgetParams, ModifyParams, PatchParams, Refused, read, within_one
 from memory.slot.slot import MemorySlot
 from memory.storage.kept import HostStore
@@ -126,7 +127,7 @@ class Changes:
         async with self.memories.alone(caller.scope, item_id):
             there = await self.memories.find(caller, scope, item_id)
             # A process that was killed here may have left the words of a memory that the backend has deleted.
-            noted = there or self.memories.noted(self.memories.sessions.holders(caller, scope), item_id)
+            noted = there or self.memories.noted(self.memories.reach.holders(caller, scope), item_id)
             if noted is None or noted[1].deleted:
                 raise _failed(item_id, "not_found")
             scope, note = noted
@@ -203,7 +204,7 @@ class Changes:
             scores = {row["id"]: row["score"] for row in await self.memories.recall(caller, params)}
         else:
             raise Refused(400, "ids or query is required")
-        holders = self.memories.sessions.holders(caller, scope)
+        holders = self.memories.reach.holders(caller, scope)
         rows = []
         for item_id, score in scores.items():
             row = {"id": item_id, "score": score, "pinned": False, "version": None}
@@ -249,7 +250,7 @@ class ReachItems(MemoryItems):
 
     async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
         """As :meth:`MemoryItems.search`, over all scopes of the caller's reach."""
-        scopes = self._memories.sessions.reach(self._caller, self.scope)
+        scopes = self._memories.reach.reads(self._caller, self.scope)
         return [item for item, _ in await self._memories.search(scopes, query, limit)]
 
     async def store(self, content: str, **fields: Any) -> receipts.WriteReceipt:
@@ -290,7 +291,7 @@ class ReachItems(MemoryItems):
 
     async def readiness(self) -> receipts.BackendReadiness | None:
         """The readiness of the least ready scope."""
-        scopes = self._memories.sessions.reach(self._caller, self.scope)
+        scopes = self._memories.reach.reads(self._caller, self.scope)
         known = filter(None, [await MemoryItems(self.slot, scope).readiness() for scope in scopes])
         return min(known, key=lambda readiness: _WORST_FIRST.index(readiness.state), default=None)
 
@@ -315,17 +316,17 @@ async def open_reach(
         StoreError: what is kept beside the memory cannot be read.
     """
     with HostStore(slot.backend_name, slot.delivery.store) as store:
-        memories = Memories(slot, Sessions(isolate, store), store)
+        memories = Memories(slot, Sessions(Reach(isolate, store), store), store)
         caller = Caller(slot.delivery.scope_or_default(None), read_only=read_only)
         if read_only:
-            await only_read(slot, memories.sessions, [caller])
+            await only_read(slot, memories.reach, [caller])
         yield ReachItems(Changes(memories), caller)
 
 
-async def only_read(slot: MemorySlot, sessions: Sessions, callers: Iterable[Caller]) -> None:
+async def only_read(slot: MemorySlot, reach: Reach, callers: Iterable[Caller]) -> None:
     """Become read-only. First set up every scope that callers use, because a read-only slot refuses that."""
     for caller in callers:
-        for scope in sessions.used(caller):
+        for scope in reach.used(caller):
             try:
                 await slot.setup_scope(scope)
             except errors.BackendError as error:

@@ -29,9 +29,9 @@ from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
 from memory.runtime.signet.http import Call, Callers, Work, without_directories
+from memory.runtime.signet.reach import Caller
 from memory.runtime.signet.secrets_exec import SecretCommands
 from memory.runtime.signet.service import SignetService
-from memory.runtime.signet.sessions import Caller
 from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused
 
@@ -157,7 +157,7 @@ class Endpoints(SignetService):
 
     async def get(self, call: Call[None]) -> dict[str, Any]:
         """One memory."""
-        found = await self.memories.find(call.caller, self.sessions.scope(call.caller), call.path("item_id"))
+        found = await self.memories.find(call.caller, self.reach.scope(call.caller), call.path("item_id"))
         if found is None:
             raise Refused(404, "not found")
         return found[1].row()
@@ -197,7 +197,7 @@ class Endpoints(SignetService):
         turn = UserTurn(content=self.memories.checked(params.content) or "", **more)
         scope, key = self.memories.scope_of(caller, params), params.session_key or uuid.uuid4().hex
         self.book.store.check()  # before the model answers a turn that could not be kept
-        self.sessions.note_written(caller, scope)
+        self.reach.note_written(caller, scope)
         events = self._counted(caller, self._agent.turn(scope, key, turn, params.project or ""))
         headers = {"x-session-key": quote(key), "cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
@@ -244,7 +244,7 @@ class Endpoints(SignetService):
         answer = {"status": health.status, "backend": health.backend_name}
         answer |= {name: turns[name] for name in ("waiting", "recall_circuit")}
         answer |= {
-            "isolate": self.sessions.isolate,
+            "isolate": self.reach.isolate,
             "labels": f"kept in {without_directories(self.book.store.place)}",
         }
         try:

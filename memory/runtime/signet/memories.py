@@ -19,7 +19,8 @@ from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime._policy import first_of
 from memory.runtime.signet.book import Book, Note, fits, labelled
-from memory.runtime.signet.sessions import SCOPES_AT_ONCE, Caller, Sessions, project_of
+from memory.runtime.signet.reach import SCOPES_AT_ONCE, Caller, project_of
+from memory.runtime.signet.sessions import Sessions
 from memory.runtime.signet.types import (
     ListParams,
     RecallParams,
@@ -42,7 +43,7 @@ class Memories:
         self, slot: MemorySlot, sessions: Sessions, store: HostStore, longest: int = 200_000
     ) -> None:
         self.slot = slot
-        self.sessions = sessions
+        self.sessions, self.reach = sessions, sessions.reach
         self.book = Book(store)
         self._longest = longest
         self._locks: WeakValueDictionary[tuple[MemoryScope, str], anyio.Lock] = WeakValueDictionary()
@@ -58,7 +59,7 @@ class Memories:
         """Of a call that begins no session: that of the one it names, else of its project."""
         self.sound(params)
         session = self.sessions.find(caller, params.session_key or "")
-        return session.scope if session else self.sessions.scope(caller, params.project, params.agent_id)
+        return session.scope if session else self.reach.scope(caller, params.project, params.agent_id)
 
     def checked(self, text: Any) -> str | None:
         if not isinstance(text, str) or not text.strip():
@@ -100,7 +101,7 @@ class Memories:
         # The digest includes the scope. Otherwise two memories of a caller could share an id.
         name = uuid4().hex if key is None else sha256(f"{scope.label} {key}".encode()).hexdigest()
         digest = note.stored_as = sha256(" ".join(note.content.split()).encode()).hexdigest()
-        self.sessions.note_written(caller, scope)
+        self.reach.note_written(caller, scope)
         async with self.alone(scope, "remember"):
             known = self.book.by_key(scope, key) if key else None
             if known is None and (same := self.book.by_words(scope, digest)):
@@ -131,7 +132,7 @@ class Memories:
         query = self.checked(params.query or params.keyword_query)
         if not query:
             raise Refused(400, "query is required")
-        scopes = self.sessions.reach(caller, self.scope_of(caller, params))
+        scopes = self.reach.reads(caller, self.scope_of(caller, params))
         projects = {scope: project_of(caller.scope, scope) for scope in scopes}
         limit = min(params.limit, _MAX_LIMIT)
         found = await self.search(scopes, query, limit, params, projects) if limit else []
@@ -196,7 +197,7 @@ class Memories:
 
     def listed(self, caller: Caller, params: ListParams) -> dict[str, Any]:
         """``GET /api/memories``: what was stored or served here, newest first."""
-        scopes = self.sessions.reach(caller, self.scope_of(caller, params))
+        scopes = self.reach.reads(caller, self.scope_of(caller, params))
         notes = [note for reached in scopes for note in self.book.listed(reached)]
         notes.sort(key=lambda note: note.created or "", reverse=True)
         wanted = [note for note in notes if params.type in (None, "", note.type)]
@@ -215,7 +216,7 @@ class Memories:
 
     async def find(self, caller: Caller, scope: MemoryScope, item_id: str) -> tuple[MemoryScope, Note] | None:
         """A memory of this caller and the scope it is in; first where it was seen, then where a backend has it."""
-        holders = self.sessions.holders(caller, scope)
+        holders = self.reach.holders(caller, scope)
         seen = self.noted(holders, item_id)
         for holder in [seen[0]] if seen else holders:
             note = await self.known(holder, item_id)

@@ -31,7 +31,8 @@ from memory.runtime.signet import http, types
 from memory.runtime.signet.changing import Changes, ReachItems
 from memory.runtime.signet.endpoints import ROUTES, Endpoints
 from memory.runtime.signet.memories import Memories
-from memory.runtime.signet.sessions import Caller, Sessions, TokenGrant
+from memory.runtime.signet.reach import Caller, Reach, TokenGrant
+from memory.runtime.signet.sessions import Sessions
 from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused, RuntimeAdapter
 from memory.slot.slot import MemorySlot
@@ -101,7 +102,7 @@ class RuntimeAdapterServer:
             why = "serve.secrets_exec: whoever is on this machine could run commands; set serve.tokens"
             raise ConfigError(why)
         self.store = store or HostStore(memory.slot.backend_name)
-        sessions = Sessions(settings.isolate, self.store, memory.slot.delivery.resets_of)
+        sessions = Sessions(Reach(settings.isolate, self.store), self.store, memory.slot.delivery.resets_of)
         self._changes = Changes(Memories(memory.slot, sessions, self.store, settings.longest_prompt))
         self._callers = http.Callers(tokens, memory.slot.scope, read_only=memory.slot.read_only)
         self.endpoints = Endpoints(memory, self._changes, settings, self._callers, self.work, agent)

@@ -20,7 +20,8 @@ from memory.runtime.signet import types
 from memory.runtime.signet.book import Note
 from memory.runtime.signet.http import Call
 from memory.runtime.signet.memories import Memories, id_of
-from memory.runtime.signet.sessions import SCOPES_AT_ONCE, Caller, Session
+from memory.runtime.signet.reach import SCOPES_AT_ONCE, Caller
+from memory.runtime.signet.sessions import Session
 from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused, SessionParams
 from memory.slot.turns import RecallFields
@@ -46,7 +47,8 @@ class SignetService:
     def __init__(self, memory: TurnMemory, memories: Memories, settings: ServeSettings) -> None:
         self.memory = memory
         self.memories = memories
-        self.sessions, self.book, self.settings = memories.sessions, memories.book, settings
+        self.sessions, self.reach = memories.sessions, memories.reach
+        self.book, self.settings = memories.book, settings
 
     async def session_start(self, call: Call[types.SessionStartParams]) -> dict[str, Any]:
         """``POST /api/hooks/session-start``: what the memory has for a session that begins."""
@@ -133,7 +135,7 @@ class SignetService:
             self.sessions.keep(caller, compacted)
         if self.memories.is_read_only(caller):
             return types.CompactionResult(success=False).to_wire()
-        self.sessions.note_written(caller, session.scope)
+        self.reach.note_written(caller, session.scope)
         items = MemoryItems(self.memory.slot, session.scope)
         kind = {"type": "session_summary"}
         receipt = await items.store(f"Summary of the session: {summary}", metadata=kind)
@@ -169,7 +171,7 @@ class SignetService:
                 known = await self.memory.recall(text, session_id=session.session_id, scope=scope, **fields)
                 recalls[scope] = known
 
-        scopes = self.sessions.reach(caller, session.scope)
+        scopes = self.reach.reads(caller, session.scope)
         try:
             async with anyio.create_task_group() as tasks:
                 for scope in scopes[1:]:
@@ -227,7 +229,7 @@ class SignetService:
     async def _write(self, caller: Caller, session: Session, messages: list[Message]) -> bool:
         if self.memories.is_read_only(caller):
             return False
-        self.sessions.note_written(caller, session.scope)
+        self.reach.note_written(caller, session.scope)
         session.said(messages)
         said = [message for message in messages if strip_context(message.content).strip()]
         session_id, scope = session.session_id, session.scope

@@ -1,8 +1,4 @@
-"""Sessions, and the scope of each project and agent.
-
-A call writes to one scope: that of its project, else the token's own. It reads the scopes of
-:meth:`Sessions.reach`. The host store keeps a session's state, and a later call resumes it.
-"""
+"""Sessions: what a host has said and still shows. The host store keeps their state, and a later call resumes it."""
 
 from __future__ import annotations
 
@@ -10,40 +6,20 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote, unquote
 
 from pydantic import TypeAdapter
 
-from memory.contract._model import MAX_ID_LENGTH
-from memory.contract.errors import StoreError
 from memory.contract.events import Message
 from memory.contract.formatting import strip_context
 from memory.contract.scope import MemoryScope
-from memory.plugins.config import Isolate
+from memory.runtime.signet.reach import Caller, Reach
 from memory.runtime.signet.types import Refused, SessionParams
-from memory.slot.recent_keys import RecentKeys
 from memory.storage.kept import HostStore, StoredObject
 
 _MAX_SESSIONS = 10_000
-SCOPES_AT_ONCE = 32  # recalls of one request that run beside each other
 _LAST_WORDS, _MAX_WORD_LENGTH = 6, 300
 _MAX_SHOWN = 500
-
-
-@dataclass(frozen=True)
-class TokenGrant:
-    scope: MemoryScope
-    read_only: bool = False
-
-
-@dataclass(frozen=True)
-class Caller:
-    scope: MemoryScope  # whose memory; projects and agents divide it
-    client: str = ""  # the program, as it calls itself
-    runtime_path: str | None = None  # from the request's header, which wins over its body
-    read_only: bool = False
 
 
 @dataclass(slots=True)
@@ -111,16 +87,15 @@ _SESSION: TypeAdapter[Session] = TypeAdapter(Session)
 
 
 class Sessions:
-    """The sessions of all callers, and which projects a token has; none sees another's."""
+    """The sessions of all callers; none sees another's."""
 
     def __init__(
-        self, isolate: Isolate, store: HostStore, resets: Callable[[MemoryScope], int] = lambda scope: 0
+        self, reach: Reach, store: HostStore, resets: Callable[[MemoryScope], int] = lambda scope: 0
     ) -> None:
-        self.isolate = isolate
+        self.reach = reach
         self._store = store
         self._resets = resets
         self._sessions: OrderedDict[tuple[MemoryScope, bool, str], Session] = OrderedDict()
-        self._noted: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()
 
     def of(self, caller: Caller) -> list[Session]:
         if self._shared_with_others(caller):
@@ -152,14 +127,14 @@ class Sessions:
         path = caller.runtime_path or params.runtime_path
         key = params.session_key or ""
         known = self.find(caller, key) if key else None
-        named = (params.project, params.agent_id if self.isolate == "strict" else None)
+        named = (params.project, params.agent_id if self.reach.isolate == "strict" else None)
         if known is not None and known.runtime_path and path and known.runtime_path != path:
             raise Refused(409, f"session claimed by {known.runtime_path} path")
         if known is None or any(
             name not in (None, before) for name, before in zip(named, known.named, strict=True)
         ):
             # Also where a key is used again, for another project.
-            known = Session(key, self.scope(caller, *named), path, named)
+            known = Session(key, self.reach.scope(caller, *named), path, named)
             known.resets = self._resets(known.scope)
         if known.resets != (resets := self._resets(known.scope)):
             known.words, known.resets, known.erased = [], resets, True
@@ -191,78 +166,6 @@ class Sessions:
                 session.words = []
         self._store.drop("words", scope)
 
-    def scope(self, caller: Caller, project: str | None = None, agent_id: str | None = None) -> MemoryScope:
-        """The scope of a project and agent; only ``strict`` keeps agents apart. Asking registers nothing."""
-        agent_id = agent_id if self.isolate == "strict" else None
-        if not project and not agent_id:
-            return caller.scope
-        label = f"{_escaped(project or '')}|{_escaped(agent_id or '')}"
-        return caller.scope.model_copy(update={"agent_id": _within_limit(label, caller.scope.agent_id)})
-
-    def note_written(self, caller: Caller, scope: MemoryScope) -> None:
-        """Register the project that a caller writes to, so that calls outside of projects read it.
-
-        Raises:
-            StoreError: the host store cannot keep it.
-        """
-        minute = datetime.now(UTC).isoformat(timespec="minutes")
-        if scope == caller.scope or caller.read_only or not self._noted.add((scope, minute)):
-            return
-        try:
-            kept = {"scope": scope.model_dump(exclude_none=True), "used": minute}
-            self._store.put(StoredObject("project", caller.scope, scope.agent_id or "", kept, scope))
-        except StoreError:
-            self._noted.discard((scope, minute))
-            raise
-
-    def reach(self, caller: Caller, scope: MemoryScope) -> tuple[MemoryScope, ...]:
-        """Where a call in ``scope`` recalls from, the most specific first; in a project, and outside of them."""
-        if self.isolate == "strict":
-            return (scope,)
-        return (scope, caller.scope) if scope != caller.scope else self.holders(caller, scope)
-
-    def holders(self, caller: Caller, scope: MemoryScope) -> tuple[MemoryScope, ...]:
-        """The scopes an id may belong to that was shown to this token, the most likely first."""
-        if self.isolate == "strict":
-            return (scope,)
-        return tuple(dict.fromkeys((scope, *self.used(caller))))
-
-    def used(self, caller: Caller) -> tuple[MemoryScope, ...]:
-        """Every scope of a token: what is outside of projects, and the projects used last first."""
-        kept: list[dict[str, Any]] = self._store.all("project", caller.scope)
-        kept.sort(key=lambda row: row.get("used", ""), reverse=True)
-        return (caller.scope, *(MemoryScope(**row["scope"]) for row in kept))
-
 
 def _place(caller: Caller, key: str) -> tuple[MemoryScope, bool, str]:
     return caller.scope, caller.read_only, key
-
-
-def project_of(own: MemoryScope, scope: MemoryScope) -> str | None:
-    """The project that a scope of :meth:`Sessions.scope` stands for.
-
-    Args:
-        own: the caller's scope, which its projects divide.
-        scope: one of them.
-
-    Returns:
-        Its project; None outside of projects, or where its name was too long to keep.
-    """
-    before = "" if own.agent_id is None else f"{_escaped(own.agent_id)}|"
-    label = (scope.agent_id or "").removeprefix(before)
-    project, divided, agent = label.partition("|")
-    if scope == own or not divided or agent.startswith("~"):
-        return None
-    return unquote(project, errors="surrogatepass") or None
-
-
-def _escaped(part: str) -> str:
-    return quote(part.encode("utf-8", "surrogatepass"), safe="").replace("~", "%7E")
-
-
-def _within_limit(label: str, agent_id: str | None) -> str:
-    """Injective: quoted parts hold no separator, and what is too long ends in its hash."""
-    whole = label if agent_id is None else f"{_escaped(agent_id)}|{label}"
-    if len(whole) <= MAX_ID_LENGTH:
-        return whole
-    return f"{whole[: MAX_ID_LENGTH - 66]}|~{hashlib.sha256(whole.encode()).hexdigest()}"
