@@ -1,7 +1,7 @@
 """Which scopes a token's calls write to and read: those of its projects and agents, and what is outside of them.
 
-A call writes to one scope: that of its project, else the token's own. A call in a project reads that project and what
-is outside of projects. A call that names no project reads everything of its token. ``strict`` separates all of them.
+A call writes to one scope: that of its project, else the token's own. A call in a project reads that project and
+what is outside of projects. A call that names no project reads everything of its token. ``strict`` separates them.
 """
 
 from __future__ import annotations
