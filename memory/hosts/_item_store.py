@@ -35,7 +35,7 @@ class ItemStore:
     def __init__(self, slot: MemorySlot, scope_of: Callable[[Namespace], MemoryScope] | None = None) -> None:
         run_id = slot.scope.run_id if slot.scope else _OWNER
         self._slot = slot
-        self._scope_of = scope_of or (
+        self.scope_of = scope_of or (
             lambda namespace: MemoryScope(run_id=run_id, persona_id=".".join(namespace))
         )
         self._all = MemoryScope(run_id=run_id, persona_id=f"{_OWNER} namespaces")
@@ -51,10 +51,10 @@ class ItemStore:
 
     def get(self, namespace: Namespace, key: str) -> Row | None:
         """An item's row: namespace, key, value, created_at, updated_at, and what the memory calls it."""
-        return self._store.get(_ITEMS, self._scope_of(namespace), key)
+        return self._store.get(_ITEMS, self.scope_of(namespace), key)
 
     def rows(self, namespace: Namespace) -> Sequence[Row]:
-        return self._store.all(_ITEMS, self._scope_of(namespace))[::-1]
+        return self._store.all(_ITEMS, self.scope_of(namespace))[::-1]
 
     async def recall(
         self, namespace: Namespace, query: str, limit: int, wanted: Row | None
@@ -92,7 +92,7 @@ class ItemStore:
         rows: Sequence[Row] = (
             self.rows(namespace)
             if "" in keys
-            else list(self._store.get_many(_ITEMS, self._scope_of(namespace), keys).values())
+            else list(self._store.get_many(_ITEMS, self.scope_of(namespace), keys).values())
         )
         by_event = {row["event_id"]: row for row in rows}
         found: dict[str, tuple[Item, Row | None]] = {}
@@ -106,7 +106,7 @@ class ItemStore:
 
     async def put(self, namespace: Namespace, key: str, value: Mapping[str, Any], text: str) -> None:
         """Keep a value in place of an older one. The older one stays if the memory does not confirm ``text``."""
-        scope, before = self._scope_of(namespace), self.get(namespace, key)
+        scope, before = self.scope_of(namespace), self.get(namespace, key)
         old = before["native_ids"] if before and "forget" in self._memories(namespace).offered else []
         now, event_id = datetime.now(UTC).isoformat(), f"{_OWNER}:{uuid.uuid4().hex}:{_named(key)}"
         native_ids: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class ItemStore:
             )
         if not await self._forget(namespace, row["native_ids"]):
             return
-        self._store.drop(_ITEMS, self._scope_of(namespace), key)
+        self._store.drop(_ITEMS, self.scope_of(namespace), key)
         if not self.rows(namespace):
             self._store.drop(_NAMESPACES, self._all, ".".join(namespace))
 
@@ -174,7 +174,7 @@ class ItemStore:
         return True
 
     def _memories(self, namespace: Namespace) -> MemoryItems:
-        return MemoryItems(self._slot, self._scope_of(namespace))
+        return MemoryItems(self._slot, self.scope_of(namespace))
 
 
 def _named(key: str) -> str:

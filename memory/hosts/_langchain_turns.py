@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from memory.hosts._shared import ScopeOf, UserOf, Whose, add_section, left_out, spoken, tested
+from memory.hosts._shared import add_section, left_out, spoken, tested
 from memory.hosts._tools import ARGUMENTS, DESCRIPTIONS, ModelTools, schema
-from memory.runtime import HostTurns, TurnMemory, answer_text
+from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text
 
 with tested("langchain"):
     from langchain.tools import ToolRuntime
@@ -21,10 +21,9 @@ with tested("langchain"):
 class Turns:
     """Turns of states whose ``memory_turn`` names them."""
 
-    def __init__(self, memory: TurnMemory, scope: ScopeOf | None, user_id: UserOf | None) -> None:
-        self._whose = Whose(memory, scope, user_id)
-        self._turns = HostTurns(memory, "langchain", self._whose.fixed)
-        self._tools = ModelTools(self._turns, "langchain")
+    def __init__(self, memory: OpenMemory, user_id: UserOf | None) -> None:
+        self._turns = HostTurns(memory, "langchain", user_id)
+        self._tools = ModelTools(self._turns)
 
     def tool(self, name: str) -> StructuredTool:
         """A tool of the model, by its name."""
@@ -86,7 +85,7 @@ class Turns:
                 thread = get_config().get("configurable", {}).get("thread_id")
             except RuntimeError:  # outside of a graph
                 thread = None
-        return {"session_id": str(thread or "langchain"), "scope": self._whose(runtime)}
+        return {"session_id": str(thread or "langchain"), "scope": self._turns.scope_of(runtime)}
 
 
 def beginning(messages: Sequence[AnyMessage]) -> dict[str, str]:

@@ -9,24 +9,21 @@ import re
 import shlex
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memory import ConfigError, MemoryScope, Message, PluginLoadError, ScopeError
+from memory import ConfigError, MemorySlot, Message, PluginLoadError, open_memory_sync
 from memory.hosts._table import host_named
-from memory.runtime import TurnMemory, answer_text, open_turn_memory_sync
-
-ScopeOf = MemoryScope | Callable[[Any], MemoryScope | str]
-UserOf = str | Callable[[Any], str | MemoryScope]
+from memory.runtime import answer_text
 
 
 @dataclass
 class SharedMemory:
     config: Path
-    memory: TurnMemory
+    memory: MemorySlot
     opened: ExitStack
     users: int = 0
 
@@ -50,7 +47,7 @@ def acquire(config: Path) -> SharedMemory:
         if shared is None:
             check_exists(config)
             opened = ExitStack()
-            memory = opened.enter_context(open_turn_memory_sync(config))
+            memory = opened.enter_context(open_memory_sync(config)).slot
             shared = _open[config] = SharedMemory(config, memory, opened)
         shared.users += 1
         return shared
@@ -128,51 +125,6 @@ def add_section(content: Any, section: str, *, kind: str = "text") -> Any:
     if isinstance(content, list):
         return [*content, {"type": kind, "text": section}]
     return f"{content}\n\n{section}"
-
-
-class Whose:
-    """The scope of each run of an agent.
-
-    Args:
-        memory: a memory whose slot may have a scope of its own.
-        scope: in place of the slot's own, or a function of what the host says of a run.
-        user_id: in place of ``scope``: the person of the slot's scope, or a function that names the person.
-
-    Raises:
-        ConfigError: both are given.
-        ScopeError: there is no scope, or ``user_id`` is blank.
-    """
-
-    def __init__(
-        self, memory: TurnMemory, scope: ScopeOf | None = None, user_id: UserOf | None = None
-    ) -> None:
-        if scope is not None and user_id is not None:
-            raise ConfigError("scope and user_id are both given; give one of them")
-        self._memory, self._of = memory, scope if user_id is None else user_id
-        self.fixed = None if callable(self._of) else self._named(self._of)
-
-    def __call__(self, run: Any) -> MemoryScope:
-        """The scope for a run.
-
-        Raises:
-            ScopeError: the function names nobody. No other person's memory is used in its place.
-        """
-        if not callable(self._of):
-            assert self.fixed is not None
-            return self.fixed
-        named = self._of(run)
-        if named is None:
-            raise ScopeError("the function that names the user returned None; return a user id or a scope")
-        return self._named(named)
-
-    def _named(self, named: str | MemoryScope | None) -> MemoryScope:
-        if named is None or isinstance(named, MemoryScope):
-            return self._memory.slot.delivery.scope_or_default(named)
-        if not isinstance(named, str) or not named.strip():
-            raise ScopeError("the user id is blank or no text; give the id of one person")
-        if self._memory.slot.scope is None:
-            raise ScopeError("user_id names a person of memory.scope; set memory.scope in the configuration")
-        return self._memory.slot.scope.model_copy(update={"persona_id": named})
 
 
 _bound: dict[int, weakref.ref[object]] = {}

@@ -38,8 +38,8 @@ def schema(name: str) -> dict[str, Any]:
 class ModelTools:
     """The work of the tools. A failure is an answer in words, so that it ends no turn."""
 
-    def __init__(self, turns: HostTurns, host: str) -> None:
-        self._turns, self._host = turns, host
+    def __init__(self, turns: HostTurns) -> None:
+        self._turns = turns
 
     async def answer(self, name: str, given: str, scope: MemoryScope | None, session_id: str) -> str:
         """The answer of a tool: memories as a JSON list, or the status of the stored fact."""
@@ -81,5 +81,5 @@ class ModelTools:
         if name == SEARCH:
             found = await items.search(given, session_id=session_id)
             return json.dumps([item.content for item in found], ensure_ascii=False)
-        receipt = await items.store(given, session_id=session_id, agent_id=self._host)
+        receipt = await items.store(given, session_id=session_id, agent_id=self._turns.host)
         return receipt.status

@@ -12,7 +12,7 @@ from typing import Any
 from memory import InputError, MemoryScope, Message
 from memory.hosts._shared import tested
 from memory.hosts._tools import DESCRIPTIONS, SEARCH, STORE, ModelTools
-from memory.runtime import HostTurns, MemoryItems, TurnMemory, answer_text
+from memory.runtime import HostTurns, MemoryItems, OpenMemory, answer_text
 
 with tested("adk"):
     from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
@@ -38,9 +38,9 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
         backend_namespace: of the scopes.
     """
 
-    def __init__(self, memory: TurnMemory, *, backend_namespace: str | None = None) -> None:
-        self._turns = HostTurns(memory, "adk")
+    def __init__(self, memory: OpenMemory, *, backend_namespace: str | None = None) -> None:
         self._namespace = backend_namespace
+        self._turns = HostTurns(memory, "adk", lambda session: self._scope(session.app_name, session.user_id))
         self.recalls_once = False  # set by the plugin, which tells when a run ends
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> Any:
@@ -101,13 +101,11 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
 
     def tools(self) -> list[Any]:
         """A search in the memory and a way to keep a fact in it, for ``tools=`` of an agent."""
-        answers = ModelTools(self._turns, "adk")
+        answers = ModelTools(self._turns)
 
         async def answer(name: str, given: str, context: Any) -> str:
             session = context.session
-            return await answers.answer(
-                name, given, self._scope(session.app_name, session.user_id), session.id
-            )
+            return await answers.answer(name, given, self._turns.scope_of(session), session.id)
 
         async def memory_search(query: str, tool_context: ToolContext) -> str:
             return await answer(SEARCH, query, tool_context)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memory import ConfigError, MemoryScope
-from memory.hosts._shared import ScopeOf, UserOf, Whose, left_out, spoken, tested
+from memory.hosts._shared import left_out, spoken, tested
 from memory.hosts._tools import DESCRIPTIONS, ModelTools
-from memory.runtime import HostTurns, TurnMemory
+from memory.runtime import HostTurns, OpenMemory, UserOf
 
 with tested("agent-framework"):
     from agent_framework import ContextProvider, FunctionTool, Message
@@ -28,30 +28,26 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
 
     Args:
         memory: whoever opened it closes it, after the agent's last run.
-        scope: in place of the slot's own, or a function of the run's ``SessionContext``, whose ``session_id``,
-            ``metadata`` and ``options`` may say who speaks.
-        user_id: in place of ``scope``: the person of the slot's scope, or a function of the ``SessionContext``.
+        user_id: the person within the memory's own scope, a whole scope, or a function of the run's
+            ``SessionContext``, whose ``session_id``, ``metadata`` and ``options`` may say who speaks.
         source_id: names the provider.
         tools: whether the model may search the memory, and keep a fact in it.
 
     Raises:
-        ConfigError: ``scope`` and ``user_id`` are both given.
-        ScopeError: there is no scope.
+        ScopeError: the memory has no scope.
     """
 
     def __init__(
         self,
-        memory: TurnMemory,
+        memory: OpenMemory,
         *,
-        scope: ScopeOf | None = None,
         user_id: UserOf | None = None,
         source_id: str = "memslot",
         tools: bool = False,
     ) -> None:
         super().__init__(source_id)
-        self._whose = Whose(memory, scope, user_id)
-        self._turns = HostTurns(memory, "agent-framework", self._whose.fixed)
-        self._answers = ModelTools(self._turns, "agent-framework") if tools else None
+        self._turns = HostTurns(memory, "agent-framework", user_id)
+        self._answers = ModelTools(self._turns) if tools else None
 
     async def before_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
         """Add the memories for the user's last message.
@@ -66,7 +62,7 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
             if isinstance(context_provider, type(self))
         ] not in ([self], []):
             raise ConfigError("this agent has a memory already; one agent takes one SlotContextProvider")
-        scope, session_id = self._whose(context), _session(session, context)
+        scope, session_id = self._turns.scope_of(context), _session(session, context)
         if self._answers is not None:
             context.extend_tools(self.source_id, _tools(self._answers, scope, session_id))
         if begun := _last_turn(context.input_messages):
@@ -90,7 +86,7 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
             await self._turns.record(
                 turn,
                 session_id=_session(session, context),
-                scope=self._whose(context),
+                scope=self._turns.scope_of(context),
                 messages=messages,
                 left_out=[kind for message in parts for kind in left_out(message.contents)],
             )

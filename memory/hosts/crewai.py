@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from memory.hosts._shared import ScopeOf, UserOf, Whose, bind, tested, unbind
+from memory.hosts._shared import bind, tested, unbind
 from memory.hosts._tools import DESCRIPTIONS, SEARCH, STORE, ModelTools
-from memory.runtime import HostTurns, TurnMemory, strip_context
+from memory.runtime import HostTurns, OpenMemory, UserOf, strip_context
 
 with tested("crewai"):
     from crewai.hooks import (
@@ -26,7 +26,7 @@ with tested("crewai"):
 class CrewMemory:
     """A memory at work in a crew: each task is a turn.
 
-        with open_turn_memory_sync("memslot.yaml") as memory, CrewMemory(crew, memory, session_id="chat-1"):
+        with open_memory_sync("memslot.yaml") as memory, CrewMemory(crew, memory, session_id="chat-1"):
             crew.kickoff(inputs={"question": "Which tea do I like?"})
 
     The section is the last of an agent's messages while its model is called, and gone before CrewAI keeps them. A
@@ -34,29 +34,27 @@ class CrewMemory:
 
     Args:
         crew: a ``Crew``, used by one kickoff at a time.
-        memory: whoever opened it closes it, after this; best opened by ``open_turn_memory_sync``, because CrewAI
+        memory: whoever opened it closes it, after this; best opened by ``open_memory_sync``, because CrewAI
             calls hooks without awaiting.
         session_id: the conversation.
-        scope: in place of the slot's own, or a function of ``session_id``.
-        user_id: in place of ``scope``: the person of the slot's scope, or a function of ``session_id``.
+        user_id: the person within the memory's own scope, a whole scope, or a function of ``session_id``.
         tools: whether the crew's agents may search the memory, and keep a fact in it.
 
     Raises:
-        ScopeError: there is no scope.
-        ConfigError: the crew has a memory already, or ``scope`` and ``user_id`` are both given.
+        ScopeError: the memory has no scope.
+        ConfigError: the crew has a memory already.
     """
 
     def __init__(
         self,
         crew: Any,
-        memory: TurnMemory,
+        memory: OpenMemory,
         *,
         session_id: str,
-        scope: ScopeOf | None = None,
         user_id: UserOf | None = None,
         tools: bool = False,
     ) -> None:
-        self._turns = HostTurns(memory, "crewai", Whose(memory, scope, user_id)(session_id))
+        self._turns = HostTurns(memory, "crewai", user_id, session_id)
         bind(crew, "CrewAI")
         self._tools = [self._tool(name) for name in DESCRIPTIONS] if tools else []
         for agent in crew.agents:
@@ -86,7 +84,7 @@ class CrewMemory:
             self._crew = None
 
     def _tool(self, name: str) -> Any:
-        answers = ModelTools(self._turns, "crewai")
+        answers = ModelTools(self._turns)
 
         def memory_search(query: str) -> str:
             return answers.answer_blocking(SEARCH, query, None, self._session_id)

@@ -77,7 +77,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         session.writes = kwargs.get("agent_context", "primary") == "primary"
         try:
             session.shared = acquire(config_path(kwargs["hermes_home"]))
-            own = session.shared.memory.slot.delivery.scope_or_default()
+            own = session.shared.memory.delivery.scope_or_default()
             session.turns = HostTurns(session.shared.memory, "hermes", _scope(own, kwargs))
             session.person = _person(kwargs)
         except Exception as error:  # Hermes would go on without a word

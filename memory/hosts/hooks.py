@@ -19,7 +19,7 @@ import anyio
 from anyio.abc import SocketListener, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from memory import WriteReceipt
+from memory import MemorySlot, WriteReceipt
 from memory.adapter import PluginOptions
 from memory.runtime import (
     Failures,
@@ -28,9 +28,9 @@ from memory.runtime import (
     HostTurns,
     ShownSections,
     SocketOwner,
-    TurnMemory,
     said_by_user,
     socket_in,
+    turns_of,
 )
 
 log = logging.getLogger("memslot.hosts")
@@ -57,7 +57,7 @@ def socket_path(data_dir: Path) -> Path:
     return socket_in(data_dir, "hooks.sock")
 
 
-async def answer_hooks(memory: TurnMemory, data_dir: Path) -> None:
+async def answer_hooks(slot: MemorySlot, data_dir: Path) -> None:
     """Answer the hooks and record what they report until cancelled, for the slot's own scope.
 
     A failure is logged, and the work is tried again after some seconds.
@@ -67,7 +67,7 @@ async def answer_hooks(memory: TurnMemory, data_dir: Path) -> None:
         before = failures.last
         with failures.survived("the socket of the hooks"):
             async with _owned(data_dir) as owner:
-                await _answer(memory, data_dir, owner, failures)
+                await _answer(slot, data_dir, owner, failures)
         if failures.last == before:
             return
         await anyio.sleep(_AGAIN_S)
@@ -82,9 +82,9 @@ async def _owned(data_dir: Path) -> AsyncIterator[SocketOwner]:
         yield owner
 
 
-async def _answer(memory: TurnMemory, data_dir: Path, owner: SocketOwner, failures: Failures) -> None:
+async def _answer(slot: MemorySlot, data_dir: Path, owner: SocketOwner, failures: Failures) -> None:
     with HookQueue(data_dir) as queue:
-        hooks = _Hooks(memory, queue, failures)
+        hooks = _Hooks(slot, queue, failures)
         listening = await SocketListener.from_socket(owner.listen())
         async with listening as listener, anyio.create_task_group() as tasks:
             tasks.start_soon(hooks.drain_for_ever)
@@ -92,13 +92,14 @@ async def _answer(memory: TurnMemory, data_dir: Path, owner: SocketOwner, failur
 
 
 class _Hooks:
-    def __init__(self, memory: TurnMemory, queue: HookQueue, failures: Failures) -> None:
-        self._memory = memory
+    def __init__(self, slot: MemorySlot, queue: HookQueue, failures: Failures) -> None:
+        self._slot = slot
+        self._not_said = turns_of(slot).policy.not_said
         self._turns: dict[str, HostTurns] = {}
         self._queue = queue
         self._failures = failures
         self._draining = anyio.Lock()
-        self._shown = ShownSections(memory.slot)
+        self._shown = ShownSections(slot)
 
     async def answer(self, connection: SocketStream) -> None:
         async with connection:
@@ -148,7 +149,7 @@ class _Hooks:
     async def _record(self, turn: HookTurn) -> WriteReceipt | None:
         first = turn.rows[0]
         self._turns_of(first.host).end(first.session_id)
-        slot = self._memory.slot
+        slot = self._slot
         event = turn.event(slot.delivery.scope_or_default(), self._said)
         if event is None:
             return None
@@ -162,10 +163,10 @@ class _Hooks:
             return await slot.record_event(event)
 
     def _said(self, prompt: str, host: str) -> str:
-        return said_by_user(prompt, host, self._memory.policy.not_said)
+        return said_by_user(prompt, host, self._not_said)
 
     def _turns_of(self, host: str) -> HostTurns:
-        return self._turns.setdefault(host, HostTurns(self._memory, host))
+        return self._turns.setdefault(host, HostTurns(self._slot, host))
 
 
 def _read(line: bytes) -> Any:

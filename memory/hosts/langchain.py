@@ -7,9 +7,9 @@ from contextvars import ContextVar
 from typing import Annotated, Any, NotRequired
 
 from memory.hosts._langchain_turns import Turns, beginning, with_section
-from memory.hosts._shared import ScopeOf, UserOf, tested
+from memory.hosts._shared import tested
 from memory.hosts._tools import DESCRIPTIONS
-from memory.runtime import TurnMemory
+from memory.runtime import OpenMemory, UserOf
 
 with tested("langchain"):
     from langchain.agents.middleware.types import AgentMiddleware, AgentState, PrivateStateAttr
@@ -36,32 +36,29 @@ class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
     The section stands below what the user said in what is sent to the model, and in no state. A turn is the last
     human message of what a run begins with, and what follows; a session is the ``thread_id``. An agent that a tool
     of this agent asks gets its task from a model: its run is neither recalled for nor recorded. ``invoke`` and
-    ``stream`` work from another thread than that of the memory's event loop, see ``open_turn_memory_sync``.
+    ``stream`` work from another thread than that of the memory's event loop, see ``open_memory_sync``.
 
     Args:
         memory: whoever opened it closes it, after the agent's last run.
-        scope: in place of the slot's own, or a function of LangGraph's ``Runtime``, whose ``context`` may say who
-            speaks.
-        user_id: in place of ``scope``: the person of the slot's scope, or a function of the ``Runtime``.
+        user_id: the person within the memory's own scope, a whole scope, or a function of
+            LangGraph's ``Runtime``, whose ``context`` may say who speaks.
         tools: whether the model may search the memory, and keep a fact in it.
 
     Raises:
-        ConfigError: ``scope`` and ``user_id`` are both given.
-        ScopeError: there is no scope.
+        ScopeError: the memory has no scope.
     """
 
     state_schema = TurnState
 
     def __init__(
         self,
-        memory: TurnMemory,
+        memory: OpenMemory,
         *,
-        scope: ScopeOf | None = None,
         user_id: UserOf | None = None,
         tools: bool = False,
     ) -> None:
         super().__init__()
-        self._turns = Turns(memory, scope, user_id)
+        self._turns = Turns(memory, user_id)
         self.tools = [self._turns.tool(name) for name in DESCRIPTIONS] if tools else []
 
     @property
@@ -127,13 +124,11 @@ class MemoryNodes:
     The model's node sends ``nodes.messages(state)`` in place of ``state["messages"]``.
 
     Args:
-        memory, scope, user_id: as for :class:`MemoryMiddleware`.
+        memory, user_id: as for :class:`MemoryMiddleware`.
     """
 
-    def __init__(
-        self, memory: TurnMemory, *, scope: ScopeOf | None = None, user_id: UserOf | None = None
-    ) -> None:
-        self._turns = Turns(memory, scope, user_id)
+    def __init__(self, memory: OpenMemory, *, user_id: UserOf | None = None) -> None:
+        self._turns = Turns(memory, user_id)
 
     async def recall(self, state: Any, runtime: Any = None) -> dict[str, Any]:
         """Recall for the last human message."""

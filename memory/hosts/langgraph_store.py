@@ -15,7 +15,7 @@ from typing import Any
 from memory import InputError, MemoryScope
 from memory.hosts._item_store import ItemStore, Namespace, check_value, fits, matches, text_of
 from memory.hosts._shared import tested
-from memory.runtime import HostTurns, TurnMemory
+from memory.runtime import HostTurns, OpenMemory, turns_of
 from memory.runtime import Item as Memory
 
 with tested("langchain"):
@@ -54,10 +54,11 @@ class SlotStore(BaseStore):  # type: ignore[misc]
     __slots__ = ("_items", "_turns")
 
     def __init__(
-        self, memory: TurnMemory, *, scope_of: Callable[[Namespace], MemoryScope] | None = None
+        self, memory: OpenMemory, *, scope_of: Callable[[Namespace], MemoryScope] | None = None
     ) -> None:
-        self._turns = HostTurns(memory, "langgraph")
-        self._items = ItemStore(memory.slot, scope_of)
+        slot = turns_of(memory).slot
+        self._items = ItemStore(slot, scope_of)
+        self._turns = HostTurns(memory, "langgraph", self._items.scope_of)
 
     def close(self) -> None:
         """Give the file of values back. Idempotent."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from memory.hosts._shared import ScopeOf, UserOf, Whose, left_out, spoken, tested
+from memory.hosts._shared import left_out, spoken, tested
 from memory.hosts._tools import DESCRIPTIONS, ModelTools
-from memory.runtime import HostTurns, TurnMemory
+from memory.runtime import HostTurns, OpenMemory, UserOf
 
 with tested("llama-index"):
     from llama_index.core.base.llms.types import ChatMessage, MessageRole, ToolCallBlock
@@ -25,8 +25,8 @@ _MAX_FLUSHED, _MAX_SESSIONS = 8, 1000
 class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
     """One person's memory, for any number of conversations.
 
-        memory = Memory.from_defaults(session_id="chat-1", memory_blocks=[SlotMemoryBlock(turn_memory)])
-        await agent.run("Which tea do I like?", memory=memory)
+        chat = Memory.from_defaults(session_id="chat-1", memory_blocks=[SlotMemoryBlock(memory)])
+        await agent.run("Which tea do I like?", memory=chat)
 
     The section is a message of its own, before the conversation. A turn is recorded when the agent that answered
     looks at its memory again. A chat engine does not look again: there a turn is recorded at the next one, and the
@@ -34,36 +34,31 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
 
     Args:
         memory: whoever opened it closes it, after the agent's last run.
-        scope: in place of the slot's own, or a function of the conversation's ``session_id``.
-        user_id: in place of ``scope``: the person of the slot's scope, or a function of the ``session_id``.
+        user_id: the person within the memory's own scope, a whole scope, or a function of the ``session_id``.
         name: of the block; names of blocks are unique.
 
     Raises:
-        ConfigError: ``scope`` and ``user_id`` are both given.
-        ScopeError: there is no scope.
+        ScopeError: the memory has no scope.
     """
 
     accept_short_term_memory: bool = True
     _turns: HostTurns = PrivateAttr()
-    _whose: Whose = PrivateAttr()
     _sessions: OrderedDict[str, _Session] = PrivateAttr(default_factory=OrderedDict)
 
     def __init__(
         self,
-        memory: TurnMemory,
+        memory: OpenMemory,
         *,
-        scope: ScopeOf | None = None,
         user_id: UserOf | None = None,
         name: str = "memslot",
         **fields: Any,
     ) -> None:
         super().__init__(name=name, **fields)
-        self._whose = Whose(memory, scope, user_id)
-        self._turns = HostTurns(memory, "llama-index", self._whose.fixed)
+        self._turns = HostTurns(memory, "llama-index", user_id)
 
     def tools(self, session_id: str = "llama-index") -> list[FunctionTool]:
         """A search in the memory and a way to keep a fact in it, for ``tools=`` of one conversation's agent."""
-        functions = ModelTools(self._turns, "llama-index").functions(self._whose(session_id), session_id)
+        functions = ModelTools(self._turns).functions(self._turns.scope_of(session_id), session_id)
         return [
             FunctionTool.from_defaults(async_fn=made, name=name, description=DESCRIPTIONS[name])
             for name, made in functions.items()
@@ -93,7 +88,7 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
             session.open_turn(turns)
         last = turns[-1]
         recall = await self._turns.recall(
-            session.turn, last.said, session_id=session_id, scope=self._whose(session_id)
+            session.turn, last.said, session_id=session_id, scope=self._turns.scope_of(session_id)
         )
         return [ChatMessage(role="user", content=recall.section)] if recall.section else []
 
@@ -102,7 +97,7 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
         await self._turns.record(
             named,
             session_id=session_id,
-            scope=self._whose(session_id),
+            scope=self._turns.scope_of(session_id),
             user=turn.said,
             messages=spoken(("assistant", answer) for answer in turn.answers),
             left_out=turn.left_out,

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from memory import ConfigError
-from memory.hosts._shared import ScopeOf, UserOf, Whose, add_section, left_out, tested, words
+from memory.hosts._shared import add_section, left_out, tested, words
 from memory.hosts._tools import DESCRIPTIONS, ModelTools, schema
-from memory.runtime import HostTurns, TurnMemory, answer_text
+from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text
 
 with tested("openai-agents"):
     from agents import FunctionTool, ItemHelpers, RunConfig, RunHooks
@@ -39,28 +39,26 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
     Args:
         memory: whoever opened it closes it, after the last run.
         session_id: the conversation; that of the SDK's ``Session``, where there is one.
-        scope: in place of the slot's own, or a function of ``session_id``.
-        user_id: in place of ``scope``: the person of the slot's scope, or a function of ``session_id``.
+        user_id: the person within the memory's own scope, a whole scope, or a function of ``session_id``.
         records: False leaves it to :meth:`record`, for runs with guardrails: hooks are told of an answer before a
             guardrail stops it.
         base: a ``RunConfig`` of your own for ``**turns``; its filter is kept, and runs after this one.
 
     Raises:
-        ConfigError: ``scope`` and ``user_id`` are both given, or ``base`` has a memory already.
-        ScopeError: there is no scope.
+        ConfigError: ``base`` has a memory already.
+        ScopeError: the memory has no scope.
     """
 
     def __init__(
         self,
-        memory: TurnMemory,
+        memory: OpenMemory,
         *,
         session_id: str,
-        scope: ScopeOf | None = None,
         user_id: UserOf | None = None,
         records: bool = True,
         base: Any = None,
     ) -> None:
-        self._turns = HostTurns(memory, "openai-agents", Whose(memory, scope, user_id)(session_id))
+        self._turns = HostTurns(memory, "openai-agents", user_id, session_id)
         self._session_id = session_id
         self._records = records
         self._said = ""
@@ -90,7 +88,7 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
 
     def tools(self) -> list[FunctionTool]:
         """A search in the memory and a way to keep a fact in it, for ``tools=`` of an agent."""
-        answers = ModelTools(self._turns, "openai-agents")
+        answers = ModelTools(self._turns)
         return [self._tool(answers, name) for name in DESCRIPTIONS]
 
     def _tool(self, answers: ModelTools, name: str) -> FunctionTool:

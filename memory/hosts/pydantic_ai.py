@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from memory.hosts._shared import ScopeOf, UserOf, Whose, tested
+from memory.hosts._shared import tested
 from memory.hosts._tools import ARGUMENTS, DESCRIPTIONS, ModelTools, schema
-from memory.runtime import HostTurns, TurnMemory, answer_text
+from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text
 
 with tested("pydantic-ai"):
     from pydantic_ai import DeferredToolRequests, FunctionToolset, Tool
@@ -25,35 +25,31 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
 
     Args:
         memory: whoever opened it closes it, after the agent's last run.
-        scope: in place of the slot's own, or a function of the ``RunContext``, whose ``deps`` may say who speaks.
         session_id: in place of the run's ``conversation_id``.
-        user_id: in place of ``scope``: the person of the slot's scope, or a function of the ``RunContext``.
+        user_id: the person within the memory's own scope, a whole scope, or a function of the
+            ``RunContext``, whose ``deps`` may say who speaks.
         tools: whether the model may search the memory, and keep a fact in it.
 
     Raises:
-        ConfigError: ``scope`` and ``user_id`` are both given.
-        ScopeError: there is no scope.
+        ScopeError: the memory has no scope.
     """
 
-    memory: TurnMemory
-    scope: ScopeOf | None = None
+    memory: OpenMemory
     session_id: str | None = None
     user_id: UserOf | None = None
     tools: bool = False
     _turns: HostTurns = field(init=False, repr=False)
-    _whose: Whose = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.id is None:  # type: ignore[has-type]
             self.id = "memslot"  # which pydantic-ai lets stand once on an agent
-        self._whose = Whose(self.memory, self.scope, self.user_id)
-        self._turns = HostTurns(self.memory, "pydantic-ai", self._whose.fixed)
+        self._turns = HostTurns(self.memory, "pydantic-ai", self.user_id)
 
     def get_toolset(self) -> Any:
         """The model's tools, where it has any."""
         if not self.tools:
             return None
-        answers = ModelTools(self._turns, "pydantic-ai")
+        answers = ModelTools(self._turns)
 
         def made(name: str) -> Tool[Any]:
             async def ask(ctx: Any, **given: str) -> str:
@@ -88,7 +84,7 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
     def _where(self, ctx: Any) -> dict[str, Any]:
         return {
             "session_id": str(self.session_id or ctx.conversation_id or ctx.run_id),
-            "scope": self._whose(ctx),
+            "scope": self._turns.scope_of(ctx),
         }
 
 

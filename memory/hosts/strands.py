@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memory import ContextBudget, Message
-from memory.hosts._shared import ScopeOf, UserOf, Whose, left_out, tested, words
-from memory.runtime import HostTurns, TurnMemory, answer_text
+from memory.hosts._shared import left_out, tested, words
+from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text
 
 with tested("strands"):
     from strands.memory.extraction.triggers import InvocationTrigger
@@ -38,33 +38,30 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
     Args:
         memory: whoever opened it closes it, after ``flush``.
         session_id: the conversation; Strands does not tell a store which one it is.
-        scope: in place of the slot's own, or a function of ``session_id``.
-        user_id: in place of ``scope``: the person of the slot's scope, or a function of ``session_id``.
+        user_id: the person within the memory's own scope, a whole scope, or a function of ``session_id``.
         name: for Strands' tools and logs.
         writable: False records nothing.
 
     Raises:
-        ConfigError: ``scope`` and ``user_id`` are both given.
-        ScopeError: there is no scope.
+        ScopeError: the memory has no scope.
     """
 
     def __init__(
         self,
-        memory: TurnMemory,
+        memory: OpenMemory,
         *,
         session_id: str,
-        scope: ScopeOf | None = None,
         user_id: UserOf | None = None,
         name: str = "memory",
         writable: bool = True,
     ) -> None:
         self.name = name
         self.description = "Long-term memory of earlier conversations."
-        self.max_search_results = memory.slot.delivery.budget.max_items
         self.writable = writable
         self._trigger = _Trigger()
         self.extraction = {"trigger": self._trigger, "filter": _EVERYTHING} if writable else None
-        self._turns = HostTurns(memory, "strands", Whose(memory, scope, user_id)(session_id))
+        self._turns = HostTurns(memory, "strands", user_id, session_id)
+        self.max_search_results = self._turns.memory.slot.delivery.budget.max_items
         self._session_id = session_id
         self._run = uuid.uuid4().hex
         self._count = 0

@@ -2,8 +2,8 @@
 
 - :class:`TurnMemory`, :class:`TurnPolicy`, :class:`Recall`: how a host lives with a memory that may be slow or
   down.
-- :class:`HostTurns`, :func:`open_turn_memory`, :class:`ShownSections`: what every binding of :mod:`memory.hosts` is
-  made of. :func:`said_by_user`: the user's own words in a prompt.
+- :func:`turns_of`: counters and policy of a memory's turns. :class:`HostTurns`, :class:`ShownSections`: what every
+  binding of :mod:`memory.hosts` is made of. :func:`said_by_user`: the user's own words in a prompt.
 - :class:`AgentSession`, :class:`Provider`, :class:`Channel`, :class:`ToolRegistry`: an agent's session.
 - :class:`Conversations`: many of them, by HTTP. :class:`MemoryItems`: single memories, for tools and servers.
 - :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer`: Signet's
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         reports_file,
         waiting_reports,
     )
-    from memory.runtime._hosting import HostTurns, answer_text, open_turn_memory, open_turn_memory_sync
+    from memory.runtime._hosting import HostTurns, OpenMemory, UserOf, answer_text, turns_of
     from memory.runtime._items import Item, MemoryItems, ShownSections
     from memory.runtime._listening import listening_socket
     from memory.runtime._loop import AgentSession, run_session
@@ -114,6 +114,7 @@ __all__ = [
     "Item",
     "MemoryItems",
     "MemslotConfig",
+    "OpenMemory",
     "PreCompactionParams",
     "PreCompactionResult",
     "PromptSubmitParams",
@@ -142,6 +143,7 @@ __all__ = [
     "TurnPolicy",
     "TurnReport",
     "Usage",
+    "UserOf",
     "UserTurn",
     "answer_text",
     "build_slot",
@@ -153,8 +155,6 @@ __all__ = [
     "memory_tools",
     "open_reach",
     "open_shared",
-    "open_turn_memory",
-    "open_turn_memory_sync",
     "report_program",
     "reports_file",
     "run_session",
@@ -162,6 +162,7 @@ __all__ = [
     "serve_app",
     "socket_in",
     "strip_context",
+    "turns_of",
     "waiting_reports",
 ]
 
@@ -178,7 +179,7 @@ _LATE = {
     """,
     "memory.runtime._conversations": "Conversations",
     "memory.runtime._hook_turns": "HookQueue HookTurn report_program reports_file waiting_reports",
-    "memory.runtime._hosting": "HostTurns answer_text open_turn_memory open_turn_memory_sync",
+    "memory.runtime._hosting": "HostTurns OpenMemory UserOf answer_text turns_of",
     "memory.runtime._items": "Item MemoryItems ShownSections",
     "memory.runtime._listening": "listening_socket",
     "memory.runtime._loop": "AgentSession run_session",

@@ -12,56 +12,115 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 import anyio
 import pydantic_core
 
 from memory.contract._loops import loop_or_none
-from memory.contract.errors import LifecycleError, MemslotError
+from memory.contract.errors import ConfigError, LifecycleError, MemslotError, ScopeError
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.scope import MemoryScope
-from memory.plugins.config import MemslotConfig
-from memory.plugins.opening import open_memory
 from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
 from memory.runtime._provider import encodable
 from memory.runtime._said import said_by_user
+from memory.slot.slot import MemorySlot
+from memory.slot.sync import SyncMemory
 from memory.slot.turns import RecallFields, TurnFields, event_from_turn
 
 log = logging.getLogger("memslot.hosts")
 
 T = TypeVar("T")
-Config = str | Path | Mapping[str, object] | MemslotConfig
+OpenMemory = MemorySlot | SyncMemory
+"""What ``open_memory`` or ``open_memory_sync`` gives."""
+UserOf = str | MemoryScope | Callable[[Any], str | MemoryScope]
+"""A person of the memory's own scope, a whole scope, or a function of a run that returns one of them."""
 
 _MAX_OPEN_TURNS = 1000
 _MAX_VERSIONS = 100  # whole turns, which may be long
-_OPEN_SO = "open the memory with open_turn_memory_sync"
+_OPEN_SO = "open the memory with open_memory_sync"
+_making = threading.Lock()
 _BEGIN_S = 1.0  # a loop that has not begun a call by then is blocked, by whoever waits for the call
+
+
+def turns_of(
+    memory: OpenMemory,
+    policy: TurnPolicy | None = None,
+    *,
+    on_trouble: Callable[[str, str], None] | None = None,
+) -> TurnMemory:
+    """The turns that all bindings of a memory share: its counters, its policy, its writes in the background.
+
+    It is made at the first call, which may be a binding's, and closed with the memory.
+
+    Args:
+        memory: an open memory.
+        policy, on_trouble: as for :class:`TurnMemory`; given before the first binding is made.
+
+    Raises:
+        ConfigError: ``memory`` is something else, or its turns have another policy already.
+    """
+    slot = memory.slot if isinstance(memory, SyncMemory) else memory
+    if not isinstance(slot, MemorySlot):
+        raise ConfigError(
+            f"an agent takes the memory that 'async with open_memory(...)' gives, not {type(memory).__name__}"
+        )
+    with _making:
+        turns = slot.companion(TurnMemory, partial(TurnMemory, slot, policy, on_trouble=on_trouble))
+    if policy not in (None, turns.policy) or on_trouble not in (None, turns.on_trouble):
+        raise ConfigError("this memory has a policy already; call turns_of before its first binding is made")
+    turns.resume()
+    return turns
 
 
 class HostTurns:
     """The turns of a host over one memory: each recalled for once, recorded once, and ended by no memory.
 
     Args:
-        memory: whoever opened it closes it, after the host.
+        memory: an open memory. Its opener closes it, after the host.
         host: the host's name: prefix of event ids, and ``agent_id`` of what is recorded.
-        scope: in place of the slot's own; None where every call names one.
+        user_id: whose memory it is, see :data:`UserOf`. None is the memory's own scope.
+        run: for a host of one conversation: what a function of ``user_id`` is given, once.
+
+    Raises:
+        ScopeError: the memory has no scope, or ``user_id`` is blank.
+        ConfigError: as for :func:`turns_of`.
     """
 
-    def __init__(self, memory: TurnMemory, host: str, scope: MemoryScope | None = None) -> None:
-        self.memory = memory
-        self.scope = scope or memory.slot.scope
-        self._host = host
+    def __init__(
+        self, memory: OpenMemory, host: str, user_id: UserOf | None = None, run: object = None
+    ) -> None:
+        self.memory = turns_of(memory)
+        self._user_id = user_id
+        self.scope = None if callable(user_id) and run is None else self.scope_of(run)
+        self.host = host
         self._pid = os.getpid()
         self._open: OrderedDict[tuple[MemoryScope | None, str, str], _OpenTurn] = OrderedDict()
         self._versions: OrderedDict[tuple[MemoryScope, str, str], MemoryEvent] = OrderedDict()
+
+    def scope_of(self, run: object) -> MemoryScope:
+        """The scope for a run, as the host describes it.
+
+        Raises:
+            ScopeError: the function names nobody. No other person's memory is used in its place.
+        """
+        own = self.memory.slot.scope
+        named = self._user_id(run) if callable(self._user_id) else self._user_id
+        if named is None and callable(self._user_id):
+            raise ScopeError("the function that names the user returned None; return a user id or a scope")
+        if named is None or isinstance(named, MemoryScope):
+            return self.memory.slot.delivery.scope_or_default(named)
+        if not isinstance(named, str) or not named.strip():
+            raise ScopeError("the user id is blank or no text; give the id of one person")
+        if own is None:
+            raise ScopeError("user_id names a person of memory.scope; set memory.scope in the configuration")
+        return own.model_copy(update={"persona_id": named})
 
     async def recall(
         self,
@@ -217,7 +276,7 @@ class HostTurns:
     ) -> bool:
         if (known := self._open.pop((scope, session_id, turn), None)) and fields.get("user") == "":
             fields = {**fields, "user": known.user}
-        given: Any = {"turn_id": turn, "agent_id": self._host, **fields}
+        given: Any = {"turn_id": turn, "agent_id": self.host, **fields}
         given = {name: encodable(said) if isinstance(said, str) else said for name, said in given.items()}
         if not any(str(given.get(name) or "").strip() for name in ("user", "assistant", "messages")):
             return False  # nothing was said
@@ -247,7 +306,7 @@ class HostTurns:
         named = [before and before.event_id, *((said.role, said.content) for said in event.messages)]
         digest = sha256(json.dumps(named).encode()).hexdigest()
         _, session_id, turn = key
-        event = event.model_copy(update={"event_id": f"{self._host}:{session_id}:{turn}:{digest[:12]}"})
+        event = event.model_copy(update={"event_id": f"{self.host}:{session_id}:{turn}:{digest[:12]}"})
         recorded = await self.memory.record(event, corrects=before)
         if recorded:
             self._versions[key] = event
@@ -257,7 +316,7 @@ class HostTurns:
         return recorded
 
     def _said(self, user: str) -> str:
-        return said_by_user(user, self._host, self.memory.policy.not_said)
+        return said_by_user(user, self.host, self.memory.policy.not_said)
 
     def _of_the_conversation(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Messages with the user's own words alone; none where the host asked for all that was answered."""
@@ -299,12 +358,12 @@ class HostTurns:
         sent.add_done_callback(self.memory.arriving.discard)
 
     def _not_recalled(self, error: MemslotError) -> Recall:
-        log.warning("%s: nothing is recalled in this turn: %s", self._host, error)
+        log.warning("%s: nothing is recalled in this turn: %s", self.host, error)
         self.memory.note_trouble("recall", str(error))
         return Recall("", error)
 
     def _not_recorded(self, error: MemslotError) -> bool:
-        log.warning("%s: this turn is not recorded: %s", self._host, error)
+        log.warning("%s: this turn is not recorded: %s", self.host, error)
         self.memory.note_trouble("write", str(error))
         return False
 
@@ -328,48 +387,3 @@ def answer_text(output: object) -> str:
     return (
         encodable(output) if isinstance(output, str) else pydantic_core.to_json(output, fallback=str).decode()
     )
-
-
-@asynccontextmanager
-async def open_turn_memory(
-    config: Config,
-    policy: TurnPolicy | None = None,
-    *,
-    scope: MemoryScope | None = None,
-    data_dir: Path | None = None,
-    on_trouble: Callable[[str, str], None] | None = None,
-) -> AsyncIterator[TurnMemory]:
-    """Open a memory for a host: :func:`memory.open_memory`, and a :class:`TurnMemory` over it; closed on leaving.
-
-    Args:
-        config, scope, data_dir: as for :func:`memory.open_memory`.
-        policy, on_trouble: as for :class:`TurnMemory`.
-
-    Raises:
-        ConfigError, PluginError, BackendError: as for :func:`memory.open_memory`.
-    """
-    async with (
-        open_memory(config, scope=scope, data_dir=data_dir) as slot,
-        TurnMemory(slot, policy, on_trouble=on_trouble) as memory,
-    ):
-        yield memory
-
-
-@contextmanager
-def open_turn_memory_sync(
-    config: Config,
-    policy: TurnPolicy | None = None,
-    *,
-    scope: MemoryScope | None = None,
-    data_dir: Path | None = None,
-    on_trouble: Callable[[str, str], None] | None = None,
-) -> Iterator[TurnMemory]:
-    """:func:`open_turn_memory` for a program that does not await: its event loop runs in a thread until leaving.
-
-    Its :class:`TurnMemory` is for bindings of :mod:`memory.hosts`, which may call it from any thread or loop.
-    """
-    from memory.slot.sync import opened_in_thread
-
-    opening = open_turn_memory(config, policy, scope=scope, data_dir=data_dir, on_trouble=on_trouble)
-    with opened_in_thread(opening) as opened:
-        yield opened.value

@@ -123,9 +123,9 @@ class TurnMemory:
     ) -> None:
         self.slot = slot
         self.policy = policy or TurnPolicy()
-        self.loop = loop_or_none()
+        self.loop = slot.loop or loop_or_none()
         self.arriving: set[Future[bool]] = set()
-        self._on_trouble = on_trouble
+        self.on_trouble = on_trouble
         self._background = Background()
         self._reading = Circuit(f"{slot.backend_name}: recall", self.policy.open_after, self.policy.pause_s)
         self._writes = WriteBehind(slot, self._background)
@@ -136,11 +136,20 @@ class TurnMemory:
         self._new: set[MemoryScope] = set()  # scopes that one recall has waited for in vain
 
     async def __aenter__(self) -> Self:
-        self._writes.resume()
+        self.resume()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def resume(self) -> None:
+        """Deliver what earlier processes left in the outbox, if the memory's event loop runs. Idempotent."""
+        import asyncio
+
+        if self.loop is not None and self.loop is loop_or_none():
+            self._writes.resume()
+        elif isinstance(self.loop, asyncio.AbstractEventLoop) and self.loop.is_running():
+            self.loop.call_soon_threadsafe(self._writes.resume)
 
     async def recall(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
@@ -264,15 +273,15 @@ class TurnMemory:
         else:
             self._writes.counts.not_recorded += 1
             self._writes.counts.last_failure = why
-        if self._on_trouble is not None:
-            self._on_trouble(what, why)
+        if self.on_trouble is not None:
+            self.on_trouble(what, why)
 
     def note_left_out(self, kinds: Sequence[str]) -> None:
         """Count parts of a recorded turn that hold no words, such as pictures, and report their kinds."""
         self._left_out += len(kinds)
-        if self._on_trouble is not None:
+        if self.on_trouble is not None:
             counted = ", ".join(f"{number} {kind}" for kind, number in sorted(Counter(kinds).items()))
-            self._on_trouble("left_out", f"a turn is recorded without {counted}")
+            self.on_trouble("left_out", f"a turn is recorded without {counted}")
 
     async def health(self) -> BackendHealth:
         """The slot's health, with :meth:`status` in ``details["turns"]``.

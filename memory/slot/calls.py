@@ -131,23 +131,23 @@ class NativeCalls:
         self.lost_traces = 0
         self.failed: dict[str, str] = {}  # operation whose last call failed -> why
         self.sinks = [] if sink is None else [sink]
-        self._loop: object | None = None
+        self.loop: object | None = None
         self._pid = 0  # of the process it was opened in
         self._closing = anyio.Lock(fast_acquire=True)
         self._clean = False  # the adapter has released everything
         self._given_up: dict[MemoryScope | None, set[Admission]] = {}  # writes that go on
 
-    def _check_loop(self) -> None:
+    def check_loop(self) -> None:
         loop = running_loop()
-        if self._loop is not None and self._pid != os.getpid():
+        if self.loop is not None and self._pid != os.getpid():
             raise LifecycleError(
                 "this slot was opened before the process was forked; open one in each worker"
             )
-        if self._loop is None:
+        if self.loop is None:
             if self.traits.asyncio_only and on_trio():
                 raise ConfigError(f"{self.backend_name} runs on asyncio only; run the host on asyncio")
-            self._loop, self._pid = loop, os.getpid()
-        elif self._loop is not loop:
+            self.loop, self._pid = loop, os.getpid()
+        elif self.loop is not loop:
             raise LifecycleError(
                 "this slot was opened in another event loop; open one slot per loop, close it there"
             )
@@ -167,7 +167,7 @@ class NativeCalls:
         """A call of the contract: let in, measured, and traced however it ends, refused ones included."""
         if self.closed:
             raise LifecycleError("this slot is closed; open a new one")
-        self._check_loop()
+        self.check_loop()
         return Span(self, operation, scope, fields)
 
     async def write(
@@ -268,7 +268,7 @@ class NativeCalls:
         """Let no call in, wait for those under way, and release the adapter, even if cancelled; it may be
         repeated."""
         if not self._clean:
-            self._check_loop()
+            self.check_loop()
         self.closed, limit_s = True, self.deadlines.close_s
         with anyio.CancelScope(shield=True):
             await checkpoint()

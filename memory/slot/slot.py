@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Self, TypeVar, Unpack
+from typing import Protocol, Self, TypeVar, Unpack, cast
 from uuid import UUID
 
 import anyio
@@ -52,6 +52,15 @@ from memory.storage.journal import Journal
 from memory.storage.store import SqliteStore, Store
 
 T = TypeVar("T")
+
+
+class Companion(Protocol):
+    """What is built on a slot and closed before it."""
+
+    async def aclose(self) -> None: ...
+
+
+C = TypeVar("C", bound=Companion)
 
 
 class MemorySlot(MemoryAdapter):
@@ -103,6 +112,7 @@ class MemorySlot(MemoryAdapter):
         kept_in = SqliteStore(store / FILE_NAME) if isinstance(store, Path) else store
         self.delivery = Delivery(calls, kept_in, journal, leases, host)
         self._rendering = Rendering(adapter, counter, neutral=neutral_sections, native_ids=native_ids)
+        self._companions: dict[type, Companion] = {}
 
     async def __aenter__(self) -> Self:
         try:
@@ -124,6 +134,11 @@ class MemorySlot(MemoryAdapter):
     def scope(self) -> MemoryScope | None:
         """The default scope of the turn calls."""
         return self.delivery.scope
+
+    @property
+    def loop(self) -> object | None:
+        """The event loop it belongs to; None before its first call."""
+        return self._calls.loop
 
     @property
     def closed(self) -> bool:
@@ -276,6 +291,10 @@ class MemorySlot(MemoryAdapter):
         """Probe the backend. A failing probe is ``unavailable`` with diagnostics, not an exception."""
         return await health_of(self._calls, self.delivery)
 
+    def companion(self, kind: type[C], make: Callable[[], C]) -> C:
+        """The one object of a kind that belongs to this slot: made at the first call, closed before the slot."""
+        return cast(C, self._companions.setdefault(kind, self._companions.get(kind) or make()))
+
     async def aclose(self) -> None:
         """Wait for calls under way (at most ``deadlines.close_s``) and release the adapter. Idempotent.
 
@@ -286,6 +305,15 @@ class MemorySlot(MemoryAdapter):
         Raises:
             BackendError: the adapter could not release everything.
         """
+        if not self.closed:
+            self._calls.check_loop()
+        try:
+            for companion in self._companions.values():
+                await companion.aclose()
+        finally:
+            await self._release()
+
+    async def _release(self) -> None:
         try:
             if not self.closed:
                 with anyio.CancelScope(shield=True):

@@ -114,13 +114,13 @@ class HostUnderTest(ABC):
 class Stage:
     model: HostModel
     store: FakeNativeStore
-    slot: MemorySlot
-    memory: Any
+    memory: MemorySlot
+    turns: Any  # of the memory
     host: HostUnderTest
     troubles: list[tuple[str, str]]  # the calls of ``on_trouble``
 
     async def recorded(self) -> list[str]:
         """Wait for pending writes, and return the stored texts in order."""
         await self.host.flush()
-        assert await self.memory.drain(20)
+        assert await self.turns.drain(20)
         return [row.text for row in self.store.rows.values()]

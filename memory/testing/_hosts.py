@@ -38,8 +38,8 @@ class HostContract(ABC):
     cannot: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
-    def turn_memory(self, slot: MemorySlot, **options: Any) -> Any:
-        """A ``TurnMemory`` over the slot; ``options`` are those of ``TurnPolicy``, and ``on_trouble``."""
+    def turns(self, memory: MemorySlot, **options: Any) -> Any:
+        """What ``turns_of`` gives for a memory; ``options`` are those of ``TurnPolicy``, and ``on_trouble``."""
 
     @abstractmethod
     def host(self, memory: Any, model: HostModel) -> HostUnderTest:
@@ -66,11 +66,9 @@ class HostContract(ABC):
         model, store = model or HostModel(), store or FakeNativeStore()
         troubles: list[tuple[str, str]] = []
         given = {"recall_s": 20.0, "on_trouble": lambda *words: troubles.append(words), **policy}
-        async with (
-            MemorySlot(FakeBackend(store), scope=person("ada")) as slot,
-            self.turn_memory(slot, **given) as memory,
-        ):
-            stage = Stage(model, store, slot, memory, self.host(memory, model), troubles)
+        async with MemorySlot(FakeBackend(store), scope=person("ada")) as memory:
+            turns = self.turns(memory, **given)
+            stage = Stage(model, store, memory, turns, self.host(memory, model), troubles)
             try:
                 yield stage
             finally:
@@ -197,7 +195,7 @@ class HostContract(ABC):
             stage.store.faults.add(fault, times=None, delay_s=60.0)
             assert "Answer 1." in await stage.host.ask(LIKES)
             assert len(stage.model.shown) == 1
-            assert stage.memory.status()["recalls_failed"] == 1
+            assert stage.turns.status()["recalls_failed"] == 1
             assert [what for what, _ in stage.troubles][:1] == ["recall"]
             warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
             assert any("recall" in message for message in warnings)
@@ -206,7 +204,6 @@ class HostContract(ABC):
         self, stage: Stage, caplog: pytest.LogCaptureFixture
     ) -> None:
         await stage.memory.aclose()
-        await stage.slot.aclose()
         assert "Answer 1." in await stage.host.ask(LIKES)
         await stage.host.flush()
         assert [record for record in caplog.records if "closed" in record.message]
@@ -229,7 +226,7 @@ class HostContract(ABC):
         async with self.on_stage() as stage:
             for said, conversation in ((LIKES, "one"), (ASKS, "two")):
                 await anyio.to_thread.run_sync(ask, stage.host, said, conversation)
-                assert await stage.memory.drain(20)
+                assert await stage.turns.drain(20)
             assert LIKES in stage.model.shown[-1]
             assert (await stage.recorded())[:2] == [LIKES, "Answer 1."]
 
@@ -255,7 +252,7 @@ class HostContract(ABC):
     async def test_writes_nothing_while_read_only(self, stage: Stage) -> None:
         await stage.host.ask(LIKES)
         await stage.recorded()
-        await stage.slot.set_mode(AdapterMode(read_only=True, reason="test"))
+        await stage.memory.set_mode(AdapterMode(read_only=True, reason="test"))
         before = stage.store.fingerprint()
         await stage.host.ask(ASKS, conversation="two")
         await stage.recorded()
@@ -275,11 +272,8 @@ class HostContract(ABC):
     async def test_another_backend_is_one_word(self, backend: str, remembers: bool, tmp_path: Path) -> None:
         model = HostModel()
         memory = {"backend": backend, "scope": {"run_id": "app", "persona_id": "ada"}}
-        async with (
-            open_memory({"memory": memory}, data_dir=tmp_path) as slot,
-            self.turn_memory(slot, recall_s=20.0) as turns,
-        ):
-            host = self.host(turns, model)
+        async with open_memory({"memory": memory}, data_dir=tmp_path) as opened:
+            turns, host = self.turns(opened, recall_s=20.0), self.host(opened, model)
             await host.ask(LIKES, conversation="one")
             await host.flush()
             assert await turns.drain(20)

@@ -29,7 +29,7 @@ from memory.adapter import BackendRejected
 from memory.hosts import _table, hooks
 from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder, HookFolder
 from memory.hosts.hooks import answer_hooks, socket_path
-from memory.runtime import TurnMemory, TurnPolicy, load_config
+from memory.runtime import TurnPolicy, load_config, turns_of
 from memory.storage.insert import insert
 from memory.storage.outbox import Outbox
 from memory.storage.store import open_store
@@ -245,10 +245,10 @@ async def hooks_answered(
 ) -> AsyncIterator[None]:
     async with (
         MemorySlot(backend, scope=MemoryScope(run_id="cc", persona_id="ada")) as slot,
-        TurnMemory(slot, policy) as memory,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(answer_hooks, memory, data)
+        turns_of(slot, policy)
+        tasks.start_soon(answer_hooks, slot, data)
         yield
         tasks.cancel_scope.cancel()
 

@@ -62,7 +62,7 @@ async def measure(suite: Any) -> dict[str, list[float]]:
             before = await played(bare, at)
             bound = await played(stage.host, at)
             began = time.process_time()
-            await stage.memory.drain(20)
+            await stage.turns.drain(20)
             written = (time.process_time() - began) * 1000
             for row in list(stage.store.rows)[2:]:  # the suite's memory searches all it has: keep it at 0 ms
                 del stage.store.rows[row]
@@ -114,7 +114,7 @@ def on_the_stage(wanted: list[str]) -> None:
         async def play(suite: Any = suite) -> tuple[dict[str, int], int]:
             async with suite.on_stage(stage.LongModel()) as played:
                 judged = await stage.play(played, stage.TURNS)
-                return judged, played.memory.status()["recorded"]
+                return judged, played.turns.status()["recorded"]
 
         judged, recorded = anyio.run(play)
         figures = " | ".join(str(judged[what]) for what in ("lost", "duplicated", "false"))

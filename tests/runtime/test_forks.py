@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from memory import LifecycleError, open_memory_sync
-from memory.runtime import build_slot, open_turn_memory_sync
+from memory.runtime import build_slot, turns_of
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),
@@ -75,10 +75,10 @@ def test_a_forked_child_is_told_to_open_its_own_memory_and_leaves_the_parents(
     opening.__exit__(None, None, None)
 
 
-def test_a_forked_child_leaves_a_turn_memory_and_opens_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_leaves_the_turns_of_a_memory_and_opens_its_own(tmp_path: Path) -> None:
     file = config(tmp_path)
-    opening = open_turn_memory_sync(file)
-    opening.__enter__()
+    opening = open_memory_sync(file)
+    turns_of(opening.__enter__())
 
     def use() -> str:
         opening.__exit__(None, None, None)

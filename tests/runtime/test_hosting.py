@@ -11,9 +11,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from memory import MemoryScope, MemorySlot
+from memory import ConfigError, MemoryScope, MemorySlot, ScopeError, open_memory_sync
 from memory.hosts._shared import spoken
-from memory.runtime import HostTurns, TurnMemory, TurnPolicy, open_turn_memory_sync
+from memory.runtime import HostTurns, TurnPolicy, turns_of
 from memory.testing import FakeBackend, FakeNativeStore
 
 ADA = MemoryScope(run_id="app", persona_id="ada")
@@ -21,11 +21,9 @@ ADA = MemoryScope(run_id="app", persona_id="ada")
 
 @asynccontextmanager
 async def turns(store: FakeNativeStore, **policy: float) -> AsyncIterator[HostTurns]:
-    async with (
-        MemorySlot(FakeBackend(store), scope=ADA) as slot,
-        TurnMemory(slot, TurnPolicy(recall_s=20.0, **policy)) as memory,
-    ):
-        yield HostTurns(memory, "test")
+    async with MemorySlot(FakeBackend(store), scope=ADA) as slot:
+        turns_of(slot, TurnPolicy(recall_s=20.0, **policy))
+        yield HostTurns(slot, "test")
 
 
 async def test_calls_of_one_turn_share_one_recall_also_at_once() -> None:
@@ -101,7 +99,8 @@ async def test_what_a_thread_hands_over_while_the_loop_is_blocked_is_recorded_be
 
 async def test_draining_waits_for_what_comes_from_another_thread() -> None:
     """Not waited for, a host would end while a turn is on its way."""
-    async with MemorySlot(FakeBackend(), scope=ADA) as slot, TurnMemory(slot) as memory:
+    async with MemorySlot(FakeBackend(), scope=ADA) as slot:
+        memory = turns_of(slot)
         sent: Future[bool] = Future()
         memory.arriving.add(sent)
         assert not await memory.drain(0.05)
@@ -129,7 +128,7 @@ def test_a_forked_worker_is_told_so_and_goes_on(tmp_path: Path) -> None:
         }
     }
     reader, writer = os.pipe()
-    with open_turn_memory_sync(config) as memory:
+    with open_memory_sync(config) as memory:
         host = HostTurns(memory, "test")
         child = os.fork()
         if not child:
@@ -155,11 +154,43 @@ def test_a_program_without_an_event_loop_has_one_in_a_thread(tmp_path: Path) -> 
         }
     }
     troubles: list[tuple[str, str]] = []
-    with open_turn_memory_sync(config) as memory:
+    with open_memory_sync(config) as memory:
         host = HostTurns(memory, "test")
         assert host.record_blocking("t1", session_id="one", user="I like oolong tea.")
-    with open_turn_memory_sync(config, on_trouble=lambda *words: troubles.append(words)) as memory:
+    with open_memory_sync(config) as memory:
+        turns_of(memory, on_trouble=lambda *words: troubles.append(words))
         host = HostTurns(memory, "test")
         assert "oolong" in host.recall_blocking("t2", "Which tea do I like?", session_id="two").section
     assert host.recall_blocking("t3", "Which tea?", session_id="two").section == ""
     assert [what for what, _ in troubles] == ["recall"]
+
+
+async def test_all_bindings_of_a_memory_share_its_turns_which_end_with_it() -> None:
+    store = FakeNativeStore()
+    async with MemorySlot(FakeBackend(store), scope=ADA) as slot:
+        turns = turns_of(slot, TurnPolicy(recall_s=20.0))
+        assert turns_of(slot) is HostTurns(slot, "one").memory is HostTurns(slot, "two").memory is turns
+        with pytest.raises(ConfigError, match="before its first binding"):
+            turns_of(slot, TurnPolicy(recall_s=1.0))
+        assert await HostTurns(slot, "one").record("t1", session_id="s", user="I like oolong tea.")
+    assert [row.text for row in store.rows.values()] == ["I like oolong tea."]
+    assert turns_of(slot).status()["recorded"] == 1
+
+
+async def test_a_binding_takes_an_open_memory_and_a_person_or_says_what_is_wrong() -> None:
+    with pytest.raises(ConfigError, match=r"'async with open_memory\(...\)' gives, not str"):
+        turns_of("memslot.yaml")  # type: ignore[arg-type]
+    bob = MemoryScope(run_id="app", persona_id="bob")
+    async with MemorySlot(FakeBackend(), scope=ADA) as slot:
+        for named in ("bob", bob, lambda run: run, lambda run: bob):
+            assert HostTurns(slot, "test", named).scope_of("bob") == bob
+        assert HostTurns(slot, "test").scope_of("bob") == ADA
+        with pytest.raises(ScopeError, match="returned None"):
+            HostTurns(slot, "test", lambda run: None).scope_of("bob")  # type: ignore[arg-type, return-value]
+        with pytest.raises(ScopeError, match="blank"):
+            HostTurns(slot, "test", " ")
+    async with MemorySlot(FakeBackend()) as slot:
+        with pytest.raises(ScopeError, match=r"set memory\.scope"):
+            HostTurns(slot, "test", "bob")
+        with pytest.raises(ScopeError):
+            HostTurns(slot, "test")

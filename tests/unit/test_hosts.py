@@ -125,7 +125,7 @@ def test_the_command_lists_hosts_and_prints_lines_to_paste(tmp_path: Path) -> No
     assert [row["host"] for row in rows] == list(HOSTS)
     config = tmp_path / "my.yaml"
     printed = invoke("tools", "hosts", "langchain", "--config", str(config)).stdout
-    assert f'open_turn_memory("{config}")' in printed
+    assert f'open_memory("{config}")' in printed
     assert f"# {config} does not exist yet: memslot setup {config}" in printed
     assert "there are: nanobot" in invoke("tools", "hosts", "nope").stderr
     assert "takes no plugin folder" in invoke("tools", "hosts", "crewai", "install").stderr

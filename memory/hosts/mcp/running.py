@@ -20,12 +20,12 @@ from memory.hosts.mcp.server import build_server
 from memory.runtime import (
     MemoryItems,
     MemslotConfig,
-    TurnMemory,
     TurnPolicy,
     listening_socket,
     open_reach,
     open_shared,
     serve_app,
+    turns_of,
 )
 
 if TYPE_CHECKING:
@@ -83,8 +83,9 @@ async def _hooks_answered(slot: MemorySlot, config: MemslotConfig) -> AsyncItera
     from memory.hosts.hooks import HookSettings, answer_hooks
 
     policy = TurnPolicy(not_said=config.section("hooks", HookSettings).not_said)
-    async with TurnMemory(slot, policy) as memory, anyio.create_task_group() as tasks:
-        tasks.start_soon(answer_hooks, memory, config.data_dir)
+    turns_of(slot, policy)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(answer_hooks, slot, config.data_dir)
         yield
         tasks.cancel_scope.cancel()
 

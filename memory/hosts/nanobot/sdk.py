@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from memory import ConfigError, MemoryScope, Message
-from memory.hosts._shared import Whose, add_section, bind, spoken, tested, unbind, words
-from memory.runtime import HostTurns, TurnMemory, strip_context
+from memory.hosts._shared import add_section, bind, spoken, tested, unbind, words
+from memory.runtime import HostTurns, OpenMemory, strip_context
 
 SOURCE = "memslot"
 """Name of our blocks in Nanobot's runtime context."""
@@ -99,14 +99,13 @@ log = logging.getLogger("memslot.nanobot")
 
 def attach(
     bot: Any,
-    memory: TurnMemory,
+    memory: OpenMemory,
     *,
-    scope: MemoryScope | None = None,
-    user_id: str | None = None,
+    user_id: str | MemoryScope | None = None,
 ) -> Attached:
     """Let a bot recall before each turn and record after it.
 
-        async with open_memory("memslot.yaml") as slot, TurnMemory(slot) as memory:
+        async with open_memory("memslot.yaml") as memory:
             attached = attach(bot, memory)
             await bot.run("Which tea do I like?", hooks=[attached.hook])
 
@@ -115,19 +114,19 @@ def attach(
     Args:
         bot: a ``nanobot.Nanobot``.
         memory: whoever opened it closes it, after the bot.
-        scope: in place of the slot's own. One bot, one workspace, one scope.
-        user_id: in place of ``scope``: the person of the slot's scope.
+        user_id: the person within the memory's own scope, or a whole scope. One bot has one workspace and one
+            scope.
 
     Raises:
-        ScopeError: there is no scope.
-        ConfigError: the bot has a memory already, or ``scope`` and ``user_id`` are both given.
+        ScopeError: the memory has no scope.
+        ConfigError: the bot has a memory already.
         PluginLoadError: Nanobot is missing, or of a release that was not tested.
     """
     with tested("nanobot"):
         from nanobot.agent.hook import AgentHook
 
     bind(bot, "Nanobot")
-    attached = Attached(bot, memory, Whose(memory, scope, user_id)(bot))
+    attached = Attached(bot, HostTurns(memory, "nanobot", user_id))
 
     class Hook(AgentHook):  # type: ignore[misc]
         async def before_iteration(self, context: Any) -> None:
@@ -146,9 +145,9 @@ class Attached:
 
     hook: Any
 
-    def __init__(self, bot: Any, memory: TurnMemory, scope: MemoryScope) -> None:
+    def __init__(self, bot: Any, turns: HostTurns) -> None:
         self._bot = bot
-        self._turns = HostTurns(memory, "nanobot", scope)
+        self._turns = turns
         self._sections: dict[str, str] = {}
         self._asked: dict[str, str] = {}
         self._off = [

@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import anyio
 
-from memory import MemslotError, ScopeError
+from memory import MemorySlot, MemslotError, ScopeError
 from memory.hosts._shared import tested
 from memory.hosts.nanobot.sdk import SOURCE, claim_workspace, is_of_a_machine, said, without_section
-from memory.runtime import HostTurns, TurnMemory, TurnPolicy, build_slot
+from memory.runtime import HostTurns, TurnPolicy, build_slot, turns_of
 
 with tested("nanobot"):
     from nanobot.agent.tools.base import Tool
@@ -30,7 +30,7 @@ with tested("nanobot"):
 log = logging.getLogger("memslot.nanobot")
 
 _OPENING_S = 10.0
-_open: dict[Path, TurnMemory] = {}
+_open: dict[Path, MemorySlot] = {}
 """Configurations in use: an embedded store has one owner, and Nanobot may build its tools more than once."""
 
 
@@ -42,35 +42,34 @@ def _config(workspace: str) -> Path | None:
     return file if file.exists() else None
 
 
-def _opened(config: Path) -> TurnMemory:
+def _opened(config: Path) -> MemorySlot:
     if config not in _open:
         slot = build_slot(config)
         if slot.scope is None:
             raise ScopeError(f"{config}: memory.scope says whose memory this is; add run_id and persona_id")
-        _open[config] = TurnMemory(slot, TurnPolicy(exclude_session=True))
+        turns_of(slot, TurnPolicy(exclude_session=True))
+        _open[config] = slot
     return _open[config]
 
 
-async def _closing_with_the_loop(config: Path, memory: TurnMemory) -> AsyncGenerator[None, None]:
+async def _closing_with_the_loop(config: Path, slot: MemorySlot) -> AsyncGenerator[None, None]:
     """Nanobot tells no tool that it ends; an event loop ends its generators, each with what it has to finish."""
     try:
         yield
     finally:
         _open.pop(config, None)
-        await memory.aclose()
-        await memory.slot.aclose()
+        await slot.aclose()
 
 
 class MemslotTool(Tool):  # type: ignore[misc]
     """Recalls before each turn, records after it; to the model, a search in its memory."""
 
-    def __init__(self, config: Path, memory: TurnMemory, sessions: Any) -> None:
+    def __init__(self, config: Path, slot: MemorySlot, sessions: Any) -> None:
         self._config = config
-        self._memory = memory
         self._ending: AsyncGenerator[None, None] | None = None
         self._sessions = sessions
-        self._scope = memory.slot.delivery.scope_or_default(None)
-        self._turns = HostTurns(memory, "nanobot", self._scope)
+        self._turns = HostTurns(slot, "nanobot")
+        self._memory = self._turns.memory
         self._asked: dict[str, str] = {}
         self._delivered: set[str] = set()
 
@@ -84,8 +83,7 @@ class MemslotTool(Tool):  # type: ignore[misc]
         if config is None:
             return False
         try:
-            memory = _opened(config)
-            claim_workspace(Path(ctx.workspace), memory.slot.delivery.scope_or_default(None))
+            claim_workspace(Path(ctx.workspace), _opened(config).delivery.scope_or_default())
         except MemslotError as error:
             log.warning("memslot is not used: %s", error)
             return False
@@ -141,11 +139,11 @@ class MemslotTool(Tool):  # type: ignore[misc]
     async def _begin(self, event: Any) -> None:
         """Before the history is read: what a process that died left in it goes."""
         if self._ending is None:
-            self._ending = _closing_with_the_loop(self._config, self._memory)
+            self._ending = _closing_with_the_loop(self._config, self._memory.slot)
             await anext(self._ending)
             # A store may take longer to open than a recall may last, and a process may live for one turn alone.
             with anyio.move_on_after(_OPENING_S), suppress(MemslotError):
-                await self._memory.slot.setup_scope(self._scope)
+                await self._memory.slot.setup_scope(self._turns.scope_of(None))
         key = event.context.session_key
         self._delivered.discard(key)
         self._asked.pop(key, None)

@@ -18,7 +18,7 @@ from nanobot_support import files, memory_config, nanobot_config
 from memory import ConfigError, LifecycleError, MemoryScope, MemorySlot
 from memory.hosts.nanobot import tool
 from memory.hosts.nanobot.sdk import attach, claim_workspace, said, without_section
-from memory.runtime import TurnMemory, TurnPolicy
+from memory.runtime import TurnMemory, TurnPolicy, turns_of
 from memory.testing import FakeBackend, FakeNativeStore
 
 ADA = MemoryScope(run_id="nanobot", persona_id="ada")
@@ -47,10 +47,9 @@ async def sdk(
 ) -> AsyncIterator[tuple[Any, TurnMemory, Any]]:
     async with (
         MemorySlot(FakeBackend(store), scope=ADA) as slot,
-        TurnMemory(slot, policy or TurnPolicy(recall_s=20.0)) as memory,
         Nanobot.from_config(nanobot_config(tmp_path, model)) as bot,
     ):
-        yield bot, memory, attach(bot, memory)
+        yield bot, turns_of(slot, policy or TurnPolicy(recall_s=20.0)), attach(bot, slot)
 
 
 async def test_the_sdk_shows_the_section_to_the_model_and_keeps_it_nowhere(
@@ -148,10 +147,10 @@ async def test_the_entry_point_cleans_what_a_killed_process_left_and_leaves_bloc
         await bot.run("Which tea do I like?", session_key="sdk:two")
         assert "oolong" in model.sections[-1]
         assert model.sections[-1].count("raining") == 1  # shown by whose it is, and not remembered
-        assert (await memory.slot.health()).details["messages"] == 6
+        assert (await memory.health()).details["messages"] == 6
         await asyncio.get_running_loop().shutdown_asyncgens()  # as asyncio.run does
         with pytest.raises(LifecycleError):
-            await memory.slot.before_turn("Which tea?", session_id="s")
+            await memory.before_turn("Which tea?", session_id="s")
         assert not tool._open
 
 

@@ -60,7 +60,7 @@ class Bots(HostUnderTest):
 
     def made(self, config: Path, workspace: Path, who: str) -> tuple[Any, list[Any]]:
         bot = Nanobot.from_config(config)
-        return bot, [attach(bot, self._memory, scope=person(who)).hook] if self._memory else []
+        return bot, [attach(bot, self._memory, user_id=person(who)).hook] if self._memory else []
 
     async def ask(
         self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False

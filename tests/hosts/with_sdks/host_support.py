@@ -1,4 +1,4 @@
-"""What the suite of hosts needs of this project: a turn memory with a policy."""
+"""What the suite of hosts needs of this project: the turns of a memory, with a policy."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from stage import InLife
 
 from memory import MemorySlot
-from memory.runtime import TurnMemory, TurnPolicy
+from memory.runtime import TurnMemory, TurnPolicy, turns_of
 from memory.testing import HostContract
 
 
 class Hosted(HostContract):
     """A host of memslot's own."""
 
-    def turn_memory(
-        self, slot: MemorySlot, *, on_trouble: Callable[[str, str], None] | None = None, **policy: Any
+    def turns(
+        self, memory: MemorySlot, *, on_trouble: Callable[[str, str], None] | None = None, **policy: Any
     ) -> TurnMemory:
-        return TurnMemory(slot, TurnPolicy(**policy), on_trouble=on_trouble)
+        return turns_of(memory, TurnPolicy(**policy), on_trouble=on_trouble)
 
 
 class Living(InLife, Hosted):

@@ -103,7 +103,7 @@ class InLife(HostContract):
                     f"this host's driver has no act {act!r}; name the scene in cannot, with the reason"
                 )
             yield stage
-            status = stage.memory.status()
+            status = stage.turns.status()
             rows = {row.labels["event_id"] for row in stage.store.rows.values()}
             assert status["recorded"] - status["corrected"] == len(rows)
             assert status["not_recorded"] == 0
@@ -111,7 +111,7 @@ class InLife(HostContract):
     async def test_a_hundred_and_twenty_long_turns(self) -> None:
         async with self.on_stage(LongModel()) as stage:
             assert await play(stage, TURNS) == NOTHING_WRONG
-            status = stage.memory.status()
+            status = stage.turns.status()
             assert (status["recorded"], status["not_recorded"]) == (TURNS, 0)
 
     async def test_a_tool_result_of_fifteen_thousand_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ class InLife(HostContract):
             await stage.host.ask("I like oolong tea.", picture=True)
             assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]
             assert [what for what, _ in stage.troubles] == ["left_out"]
-            assert stage.memory.status()["parts_left_out"] == 1
+            assert stage.turns.status()["parts_left_out"] == 1
 
     async def test_the_task_of_a_helper_is_not_recorded(self) -> None:
         async with self.scene("ask_through_helper") as stage:

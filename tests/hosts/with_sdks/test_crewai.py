@@ -78,7 +78,7 @@ class Crews(HostUnderTest):
             bound = ExitStack()
             if self._memory:
                 bound.enter_context(
-                    CrewMemory(crew, self._memory, session_id=conversation, scope=person(who))
+                    CrewMemory(crew, self._memory, session_id=conversation, user_id=person(who))
                 )
             self._crews[conversation, who] = crew, bound
         return self._crews[conversation, who][0]

@@ -133,7 +133,7 @@ async def test_a_second_person_in_a_session_is_refused() -> None:
 
         assert "1234" not in await anyio.to_thread.run_sync(play)
         assert await stage.recorded() == ["My PIN is 1234.", "To ada-2.", "Thanks.", "To ada-2."]
-        assert stage.memory.status()["not_recorded"] == 1
+        assert stage.turns.status()["not_recorded"] == 1
         assert "one person's" in stage.troubles[0][1]
 
 

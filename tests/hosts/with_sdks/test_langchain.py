@@ -102,7 +102,7 @@ class Agent(HostUnderTest):
         return create_agent(
             Scripted(script=self._model),
             [clock],
-            middleware=[MemoryMiddleware(self._memory, scope=scope_of)] if self._memory else [],
+            middleware=[MemoryMiddleware(self._memory, user_id=scope_of)] if self._memory else [],
             checkpointer=self._saver,
             context_schema=User,
         )
@@ -160,7 +160,7 @@ class Agent(HostUnderTest):
             break
 
     async def ask_through_helper(self, said: str, task: str) -> str:
-        ours, helped = MemoryMiddleware(self._memory, scope=scope_of), HostModel()
+        ours, helped = MemoryMiddleware(self._memory, user_id=scope_of), HostModel()
         helper = create_agent(Scripted(script=helped), middleware=[ours], context_schema=User)
 
         async def ask_helper() -> str:
@@ -183,7 +183,7 @@ class Agent(HostUnderTest):
                 Scripted(script=self._model),
                 [clock],
                 middleware=[
-                    MemoryMiddleware(self._memory, scope=scope_of),
+                    MemoryMiddleware(self._memory, user_id=scope_of),
                     HumanInTheLoopMiddleware(interrupt_on={"clock": True}),
                 ],
                 checkpointer=self._saver,
@@ -198,7 +198,7 @@ class Agent(HostUnderTest):
         summary = SummarizationMiddleware(
             Scripted(script=HostModel()), trigger=("messages", 3), keep=("messages", 1)
         )
-        ours = MemoryMiddleware(self._memory, scope=scope_of)
+        ours = MemoryMiddleware(self._memory, user_id=scope_of)
         self.agent = create_agent(
             Scripted(script=self._model),
             [clock],
@@ -220,7 +220,7 @@ class Graph(Agent):
     """The same with a graph made by hand, and the two nodes."""
 
     def made(self) -> Any:
-        nodes, model = MemoryNodes(self._memory, scope=scope_of), Scripted(script=self._model)
+        nodes, model = MemoryNodes(self._memory, user_id=scope_of), Scripted(script=self._model)
 
         async def answer(state: MemoryState) -> Any:
             return {"messages": [await model.ainvoke(nodes.messages(state))]}
@@ -287,7 +287,7 @@ async def test_what_other_middleware_makes_of_the_messages_is_not_what_was_said(
         "redacts": PIIMiddleware("email", strategy="redact"),
     }[other]
     async with TestMiddleware().on_stage(model) as stage:
-        ours = MemoryMiddleware(stage.memory, scope=scope_of)
+        ours = MemoryMiddleware(stage.memory, user_id=scope_of)
         chat = Scripted(script=model)
         stage.host.agent = create_agent(chat, [clock], middleware=[ours, middleware], context_schema=User)
         await stage.host.ask("I am ada@example.org.")
@@ -310,7 +310,7 @@ class Fills(Scripted):
 
 async def test_an_answer_that_is_no_text_is_recorded_as_json() -> None:
     async with TestMiddleware().on_stage() as stage:
-        ours = MemoryMiddleware(stage.memory, scope=scope_of)
+        ours = MemoryMiddleware(stage.memory, user_id=scope_of)
         stage.host.agent = create_agent(
             Fills(script=None), middleware=[ours], response_format=ToolStrategy(Tea), context_schema=User
         )
@@ -359,7 +359,7 @@ async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks() -> No
 
 async def test_a_history_with_ids_twice_and_messages_of_unknown_kinds_loses_no_words() -> None:
     async with TestMiddleware().on_stage() as stage:
-        nodes = MemoryNodes(stage.memory, scope=person("ada"))
+        nodes = MemoryNodes(stage.memory, user_id=person("ada"))
         messages: list[Any] = [
             HumanMessage("One.", id="m"),
             AIMessage("Answer one.", id="m"),

@@ -28,10 +28,10 @@ from memory import (
     InputError,
     MemoryScope,
     MemorySlot,
+    open_memory_sync,
 )
 from memory.adapter import FILTER_OPERATORS
 from memory.hosts.langgraph_store import SlotStore
-from memory.runtime import TurnMemory, open_turn_memory_sync
 from memory.testing import FakeBackend, FakeNativeStore
 
 THEIRS = os.environ.get("MEMSLOT_LANGGRAPH_TESTS")
@@ -56,7 +56,7 @@ def native() -> FakeNativeStore:
 @pytest.fixture
 async def store(native: FakeNativeStore) -> AsyncIterator[SlotStore]:
     scope = MemoryScope(run_id="app", persona_id="ada")
-    async with MemorySlot(FakeBackend(native), scope=scope) as slot, TurnMemory(slot) as memory:
+    async with MemorySlot(FakeBackend(native), scope=scope) as memory:
         made = SlotStore(memory)
         yield made
         made.close()
@@ -230,12 +230,12 @@ def test_it_survives_a_restart_and_says_what_a_backend_cannot(tmp_path: Path) ->
             "data_dir": str(tmp_path),
         }
     }
-    with open_turn_memory_sync(config) as memory:
+    with open_memory_sync(config) as memory:
         store = SlotStore(memory)
         store.put(("ada",), "tea", {"text": "She likes oolong."})
         store.put(("ada",), "note", {"text": "not for the memory"}, index=False)
         store.close()
-    with open_turn_memory_sync(config) as memory:
+    with open_memory_sync(config) as memory:
         store = SlotStore(memory)
         assert [hit.key for hit in store.search(("ada",), query="What does she like?")] == ["tea"]
         assert {hit.key for hit in store.search(("ada",))} == {"tea", "note"}
@@ -269,9 +269,9 @@ async def test_a_deep_agents_files_are_items_of_a_memory(store: SlotStore) -> No
 
 
 @asynccontextmanager
-async def _over_a_fake() -> AsyncIterator[TurnMemory]:
+async def _over_a_fake() -> AsyncIterator[MemorySlot]:
     scope = MemoryScope(run_id="app", persona_id="ada")
-    async with MemorySlot(FakeBackend(), scope=scope) as slot, TurnMemory(slot) as memory:
+    async with MemorySlot(FakeBackend(), scope=scope) as memory:
         yield memory
 
 

@@ -86,7 +86,7 @@ class Agents(HostUnderTest):
         if conversation not in self._memories:
             blocks: list[Any] = [Kind(name="kind")]
             if self._memory:
-                blocks = [self._blocks.setdefault(who, SlotMemoryBlock(self._memory, scope=person(who)))]
+                blocks = [self._blocks.setdefault(who, SlotMemoryBlock(self._memory, user_id=person(who)))]
             # In memory, two tasks that ask first open a connection each, and one of them is
             # never closed; a file without a pool closes each after its use.
             url = f"sqlite+aiosqlite:///{self._directory.name}/{len(self._memories)}.db"

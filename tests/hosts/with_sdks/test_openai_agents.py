@@ -69,7 +69,7 @@ class App(HostUnderTest):
         if not self._memory:
             return {"session": session}
         hooks = self._hooks.setdefault(
-            (conversation, who), MemoryHooks(self._memory, session_id=conversation, scope=person(who))
+            (conversation, who), MemoryHooks(self._memory, session_id=conversation, user_id=person(who))
         )
         return {"session": session, **hooks}
 
@@ -170,7 +170,7 @@ async def test_an_agent_that_is_handed_over_to_or_is_a_tool_takes_part_in_the_tu
             tools=[helper.as_tool("ask", "Ask the helper.")],
             handoffs=[handoff(last, input_filter=lambda data: data.clone(input_history=()))],
         )
-        turns = MemoryHooks(stage.memory, session_id="one", scope=person("ada"))
+        turns = MemoryHooks(stage.memory, session_id="one", user_id=person("ada"))
         await Runner.run(first, "I like oolong tea.", **turns)
         assert await stage.recorded() == ["I like oolong tea.", "Noted."]
         assert stage.store.operations.count("search") == 1
@@ -178,7 +178,7 @@ async def test_an_agent_that_is_handed_over_to_or_is_a_tool_takes_part_in_the_tu
 
 async def test_what_a_guardrail_stops_is_not_recorded_where_the_program_records() -> None:
     async with TestOpenAIAgents().on_stage() as stage:
-        turns = MemoryHooks(stage.memory, session_id="one", scope=person("ada"), records=False)
+        turns = MemoryHooks(stage.memory, session_id="one", user_id=person("ada"), records=False)
 
         def guard(context: Any, agent: Any, output: Any) -> GuardrailFunctionOutput:
             return GuardrailFunctionOutput(None, tripwire_triggered=output == "Bad.")

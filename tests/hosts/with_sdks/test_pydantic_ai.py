@@ -43,7 +43,7 @@ class Bot(HostUnderTest):
         self._histories: dict[str, list[Any]] = {}
         self.agent = Agent(
             FunctionModel(self._answer, stream_function=self._stream),
-            capabilities=[MemoryCapability(memory, scope=scope_of)] if memory else [],
+            capabilities=[MemoryCapability(memory, user_id=scope_of)] if memory else [],
             deps_type=User,
         )
 
@@ -108,7 +108,7 @@ class Bot(HostUnderTest):
         helper = Agent(FunctionModel(Bot(None, HostModel())._answer))
         agent: Agent[User] = Agent(
             FunctionModel(self._answer),
-            capabilities=[MemoryCapability(self._memory, scope=scope_of)],
+            capabilities=[MemoryCapability(self._memory, user_id=scope_of)],
             deps_type=User,
         )
 
@@ -126,7 +126,7 @@ class Bot(HostUnderTest):
             agent: Agent[User, Any] = Agent(
                 FunctionModel(self._answer),
                 output_type=[str, DeferredToolRequests],
-                capabilities=[MemoryCapability(self._memory, scope=scope_of)],
+                capabilities=[MemoryCapability(self._memory, user_id=scope_of)],
                 deps_type=User,
             )
 

@@ -66,7 +66,7 @@ class Agents(HostUnderTest):
         self._managers: list[MemoryManager | None] = []
 
     def store(self, conversation: str, who: str) -> SlotStore:
-        return SlotStore(self._memory, session_id=conversation, scope=person(who))
+        return SlotStore(self._memory, session_id=conversation, user_id=person(who))
 
     def _made(
         self, conversation: str, who: str, messages: list[Any] | None, *tools: Any, **more: Any
