@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +15,7 @@ import anyio
 from pydantic import PositiveInt
 
 from memory import (
+    BackendError,
     BackendHealth,
     BackendReadiness,
     ConfigError,
@@ -57,7 +58,6 @@ from memory.backends.graphiti.translate import (
     to_entries,
     triplets_of,
 )
-from memory.backends.graphiti.writes import Writes
 
 if TYPE_CHECKING:
     from memory.backends.graphiti.client import NativeGraph, Stored
@@ -105,10 +105,11 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         self.model_probes = self._models.probes
         self._body = partial(episode_body, ingest=options.ingest, cs_in_body=options.cs_in_body)
         self._graphs: dict[str, NativeGraph] = {}
-        self._writes = Writes()
+        self._doubts: defaultdict[str, set[str]] = defaultdict(
+            set
+        )  # by graph, events that may be stored in part
         self._opening = anyio.Lock()
-        self._ending = ShieldedCalls()
-        self._closing: asyncio.Task[None] | None = None
+        self.shielded: ShieldedCalls = ShieldedCalls()  # the closing of graphs
         places = self._store.keeps_open or sys.maxsize
         self._places = [anyio.Semaphore(places, fast_acquire=True) for _ in range(2)]
 
@@ -150,7 +151,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                 await graph.driver.clear(group_id)
                 await self._listing.confirm(graph)
         except BaseException:
-            await self._ending.run(None, graph.close)
+            await self.shielded.run(None, graph.close)
             raise
         return graph
 
@@ -162,7 +163,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                 return
             if not graph.busy:
                 del self._graphs[group_id]
-                await self._ending.run(None, graph.close)
+                await self.shielded.run(None, graph.close)
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         try:
@@ -180,6 +181,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
             await graph.driver.probe()
 
     async def join_abandoned(self) -> None:
+        await super().join_abandoned()
         for graph in list(self._graphs.values()):
             await graph.idle()
 
@@ -188,53 +190,57 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         body, warnings = self._body(event)
         if not body and triplets is None:
             return self._receipt(event, "none", None, [*warnings, _NOTHING])
-        group_id = group_of(event.scope)
+        doubts = self._doubts[group_of(event.scope)]
         try:
             async with self.graph(event.scope, writing=True) as graph:
-                if self._writes.may_be_stored(group_id, event.event_id) and (
-                    found := await graph.complete_or_remove(event.event_id)
-                ):
+                if event.event_id in doubts and (found := await graph.complete_or_remove(event.event_id)):
                     call, stored = "none", found
                 elif triplets is None:
                     call, stored = "Graphiti.add_episode", await graph.add_episode(event, body)
                 else:
                     call, stored = "Graphiti.add_triplet", await graph.add_triplets(event, body, triplets)
         except BaseException as error:
-            self._writes.failed(group_of(event.scope), event.event_id, error)
+            if _may_be_stored(error):
+                doubts.add(event.event_id)
             raise
-        self._writes.stored(group_of(event.scope), event.event_id)
+        doubts.discard(event.event_id)
         return self._receipt(event, call, stored, warnings)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """Ready where the graph answers and no write has failed since an event was stored."""
+        """Ready where the graph answers and holds no event in part."""
         answer = await super().readiness(scope)
-        group_id = group_of(scope)
-        if doubts := self._writes.doubts(group_id):
+        doubts = self._doubts[group_of(scope)]
+        if doubts:
             async with self.graph(scope) as graph:
                 await graph.idle()
-                for event_id in doubts:
-                    self._writes.looked_up(group_id, event_id, *await graph.parts_of(event_id))
-        return self._writes.judged(group_id) or answer
+                for event_id in list(doubts):
+                    found, complete = await graph.parts_of(event_id)
+                    if complete or not found:
+                        doubts.discard(event_id)
+        if not doubts:
+            return answer
+        detail = "the last write failed, and part of it is stored; repeat it"
+        return BackendReadiness(state="unknown", detail=detail)
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         if not self._in_batches:
             return await super().record_events(events)
         made = [(event, *self._body(event)) for event in events]
         sent = [(event, body) for event, body, _ in made if body]
+        ids = [event.event_id for event, _ in sent]
         stored: dict[str, Stored] = {}
         if sent:
+            doubts = self._doubts[group_of(events[0].scope)]
             try:
                 async with self.graph(events[0].scope, writing=True) as graph:
-                    for event, _ in sent:
-                        if self._writes.may_be_stored(group_of(event.scope), event.event_id):
-                            stored[event.event_id] = await graph.complete_or_remove(event.event_id)
+                    for event_id in doubts.intersection(ids):
+                        stored[event_id] = await graph.complete_or_remove(event_id)
                     stored |= await graph.add_batch(pair for pair in sent if not stored.get(pair[0].event_id))
             except BaseException as error:
-                for event, _ in sent:
-                    self._writes.failed(group_of(event.scope), event.event_id, error)
+                if _may_be_stored(error):
+                    doubts.update(ids)
                 raise
-            for event, _ in sent:
-                self._writes.stored(group_of(event.scope), event.event_id)
+            doubts.difference_update(ids)
         return [
             self._receipt(
                 event,
@@ -257,7 +263,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         async with self.graph(event.scope) as graph:
             found, complete = await graph.parts_of(event.event_id)
         if found and not complete:
-            self._writes.doubt(group_of(event.scope), event.event_id)
+            self._doubts[group_of(event.scope)].add(event.event_id)
         return found if found and complete else None
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
@@ -281,7 +287,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         async with self.graph(scope, writing=True, clearing=True) as graph:
             removed, verified = await graph.clear()
-        self._writes.erased(group_of(scope))
+        self._doubts.pop(group_of(scope), None)
         trace = self.trace(scope, "clear_data")
         return ResetReceipt(scope=scope, verified=verified, removed=removed, trace=trace)
 
@@ -351,9 +357,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         await self._store.probe()
         for graph in list(self._graphs.values()):
             await graph.driver.probe()
-        problems = self._writes.warnings()
         return self.health_of(
-            "degraded" if problems else "ok",
             details={
                 "ingest": _chosen_modes(self._options),
                 "driver": self._store.label,
@@ -363,17 +367,18 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                 "cross_encoder": ranker if "cross_encoder" in options.recipe else None,
                 "recipe": options.recipe,
             },
-            warnings=(*self._store.warnings, *problems),
+            warnings=self._store.warnings,
         )
 
     async def aclose(self) -> None:
-        """Close all parts. Closing goes on if it is cancelled or if a part fails."""
-        if self._closing is None:
-            graphs, self._graphs = list(self._graphs.values()), {}
-            steps = (*(graph.close for graph in graphs), self._ending.idle)
-            ends = (self._store.aclose, self._models.aclose, self._close_listing)
-            self._closing = asyncio.ensure_future(release(*steps, *ends))
-        await asyncio.shield(self._closing)
+        """Close all parts, even if cancelled. A second closer waits for the first."""
+        await self.shielded.run("closing", self._close)
+        await self.shielded.idle()
+
+    async def _close(self) -> None:
+        graphs, self._graphs = list(self._graphs.values()), {}
+        ends = (self._store.aclose, self._models.aclose, self._close_listing)
+        await release(*(graph.close for graph in graphs), *ends)
 
     async def _close_listing(self) -> None:
         self._listing.close()
@@ -411,6 +416,10 @@ class _InUse:
             )
             failure.sent = False  # also where a model's answer was lost: nothing is stored
             raise failure from cause
+
+
+def _may_be_stored(error: BaseException) -> bool:
+    return not (isinstance(error, BackendError) and error.sent is False)
 
 
 def _store_of(options: GraphitiOptions) -> str:

@@ -357,14 +357,21 @@ class NativeGraph:
         return await self.alone(delete)
 
     async def search(self, query: str, limit: int) -> SearchResults:
-        """Search with a copy of the recipe, because ``search`` changes the one that ingestion reads."""
-        return await self.graphiti.search_(
-            query,
-            config=self._recipe(limit),
-            group_ids=[self.group_id],
-            search_filter=self._filter,
-            query_vector=await self._models.embedder.embed_query(query),
-        )
+        """Search with a copy of the recipe, because ``search`` changes the one that ingestion reads.
+
+        A search that is abandoned goes on: cancelled, Graphiti would leave coroutines that nobody awaits.
+        """
+
+        async def find() -> SearchResults:
+            return await self.graphiti.search_(
+                query,
+                config=self._recipe(limit),
+                group_ids=[self.group_id],
+                search_filter=self._filter,
+                query_vector=await self._models.embedder.embed_query(query),
+            )
+
+        return await self._calls.run(None, find)
 
 
 def make_recipe(options: GraphitiOptions, limit: int) -> SearchConfig:

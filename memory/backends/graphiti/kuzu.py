@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +18,6 @@ from memory.backends.graphiti.stores import NODES, SavingSession, ScopeGraph, St
 
 T = TypeVar("T")
 _WILDCARDS = re.compile(r"[*?]")
-_RETURNED = re.compile(r"\b(\w+)\.uuid AS uuid\b")
 
 
 class KuzuStore(Store):
@@ -113,20 +111,4 @@ def _statement(query: str, kwargs: Mapping[str, Any]) -> Statement:
     if "QUERY_FTS_INDEX" in query and isinstance(parameters.get("query"), str):
         # These are wildcards to Kuzu, so that a question would lose its last word.
         parameters["query"] = _WILDCARDS.sub(" ", parameters["query"])
-    return _ordered(query), parameters
-
-
-@lru_cache(maxsize=256)
-def _ordered(query: str) -> str:
-    """A search whose rows of equal score come newest first, then by text.
-
-    Kuzu itself gives them in the order of the file. It is not known which of them its index would cut off, so the
-    index gives all.
-    """
-    returned = _RETURNED.search(query)
-    if returned is None or "ORDER BY score DESC" not in query:
-        return query
-    row = returned[1]
-    text = "fact" if "RelatesToNode_" in query else "name"
-    order = f"ORDER BY score DESC, {row}.created_at DESC, {row}.{text}"
-    return query.replace("ORDER BY score DESC", order).replace(", TOP := $limit", "")
+    return query, parameters

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import inspect
 import os
 import re
 import warnings
-from collections.abc import Coroutine
 from typing import Any
 
 from memory import PluginLoadError
@@ -38,21 +35,4 @@ def import_sdk(driver: Driver = "kuzu") -> None:
     module: Any = importlib.import_module("graphiti_core.utils.maintenance.temporal_edge_utils")
     native: re.Pattern[str] = module._FUTURE_ASSERTION_RE
     module._FUTURE_ASSERTION_RE = re.compile(native.pattern.replace("[a-z]+'ll", "[a-z]'ll"), native.flags)
-    for name in ("search.search", "cross_encoder.openai_reranker_client"):
-        module = importlib.import_module(f"graphiti_core.{name}")
-        module.semaphore_gather = _gather
     quiet_loggers("graphiti_core")
-
-
-async def _gather(*calls: Coroutine[Any, Any, Any], **limits: Any) -> list[Any]:
-    """``semaphore_gather``; when cancelled, it closes the calls not begun, of which Python would warn."""
-    from graphiti_core.helpers import semaphore_gather
-
-    try:
-        found: list[Any] = await semaphore_gather(*calls, **limits)
-        return found
-    except asyncio.CancelledError:
-        for call in calls:
-            if inspect.getcoroutinestate(call) == inspect.CORO_CREATED:
-                call.close()
-        raise

@@ -228,19 +228,3 @@ async def test_a_graph_that_has_outgrown_its_buffer_names_the_option(tmp_path: P
                 await call()
             assert (await graph.execute_query(COUNT))[0] == [{"found": 0}], "rolled back, and it goes on"
         assert (await graph.execute_query(collect, last=10))[0] == [{"found": 10}]
-
-
-@pytest.mark.thorough
-async def test_equal_facts_come_in_the_same_order_every_time(tmp_path: Path, llm: ScriptedLLM) -> None:
-    facts = [
-        {"source": "Ada", "relation": "KEEPS", "target": f"thing{at}", "fact": "Ada keeps a thing"}
-        for at in range(40)
-    ]
-    async with opened(llm, tmp_path, ingest="triplet") as slot:
-        await slot.record_event(event("unused", metadata={"triplets": facts}))
-        orders = {
-            tuple(row["uuid"] for row in (await slot.retrieve(ask("Ada's thing", max_items=30))).raw["edges"])
-            for _ in range(20)
-        }
-    assert len(orders) == 1
-    assert len(orders.pop()) == 30

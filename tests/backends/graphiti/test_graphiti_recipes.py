@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, mutate, opened
+from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, opened
 from variants import plain
 
 from memory.adapter import BackendAuthError
@@ -47,29 +47,6 @@ async def test_every_recipe_finds_the_fact(tmp_path: Path, llm: ScriptedLLM, rec
     )
     assert len(result.included) <= 1
     assert json.loads(json.dumps(result.raw)) == result.raw
-
-
-async def test_every_search_says_in_which_order_equal_scores_come(
-    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else they come as they lie in the file, and another release of Graphiti may write its queries differently."""
-    from memory.backends.graphiti.database import Connection
-
-    asked: list[str] = []
-    rows = Connection.rows
-
-    def noted(self: Any, query: str, parameters: dict[str, Any]) -> Any:
-        asked.append(query)
-        return rows(self, query, parameters)
-
-    async with opened(llm, tmp_path, recipe="combined") as slot:
-        await slot.record_event(event("I keep my passport in the drawer."))
-        await mutate(slot, "build_communities", None)
-        monkeypatch.setattr(Connection, "rows", noted)
-        assert await found(slot, "passport in the drawer")
-    searches = [query for query in asked if "score DESC" in query]
-    assert len(searches) == 7, "words and vectors of facts, entities and communities, and words of episodes"
-    assert all("ORDER BY score DESC, " in query and "TOP :=" not in query for query in searches)
 
 
 async def test_a_question_mark_is_no_wildcard(tmp_path: Path, llm: ScriptedLLM) -> None:
