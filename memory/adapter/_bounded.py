@@ -1,9 +1,10 @@
-"""A server's address, and answers with a bound: a megabyte of gzip may hold a gigabyte, and no client is to unpack
-it to find that out. Imports no HTTP client, so that options may use it."""
+"""A server's address, and answers with a bound. Imports no HTTP client, so that options may use it.
+
+A megabyte of gzip may hold a gigabyte, so answers are asked for as they are.
+"""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -19,19 +20,26 @@ if TYPE_CHECKING:
     import httpx
 
 MAX_ANSWER_BYTES = 64_000_000
-_PIECE = 65_536
 
 
 def bounded_answers(
     backend: str, max_bytes: int = MAX_ANSWER_BYTES, *, wait: bool = True
 ) -> Callable[[Any], Any]:
-    """For ``event_hooks={"response": [...]}`` of a client of httpx whose ``accept-encoding`` is ``gzip``. A longer
-    answer raises :class:`BackendProtocolError` while it is read. ``wait=False`` is for a blocking ``Client``."""
+    """For ``event_hooks={"response": [...]}`` of a client of httpx whose ``accept-encoding`` is ``identity``.
+
+    An answer that is packed raises :class:`BackendProtocolError`, and so does a longer one while it is read.
+
+    Args:
+        backend: for errors.
+        max_bytes: of one answer.
+        wait: False for a blocking ``Client``.
+    """
 
     def bound(response: Any) -> None:
-        encoding = response.headers.pop("content-encoding", "identity").strip().lower()
+        if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            raise _unusable(backend, "it is packed, which was not asked for")
         stream = _stream_class(type(response.stream))  # type: ignore[arg-type]  # a class is hashable
-        response.stream = stream(response.stream, backend, encoding, max_bytes)
+        response.stream = stream(response.stream, backend, max_bytes)
 
     async def bound_async(response: Any) -> None:
         bound(response)
@@ -48,7 +56,7 @@ def http_client(
         url: the server's address, which paths are added to.
         backend: for errors.
         timeout_s: for each request, in seconds.
-        max_answer_bytes: of one answer, unpacked; a longer one is a :class:`BackendProtocolError`.
+        max_answer_bytes: of one answer; a longer one is a :class:`BackendProtocolError`.
         options: further ones of ``httpx.AsyncClient``; not ``event_hooks``.
     """
     import httpx
@@ -58,7 +66,7 @@ def http_client(
         base_url=url,
         timeout=timeout_s,
         follow_redirects=False,
-        headers={**options.pop("headers", {}), "accept-encoding": "gzip"},
+        headers={**options.pop("headers", {}), "accept-encoding": "identity"},
         event_hooks={"response": [bounded_answers(backend, max_answer_bytes)]},
         # Loading the certificates takes 70 ms; plain http has no use for them.
         verify=secure,
@@ -77,39 +85,28 @@ def _stream_class(kind: type) -> Any:
     return type("BoundedStream", (_BoundedSync, names["SyncByteStream"]), {})
 
 
-class _Unpacking:
-    """One answer: what of it is left to unpack, and how much more it may be."""
+def _unusable(backend: str, why: str) -> BackendProtocolError:
+    return BackendProtocolError(f"{backend}: the answer cannot be used: {why}", backend_name=backend)
 
-    def __init__(self, stream: Any, backend: str, encoding: str, max_bytes: int) -> None:
+
+class _Counting:
+    """One answer, and how many of its bytes may still come."""
+
+    def __init__(self, stream: Any, backend: str, max_bytes: int) -> None:
         self._stream = stream
         self._pieces: Any = None
-        self._packed = b""
         self._backend = backend
-        self._readable = encoding in ("", "identity", "gzip", "x-gzip", "deflate")
-        self._unpacking = None if encoding in ("", "identity") else zlib.decompressobj(47)  # gzip or zlib
         self._left = max_bytes
         self._max_bytes = max_bytes
 
-    def _unpacked(self, piece: bytes) -> bytes:
-        if not self._readable:
-            raise self._unusable("it is packed in a way that was not asked for")
-        if self._unpacking is not None:
-            try:
-                piece = self._unpacking.decompress(piece, _PIECE)
-            except zlib.error:
-                raise self._unusable("what is packed in it cannot be unpacked") from None
-            self._packed = self._unpacking.unconsumed_tail
+    def _counted(self, piece: bytes) -> bytes:
         self._left -= len(piece)
         if self._left < 0:
-            raise self._unusable(f"it is longer than {self._max_bytes} bytes")
+            raise _unusable(self._backend, f"it is longer than {self._max_bytes} bytes")
         return piece
 
-    def _unusable(self, why: str) -> BackendProtocolError:
-        message = f"{self._backend}: the answer cannot be used: {why}"
-        return BackendProtocolError(message, backend_name=self._backend)
 
-
-class _Bounded(_Unpacking):
+class _Bounded(_Counting):
     """An iterator rather than a generator, because trio warns of abandoned generators."""
 
     def __aiter__(self) -> Self:
@@ -117,9 +114,9 @@ class _Bounded(_Unpacking):
         return self
 
     async def __anext__(self) -> bytes:
-        piece = self._packed or await anext(self._pieces)
+        piece = await anext(self._pieces)
         try:
-            return self._unpacked(piece)
+            return self._counted(piece)
         except BackendProtocolError:
             with suppress(StopAsyncIteration), anyio.CancelScope() as scope:
                 scope.cancel()  # ends its generators, which trio wants to see ended
@@ -131,14 +128,9 @@ class _Bounded(_Unpacking):
         await self._stream.aclose()
 
 
-class _BoundedSync(_Unpacking):
+class _BoundedSync(_Counting):
     def __iter__(self) -> Iterator[bytes]:
-        for piece in self._stream:
-            self._packed = piece
-            while self._packed:
-                yield self._unpacked(self._packed)
-                if self._unpacking is None:
-                    break
+        yield from map(self._counted, self._stream)
 
     def close(self) -> None:
         self._stream.close()

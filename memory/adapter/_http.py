@@ -105,7 +105,7 @@ class JsonHttp:
         timeout_s: for each request, in seconds.
         connections: requests at a time; further ones wait. None leaves httpx' 100.
         hints: what to say of an HTTP status, where that is not the usual.
-        max_answer_bytes: of one answer, unpacked; a longer one is a :class:`BackendProtocolError`.
+        max_answer_bytes: of one answer; a longer one is a :class:`BackendProtocolError`.
     """
 
     def __init__(

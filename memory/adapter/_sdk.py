@@ -94,7 +94,7 @@ def counted_openai(
 
     Args:
         client: an ``OpenAI`` or ``AsyncOpenAI``, or a class of theirs.
-        max_answer_bytes: of one answer, unpacked; a longer one is a :class:`BackendProtocolError`, in the cause of
+        max_answer_bytes: of one answer; a longer one is a :class:`BackendProtocolError`, in the cause of
             the SDK's ``APIConnectionError``.
         backend: for that error.
         options: further ones of its ``with_options``.
@@ -105,7 +105,7 @@ def counted_openai(
     hooks = [bounded_answers(backend, max_answer_bytes, wait=wait), _note_async if wait else _note]
     kind: Any = openai.DefaultAsyncHttpxClient if wait else openai.DefaultHttpxClient
     http = kind(event_hooks={"response": hooks})
-    http.headers["accept-encoding"] = "gzip"
+    http.headers["accept-encoding"] = "identity"
     return cast(ClientT, cast(Any, client).with_options(http_client=http, **options))
 
 

@@ -1,11 +1,10 @@
-"""No client of ours unpacks an answer without end; each by its real library, against a server on the loopback."""
+"""No client of ours reads an answer without end; each by its real library, against a server on the loopback."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import threading
-import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -132,22 +131,18 @@ CLIENTS = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", ""])
-async def test_an_answer_without_end_is_given_up(server: Server, client: str, encoding: str) -> None:
-    body = json.dumps({"text": "x" * 5_000_000 if encoding else "x" * 2_000_000}).encode()
-    packed = {
-        "gzip": lambda: gzip.compress(body, 1),
-        "deflate": lambda: zlib.compress(body, 1),
-        "": lambda: body,
-    }
-    server.body, server.encoding = packed[encoding](), encoding
-    with pytest.raises(BackendProtocolError):
+@pytest.mark.parametrize("encoding", ["gzip", ""])
+async def test_an_answer_that_is_packed_or_without_end_is_given_up(
+    server: Server, client: str, encoding: str
+) -> None:
+    """What is packed may hold a thousand times as much."""
+    server.body, server.encoding = b'"' + b"x" * 2_000_000 + b'"', encoding
+    if encoding:
+        server.body = gzip.compress(server.body, 1)
+    with pytest.raises(
+        BackendProtocolError, match="it is packed" if encoding else f"longer than {MAX_BYTES}"
+    ):
         await CLIENTS[client](f"http://127.0.0.1:{server.server_port}")
-
-
-async def test_a_packed_answer_within_the_bound_is_read(server: Server) -> None:
-    server.body, server.encoding = gzip.compress(b'{"tea": "oolong"}'), "gzip"
-    assert await json_http(f"http://127.0.0.1:{server.server_port}") == {"tea": "oolong"}
 
 
 async def test_an_answer_as_long_as_the_bound_is_read_and_none_that_is_longer(server: Server) -> None:
@@ -159,13 +154,13 @@ async def test_an_answer_as_long_as_the_bound_is_read_and_none_that_is_longer(se
 
 
 async def test_what_a_synchronous_client_reads_within_the_bound_is_whole(server: Server) -> None:
-    body = json.dumps({"data": [{"embedding": [0.5] * 40_000, "index": 0, "object": "embedding"}]}).encode()
-    for encoding, packed in (("", body), ("gzip", gzip.compress(body))):
-        server.body, server.encoding = packed, encoding
-        url = f"http://127.0.0.1:{server.server_port}"
-        with OpenAI(api_key="k", base_url=url) as bare, counted_openai(bare) as client:
-            answer = client.embeddings.create(model="m", input="tea", encoding_format="float")
-        assert answer.data[0].embedding == [0.5] * 40_000
+    server.body = json.dumps(
+        {"data": [{"embedding": [0.5] * 40_000, "index": 0, "object": "embedding"}]}
+    ).encode()
+    url = f"http://127.0.0.1:{server.server_port}"
+    with OpenAI(api_key="k", base_url=url) as bare, counted_openai(bare) as client:
+        answer = client.embeddings.create(model="m", input="tea", encoding_format="float")
+    assert answer.data[0].embedding == [0.5] * 40_000
 
 
 def test_every_client_of_httpx_is_made_in_one_place() -> None:
@@ -178,10 +173,3 @@ def test_every_client_of_httpx_is_made_in_one_place() -> None:
         if "httpx.AsyncClient(" in path.read_text(encoding="utf-8")
     }
     assert made == {"memory/adapter/_bounded.py"}
-
-
-async def test_what_cannot_be_unpacked_is_said(server: Server) -> None:
-    for encoding, why in (("gzip", "what is packed in it cannot be unpacked"), ("br", "not asked for")):
-        server.body, server.encoding = b"tea", encoding
-        with pytest.raises(BackendProtocolError, match=why):
-            await json_http(f"http://127.0.0.1:{server.server_port}")

@@ -116,7 +116,7 @@ class ServiceOptions(PluginOptions):
     timeout_s: float = Field(default=60.0, gt=0)
     """For each attempt, seconds."""
     max_answer_bytes: int = Field(default=MAX_ANSWER_BYTES, gt=0)
-    """Of one answer, unpacked; a longer one is an error."""
+    """Of one answer; a longer one is an error."""
     max_retries: int = Field(default=2, ge=0, le=10)
     """Attempts after one that was answered with 408, 409, 429 or 5xx, or not at all."""
 
@@ -137,7 +137,7 @@ class ServiceProvider:
         self.id = id
         self._client = client
         http = client._client  # neither SDK takes a hook beside its own client's settings
-        http.headers["accept-encoding"] = "gzip"
+        http.headers["accept-encoding"] = "identity"
         http.event_hooks = {"response": [bounded_answers(id, options.max_answer_bytes)]}
 
     async def available(self) -> bool:

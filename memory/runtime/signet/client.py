@@ -31,7 +31,7 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         trusted_origins: such as ``https://memory.example:3850``.
         runtime_path: which of a host's two ways in this is; a session is claimed by one of them.
         timeout_s: for each call. OpenCode grants a prompt 2 s.
-        max_answer_bytes: of one answer, unpacked; a longer one is refused.
+        max_answer_bytes: of one answer; a longer one is refused.
 
     Raises:
         ConfigError: the address is none, or the token would leave this machine.
