@@ -86,8 +86,16 @@ class JournaledWrites:
             self._state_of(before, "")  # raises what it was refused with
         return before is None
 
-    async def receipt_of(self, key: JournalKey, event_id: str) -> WriteReceipt:
-        """What became of an event that was kept before; ``queued`` while it waits.
+    async def receipt_of(
+        self, key: JournalKey, event_id: str, held: str = "", *, again: bool = True
+    ) -> WriteReceipt:
+        """What became of an event that was kept; ``queued`` while it waits.
+
+        Args:
+            key: its lane.
+            event_id: the event.
+            held: why its lane is held up.
+            again: whether the event came before, and was not sent again.
 
         Raises:
             BackendRejected: it was refused for good.
@@ -95,7 +103,8 @@ class JournaledWrites:
         entry = await self.journal.find(key, event_id)
         if entry is None:  # the oldest go first where there is no room
             return _kept(event_id, "its turn will come")
-        return repeated(_receipt_of(entry)) if entry.delivered else self._state_of(entry, "")
+        receipt = self._state_of(entry, held)
+        return repeated(receipt) if again and entry.delivered else receipt
 
     async def write(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Keep events of one scope and send them.
@@ -205,16 +214,10 @@ class JournaledWrites:
     ) -> list[WriteReceipt]:
         """Receipts of events, by their entries in the journal."""
         earlier = {entry.event.event_id for entry in done.before if entry is not None and entry.delivered}
-        receipts = []
-        for event in events:
-            entry = await self.journal.find(key, event.event_id)
-            if entry is None:  # the oldest go first where there is no room
-                receipts.append(_kept(event.event_id, "its turn will come"))
-            elif event.event_id in earlier:
-                receipts.append(repeated(_receipt_of(entry)))
-            else:
-                receipts.append(self._state_of(entry, held))
-        return receipts
+        return [
+            await self.receipt_of(key, event.event_id, held, again=event.event_id in earlier)
+            for event in events
+        ]
 
     def _state_of(self, entry: JournalEntry, held: str) -> WriteReceipt:
         event_id = entry.event.event_id
