@@ -20,8 +20,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from memory.bench.engine.settings import RUN_DEFAULTS, ExperimentSettings
-from memory.plugins.config import MemorySettings
 from memory.plugins.hookspecs import PluginInfo
+from memory.plugins.settings import MemorySettings
 
 _WIDTH = 100
 _HEAD = """\

@@ -55,41 +55,33 @@ class AdapterTraits:
         consistency: when a write becomes retrievable.
         cs_filtering: whether scenario/context/attribute filter natively (``hard``), influence ranking only
             (``soft``), or have no effect (``none``).
-        pet_observability: what retrievals tell of change over time: rows that are ``dated``, a ``versioned``
-            representation, or what is derived as prose without either (``weak``); None is not declared.
+        pet_observability: how retrievals show change over time: by ``dated`` rows, a ``versioned`` representation,
+            or neither (``weak``); None is not declared.
         filter_operators: what ``RetrieveRequest.filters`` may use; empty refuses every filter.
         recalls_writes: False for conditions whose context does not come from what was written.
-        max_concurrency: native calls at a time over all scopes, whatever their kind; None is unlimited. A call that
-            waits for a place has no deadline yet; one that looks again and again gives its place back in between
-            by :func:`memory.adapter.yield_turn`.
-        max_scope_concurrency: native calls at a time within one scope. Writes of a scope are always one at a
-            time and in order.
-        write_retries: how often a write may be sent again after an ambiguous failure. Above 0 only where the
-            backend deduplicates by event id, or the adapter offers :class:`SupportsEventLookup`.
-        bulk_size: events handed over in one bulk call; None is all of them. Every call has a deadline of its own,
-            and what earlier calls wrote keeps its receipts whatever becomes of later ones.
-        setup_writes: whether ``setup_scope`` may make or change something natively. The slot then sets no new scope
-            up while it is read-only.
+        max_concurrency: native calls at a time over all scopes; None is unlimited. The deadline of a call begins
+            with its place. A call that polls gives its place back by :func:`memory.adapter.yield_turn`.
+        max_scope_concurrency: native calls at a time within one scope. Writes of a scope are always in order.
+        write_retries: how often a write may be sent again after an ambiguous failure. Above 0 only if the backend
+            deduplicates by event id, or the adapter offers :class:`SupportsEventLookup`.
+        bulk_size: events in one bulk call; None is all of them. Every call has a deadline of its own.
+        setup_writes: whether ``setup_scope`` may change something natively. A read-only slot then sets up no scope.
         asyncio_only: the SDK knows no other event loop; the slot then refuses to be used on trio.
-        counts_llm_calls: every language model's answer is told by :func:`memory.adapter.count_llm_call`, so that
-            none told is none made.
+        counts_llm_calls: :func:`memory.adapter.count_llm_call` is told of every answer of a language model.
         extracts: a write waits for a language model. The journal is then on by default, and a turn is delivered in
             the background.
-        equivalent_control: the control whose method this configuration uses: ``simple_rag`` for mem0 without
-            extraction.
+        equivalent_control: the control whose method this configuration uses, such as ``simple_rag``.
         differs_from_control: this configuration resolves to other options than that control has by default.
-        score_floor: a row with a lower score has nothing to do with the question. ``before_turn`` leaves it out of
-            the prompt; ``retrieve`` does not. None: scores do not tell.
-        fallback_components: what works, without a model, where this backend is known for one: ``lexical embedder``.
-        native_memory_types, native_ingest_modes, native_query_modes: what health says the backend has, in its own
-            words; None where it names none. Query modes are by default the names of ``native_queries``.
-        store: what tells this store from another of the same backend: an address without credentials, or a path
-            that the configuration gives; "" for the place that follows from ``memory.data_dir``. The journal knows
-            an event by a hash of it.
+        score_floor: ``before_turn`` leaves rows with a lower score out of the prompt; None shows all.
+        fallback_components: components in place of a model, such as ``lexical embedder``.
+        native_memory_types, native_ingest_modes, native_query_modes: what the backend has, in its own words; None
+            if it names none. Query modes are by default the names of ``native_queries``.
+        store: tells this store from another of the same backend: an address without credentials, or a path of the
+            configuration; "" for the place that follows from ``memory.data_dir``.
         errors: what the exceptions of the SDK mean. A write that failed with one of another type may be stored.
-        packages: distributions that do the work, whose versions health tells where they are installed.
+        packages: distributions whose versions health tells.
         native_queries, native_mutations: the operations by name, with their arguments; the slot refuses all others.
-            None leaves it to the adapter to refuse what it does not know.
+            None leaves the refusal to the adapter.
     """
 
     kind: ConditionKind = "architecture"
@@ -316,10 +308,7 @@ class SupportsStart(Protocol):
     """Not a capability for hosts: for what all scopes share, such as the lock of an embedded store."""
 
     async def start(self) -> None:
-        """Take it, before any scope is set up: where it is taken already, the host's start is to fail. Idempotent.
-
-        Called where a slot is opened without a scope; ``setup_scope`` takes it all the same.
-        """
+        """Take it when a slot opens without a scope; ``setup_scope`` takes it all the same. Idempotent."""
 
 
 @runtime_checkable
@@ -327,10 +316,7 @@ class SupportsModelProbe(Protocol):
     """Not a capability for hosts: lets the doctor reach the models an adapter calls, before the first turn."""
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
-        """The shortest call to each configured model, by its role, such as ``llm``.
-
-        Empty if this configuration calls no model. A probe writes nothing and raises what the client raises.
-        """
+        """The shortest call to each configured model, by its role, such as ``llm``. A probe writes nothing."""
 
 
 @runtime_checkable

@@ -13,12 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel
 
 from memory.contract.errors import ConfigError, PluginError
 from memory.contract.formatting import CallableTokenCounter, TokenCounter, Utf8TokenCounter
-from memory.contract.requests import ContextBudget
-from memory.contract.scope import MemoryScope
 from memory.plugins.blocks import (
     SECTIONS,
     ModelT,
@@ -29,11 +27,8 @@ from memory.plugins.blocks import (
     parse_block,
     together,
 )
-from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import (
     HIDDEN,
-    DataPath,
-    Public,
     Redaction,
     Scrubber,
     data_paths,
@@ -41,9 +36,8 @@ from memory.plugins.redaction import (
     slow_hash,
     texts_in,
 )
-from memory.slot.calls import Deadlines
+from memory.plugins.settings import JournalSettings, MemorySettings
 from memory.storage.insert import FILE_NAME
-from memory.storage.shared_file import Durability
 from memory.storage.store import SqliteStore, Store
 
 # Told by the provider already, or without effect on any answer.
@@ -52,76 +46,6 @@ Spelling = Literal["backend", "condition"]
 Group = Literal["backends", "conditions"]
 # Whether the projects and agents of one user share one memory in a server, or nothing.
 Isolate = Literal["shared", "strict"]
-
-
-class JournalSettings(PluginOptions):
-    """The block ``memory.journal``; ``true`` means its defaults."""
-
-    durability: Durability = "process"
-    """``process`` survives the end of the process at any moment; ``machine`` a power cut as well."""
-    max_mb: int | None = Field(default=1024, gt=0)
-    """Largest size of the store, in megabytes; what is delivered and oldest goes first. None: unbounded."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_forms(cls, given: Any) -> Any:
-        return {} if given is True else given
-
-
-class ContextSettings(PluginOptions):
-    """The block ``memory.context``: what sections show."""
-
-    native_ids: bool = False
-    """Show the backend's own id of each entry. Off by default: equal memories then give equal bytes."""
-
-
-class MemorySettings(PluginOptions):
-    """The ``memory:`` block."""
-
-    backend: Public[str] | None = None
-    condition: Public[str] | None = None
-    scope: MemoryScope | None = None
-    read_only_test_sessions: bool = True
-    budget: ContextBudget = Field(default_factory=lambda: ContextBudget(max_tokens=2000, max_items=20))
-    context: ContextSettings = ContextSettings()
-    deadlines: Deadlines = Field(default_factory=Deadlines)
-    token_counter: Public[str] = Utf8TokenCounter.name
-    data_dir: DataPath = Path(".memslot")
-    journal: JournalSettings | None = None
-    state: SecretStr | None = Field(default=None, repr=False)
-    """``postgresql://...``: keeps everything of memslot's own there, for several machines. By default a file in
-    ``data_dir`` does."""
-    backends: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
-    conditions: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
-
-    @field_validator("scope", mode="before")
-    @classmethod
-    def _scope_as_written(cls, given: Any) -> Any:
-        """``user_id`` is ``persona_id``. A number is refused, because YAML reads 007 as 7."""
-        if not isinstance(given, Mapping):
-            return given
-        for name, value in given.items():
-            if isinstance(value, int) and not isinstance(value, bool):
-                raise ValueError(f"{name} must be text; put it in quotes")
-        if "user_id" in given and "persona_id" not in given:
-            return {"persona_id" if name == "user_id" else name: value for name, value in given.items()}
-        return given
-
-    @field_validator("journal", mode="before")
-    @classmethod
-    def _no_journal(cls, given: Any) -> Any:
-        return None if given is False else given
-
-    @field_validator("state")
-    @classmethod
-    def _of_postgres(cls, state: SecretStr | None) -> SecretStr | None:
-        if state and not state.get_secret_value().startswith(("postgresql://", "postgres://")):
-            raise ValueError("must be postgresql://user:password@host:5432/database")
-        return state
-
-    def problems(self) -> Iterator[str]:
-        if self.state and self.journal and self.journal.model_fields_set:
-            yield "journal: durability and max_mb are a file's; with state, write journal: true"
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from memory.contract.adapter import AdapterTraits, MemoryAdapter
 from memory.contract.errors import ConfigError, LifecycleError
 from memory.contract.formatting import TokenCounter
 from memory.contract.scope import MemoryScope
-from memory.plugins.config import JournalSettings, MemslotConfig, load_config
+from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.plugins.settings import JournalSettings
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import TraceSink
 from memory.storage.insert import WITHIN_S

@@ -12,8 +12,9 @@ from cli_support import error_line, fake_plugin, invoke
 from memory.adapter import PluginInfo, PluginOptions
 from memory.bench.engine.matrix import parsed_run
 from memory.cli._template import render
-from memory.plugins.config import MemorySettings, load_config
+from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.plugins.settings import MemorySettings
 from memory.runtime._serving import ServeSettings
 
 ROWS = [row for row in MemoryAdapterRegistry().rows() if row.info is not None]

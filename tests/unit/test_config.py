@@ -206,18 +206,6 @@ def test_typos_in_a_providers_block_get_the_nearest_name(data, complaint):
     assert "sk-1234" not in str(caught.value)
 
 
-def test_token_counters():
-    def named(name: str):
-        return load_config({"memory": {"backend": "no_memory", "token_counter": name}}).token_counter()
-
-    assert named("utf8-bytes/4").count("abcde") == 2
-    exact = named("builtins:len")
-    assert (exact.name, exact.count("abcde")) == ("builtins:len", 5)
-    for name in ("nowhere:count", "builtins:count", "tiktoken", ""):
-        with pytest.raises(ConfigError, match=r"memory\.token_counter"):
-            named(name)
-
-
 @pytest.mark.parametrize(("block", "max_mb"), [("true", 1024), ("{}", 1024), ("{max_mb: 5}", 5)])
 def test_the_journal_is_one_line(tmp_path, block, max_mb):
     config = tmp_path / "c.yaml"

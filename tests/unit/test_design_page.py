@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from memory.plugins.config import MemorySettings
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.plugins.settings import MemorySettings
 from memory.testing.contract._spec import specs
 
 ROOT = Path(__file__).parents[2]

@@ -18,9 +18,10 @@ from memory import ConfigError
 from memory.adapter import DataPath, InputFile, PluginOptions, Private, Public
 from memory.bench.engine.settings import ExperimentSettings
 from memory.plugins import redaction
-from memory.plugins.config import MemorySettings, load_config
+from memory.plugins.config import load_config
 from memory.plugins.redaction import HIDDEN, Redaction, is_credential, resolve_paths, slow_hash
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.plugins.settings import MemorySettings
 
 MODELS: dict[str, type[BaseModel]] = {
     **{row.name: row.info.options for row in MemoryAdapterRegistry().rows() if row.info is not None},
