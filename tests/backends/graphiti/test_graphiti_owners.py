@@ -254,26 +254,6 @@ async def test_an_embedder_is_asked_for_the_length_that_is_configured(
 THINGS = [f"thing{number}" for number in range(4)]
 
 
-async def left_by_a_kill(data_dir: Path, llm: ScriptedLLM) -> tuple[Path, Path]:
-    """A data directory as a killed process leaves it, with four things kept; and the log in it."""
-    left = data_dir / "left"
-    async with opened(llm, data_dir / "open", ingest="triplet") as slot:
-        for thing in THINGS:
-            await slot.record_event(keeps(thing))
-        await anyio.to_thread.run_sync(shutil.copytree, data_dir / "open", left)
-        return left, graph_file(left, slot).with_name("graph.kuzu.wal")
-
-
-async def test_a_graph_left_by_a_kill_holds_all_that_was_acknowledged(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
-    left, _ = await left_by_a_kill(tmp_path, llm)
-    for _ in range(2):
-        async with opened(llm, left, ingest="triplet") as slot:
-            assert await kept(slot) == set(THINGS)
-            assert (await slot.health()).status == "ok"
-
-
 # -- an event of many facts ---------------------------------------------------------------------------------
 
 

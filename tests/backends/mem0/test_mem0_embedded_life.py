@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from mem0_support import (
 )
 from waits import past
 
-from memory import BackendError, BackendUnavailable, ConfigError, MemoryEvent, open_memory
+from memory import BackendError, BackendUnavailable, ConfigError, open_memory
 from memory.plugins.opening import build_slot
 
 pytestmark = NEEDS_MEM0
@@ -43,35 +42,6 @@ async def test_64_at_a_time_lose_nothing(tmp_path: Path) -> None:
 
 
 # -- life ---------------------------------------------------------------------------------------------------
-
-
-async def test_memories_survive_a_restart(tmp_path: Path) -> None:
-    async with opened(tmp_path) as slot:
-        await slot.record_event(event("I drink oolong."))
-    async with opened(tmp_path) as slot:
-        assert await found(slot, "oolong") == ["I drink oolong."]
-
-
-@pytest.mark.thorough
-async def test_memories_survive_a_process_that_closes_nothing(tmp_path: Path) -> None:
-    """It ended by itself, or by an error: SQLite then moves its logs into the files, and nothing is missing."""
-    settings = config(tmp_path)
-    settings["memory"]["scope"] = {"run_id": "run1", "persona_id": "alice"}
-    said = f"""
-import anyio
-from memory.plugins.opening import build_slot
-async def main():
-    slot = build_slot({settings!r})
-    await slot.setup_scope(slot.scope)
-    await slot.after_turn(user="I like oolong.", session_id="s1")
-    raise SystemExit(3)
-anyio.run(main)
-"""
-    for _ in range(2):
-        done = await anyio.run_process([sys.executable, "-c", said], check=False)
-        assert done.returncode == 3, done.stderr.decode()
-    async with open_memory(settings) as memory:
-        assert "oolong" in await memory.before_turn("Do I like oolong?", session_id="s2")
 
 
 async def test_closing_frees_lock_and_threads(tmp_path: Path) -> None:
@@ -299,12 +269,6 @@ async def test_a_time_out_stops_a_bulk_write(tmp_path: Path) -> None:
         assert len(await stored(slot)) == len(begun) == 3
 
 
-def test_event_time_is_kept_to_the_microsecond() -> None:
-    moment = datetime(2023, 5, 8, 13, 56, 1, 123457, tzinfo=UTC)
-    dated_event: MemoryEvent = event("x", timestamp=moment)
-    assert dated_event.timestamp == moment
-
-
 async def test_an_event_cut_in_the_middle_leaves_nothing_and_a_repeat_stores_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,9 +296,6 @@ async def test_an_event_cut_in_the_middle_leaves_nothing_and_a_repeat_stores_it_
         assert [row["memory"] for row in await stored(slot)] == ["before"]
         assert len((await slot.record_event(whole)).native_ids) == 40
         assert len(await stored(slot)) == 41
-
-
-# -- files that were cut or changed while nobody had them open ---------------------------------------------
 
 
 async def test_a_deleted_memory_is_not_missed(tmp_path: Path) -> None:
