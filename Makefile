@@ -93,7 +93,7 @@ $(CODEX_DIR)/.installed:
 live-memos: $(LIVE_VENV)/.installed
 	$(LIVE_VENV)/bin/python -m pytest tests/live/test_memos_*.py $(ARGS)
 
-# Weights of 190 MB; MEMSLOT_GGUF=model.gguf also extracts with a larger model.
+# Weights of 190 MB; MEMSLOT_GGUF=model.gguf extracts with a larger model, into a graph as well.
 live-models: $(MODELS_VENV)/.installed
 	$(MODELS_VENV)/bin/python -m pytest tests/live/test_models_live.py $(ARGS)
 

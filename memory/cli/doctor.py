@@ -39,6 +39,24 @@ def doctor(
     if config is None:
         list_memories(as_json=as_json)
         return
+    report = checked(context, config, timeout=timeout, as_json=as_json)
+    if strict and report.pending:
+        raise typer.Exit(FAILED)
+
+
+def checked(
+    context: typer.Context,
+    config: Path,
+    *,
+    timeout: float = 30.0,
+    as_json: bool = False,
+    write_s: float | None = None,
+) -> DoctorReport:
+    """Check a configuration, and show each check; ``write_s`` in place of the configured deadline.
+
+    Raises:
+        typer.Exit: a check failed.
+    """
     import anyio
 
     from memory.doctor.runner import run_doctor
@@ -54,6 +72,7 @@ def doctor(
             on_wait=report_waiting,
             on_error=tracebacks(context),
             ready_timeout_s=timeout,
+            write_s=write_s,
         )
 
     report = anyio.run(check)
@@ -66,8 +85,7 @@ def doctor(
             say(f"note: this plugin is broken, and has no part in this: {problem}", "dim")
     if report.failed:
         raise typer.Exit(UNUSABLE if report.failed[0] in _BEFORE_THE_BACKEND else FAILED)
-    if strict and report.pending:
-        raise typer.Exit(FAILED)
+    return report
 
 
 def report_waiting(waiting: Waiting) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 OPENAI = "https://api.openai.com/v1"
+_MEASURED_S = 600.0  # that a model may take while it is timed
 
 
 def setup(
@@ -63,12 +65,13 @@ def setup(
     without a check.
     """
     from memory.cli._template import render
-    from memory.cli.doctor import doctor
+    from memory.cli.doctor import checked as doctor
     from memory.doctor.hints import hides_us
     from memory.hosts._table import HOSTS
     from memory.plugins.blocks import load_yaml
     from memory.plugins.config import load_config
     from memory.plugins.registry import MemoryAdapterRegistry
+    from memory.slot.calls import Deadlines
 
     if backend is not None and condition is not None:
         raise InputError("--backend and --condition are both given; one provider is active at a time")
@@ -118,14 +121,25 @@ def setup(
     if not checked:
         return
     try:
-        doctor(context, path)
+        needed_s = doctor(context, path, write_s=_MEASURED_S).write_s
     except typer.Exit:
         say(f"next: change {path} where a line above says so, then {doctor_line}")
         raise
+    if needed_s is not None and needed_s > Deadlines().write_s:
+        _write_deadline(path, needed_s)
     if host == "none":
         say(f"next: memslot chat {shlex.quote(str(path))}")
     else:
         say("next: say to your agent: I like oolong tea. Start it again, and ask: Which tea do I like?")
+
+
+def _write_deadline(path: Path, needed_s: int) -> None:
+    """Give writes the time that the model needs, unless the file has deadlines of its own."""
+    text = path.read_text("utf-8")
+    if re.search(r"^  deadlines:", text, re.M):
+        return
+    path.write_text(text.replace("memory:\n", f"memory:\n  deadlines: {{write_s: {needed_s}}}\n", 1), "utf-8")
+    say(f"wrote memory.deadlines.write_s: {needed_s}, three times what the slower of two writes took")
 
 
 def _to_install(info: PluginInfo, block: Mapping[str, Any]) -> str:

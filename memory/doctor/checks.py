@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import permutations
 
@@ -50,6 +50,7 @@ class SlotChecks:
         self._trials = trials[: max(1, allocate_probe_scopes(slot, [trial.scope for trial in trials]))]
         self._readiness: BackendReadiness | None = None
         self._closed = False
+        self.needed_write_s: int | None = None
 
     async def health(self) -> Outcome:
         health, mended = await self._ask_health(), ""
@@ -125,8 +126,28 @@ class SlotChecks:
                 "the backend's own log may say what became of it; if it was late, raise memory.deadlines.write_s",
             )
         statuses = " and ".join(dict.fromkeys(receipt.status for receipt in receipts))
-        extraction = _extraction(receipts, slowest_s, write_s)
+        extraction = await self._extraction(receipts, slowest_s)
         return "passed", "; ".join((f"an event for each persona: {statuses}", *extraction, *warnings))
+
+    async def _extraction(self, receipts: Sequence[WriteReceipt], slowest_s: float) -> list[str]:
+        """Calls, tokens and seconds of the writes, beside the deadline and the model's context."""
+        traces = [receipt.trace for receipt in receipts if receipt.trace is not None]
+        calls = sum(trace.llm_calls or 0 for trace in traces)
+        tokens = sum(trace.llm_tokens or 0 for trace in traces)
+        if not calls:
+            return []
+        write_s = self._slot.delivery.deadlines.write_s
+        self.needed_write_s = math.ceil(3 * slowest_s)
+        counted = f" and used {tokens:,} tokens" if tokens else ""
+        found = [
+            f"the extracting model was asked {calls} times{counted}; the slower write took {slowest_s:.1f} s, "
+            f"and memory.deadlines.write_s allows {write_s:g} s"
+        ]
+        if context := await self._hints.model_context():
+            found.append(f"a call takes about {tokens // calls:,} tokens, and the model accepts {context:,}")
+        if slowest_s > write_s / 2:
+            found.append(f"longer events take longer: set memory.deadlines.write_s to {self.needed_write_s}")
+        return found
 
     async def readiness(self) -> Outcome:
         """The backend says that all writes can be retrieved."""
@@ -316,20 +337,3 @@ class SlotChecks:
                         "never reset with it: it deletes the memory of other users",
                     )
         return receipt.left
-
-
-def _extraction(receipts: Sequence[WriteReceipt], slowest_s: float, write_s: float) -> Iterator[str]:
-    """Calls, tokens and seconds of the writes, and whether the deadline has room for longer events."""
-    traces = [receipt.trace for receipt in receipts if receipt.trace is not None]
-    calls, tokens = (
-        sum(getattr(trace, name) or 0 for trace in traces) for name in ("llm_calls", "llm_tokens")
-    )
-    if not calls:
-        return
-    counted = f" and used {tokens:,} tokens" if tokens else ""
-    yield (
-        f"the extracting model was asked {calls} times{counted}; the slower write took {slowest_s:.1f} s, and "
-        f"memory.deadlines.write_s allows {write_s:g} s"
-    )
-    if slowest_s > write_s / 2:
-        yield f"longer events take longer: set memory.deadlines.write_s to {math.ceil(3 * slowest_s)}"

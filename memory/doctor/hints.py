@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import traceback
+import urllib.request
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import anyio.to_thread
 
 from memory.contract.errors import (
     BackendAuthError,
@@ -28,6 +32,9 @@ LEAK = "do not use this configuration: memory would leak between users"
 _REACHED = "it was reached and failed: the backend's own log says why"
 _FULL = frozenset({"ENOSPC", "EDQUOT", "EFBIG", "SQLITE_FULL", "SQLITE_IOERR_WRITE"})
 _ADDRESS_KEYS = frozenset({"url", "uri", "base_url", "host", "port"})
+_LISTED_S = 5.0
+_LONGEST_LIST = 4_000_000  # bytes
+_CONTEXT_FIELDS = ("max_model_len", "n_ctx", "context_length", "max_context_length")
 _UNREACHED = re.compile(r"ConnectionRefused|ConnectError|ConnectTimeout|gaierror")
 
 
@@ -142,6 +149,13 @@ class Hints:
             block = {**{name: shown[name] for name in ("url", "base_url") if name in shown}, **block}
         yield from _addresses_in(block, shown, self._block(model))
 
+    async def model_context(self) -> int | None:
+        """Tokens that the extracting model accepts, where its endpoint says so; None elsewhere."""
+        block = self._config.options.get("llm") if self._config else None
+        if not isinstance(block, Mapping) or not block.get("base_url"):
+            return None
+        return await anyio.to_thread.run_sync(_context_of, block)
+
 
 def _addresses_in(block: Mapping[str, Any], shown: Any, where: str) -> Iterator[str]:
     for name, value in block.items():
@@ -151,3 +165,18 @@ def _addresses_in(block: Mapping[str, Any], shown: Any, where: str) -> Iterator[
                 yield from _addresses_in(value, public, f"{where}.{name}")
         elif name in _ADDRESS_KEYS and isinstance(value, (str, int)):
             yield f"{where}.{name}" + ("" if public == HIDDEN else f" ({public})")
+
+
+def _context_of(block: Mapping[str, Any]) -> int | None:
+    """The context by the endpoint's list of models, in the words of vLLM, llama.cpp, OpenRouter and LM Studio."""
+    key = {"Authorization": f"Bearer {block['api_key']}"} if block.get("api_key") else {}
+    try:
+        request = urllib.request.Request(f"{str(block['base_url']).rstrip('/')}/models", headers=key)
+        with urllib.request.urlopen(request, timeout=_LISTED_S) as answer:
+            listed = json.loads(answer.read(_LONGEST_LIST))["data"]
+        named = [model for model in listed if model["id"] == block.get("model")] or listed
+        (model,) = named
+        told = {**(model.get("meta") or {}), **model}
+        return next((int(told[name]) for name in _CONTEXT_FIELDS if told.get(name)), None)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None

@@ -54,6 +54,7 @@ class DoctorReport(Frozen):
     kind: str | None
     label: str | None  # the provider's name, and what the name alone would hide
     checks: tuple[CheckResult, ...]
+    write_s: int | None = None  # the deadline that an extracting model needs; None where none was timed
 
     @property
     def ok(self) -> bool:

@@ -29,17 +29,19 @@ async def run_doctor(
     on_wait: Callable[[Waiting], None] | None = None,
     on_error: Callable[[Exception], None] | None = None,
     ready_timeout_s: float = 30.0,
+    write_s: float | None = None,
     data_dir: Path | None = None,
 ) -> DoctorReport:
     """Run every check in order. A check that needs a failed one is ``skipped``, except for the reset.
 
     ``on_check`` gets each result as it comes, ``on_wait`` is called while a call takes longer than two seconds, and
     every five seconds from then on, ``on_error`` with each error behind a failed check. ``ready_timeout_s`` is the
-    longest wait for what is derived later; the resets together get as long, but 10 s. Only the callbacks' own
+    longest wait for what is derived later; the resets together get as long, but 10 s. ``write_s`` in place of the
+    configured deadline gives a slow model time to be timed. Only the callbacks' own
     errors are raised; the synthetic scopes are reset even then.
     """
     found, notices = registry or MemoryAdapterRegistry(), WaitNotices(on_wait)
-    return await _Doctor(config, found, on_check, on_error, notices, ready_timeout_s, data_dir).run()
+    return await _Doctor(config, found, on_check, on_error, notices, ready_timeout_s, write_s, data_dir).run()
 
 
 @dataclass
@@ -50,6 +52,7 @@ class _Doctor:
     on_error: Callable[[Exception], None] | None
     notices: WaitNotices
     ready_timeout_s: float
+    write_s: float | None
     data_dir: Path | None
     kind: str | None = None
     label: str | None = None
@@ -74,6 +77,7 @@ class _Doctor:
             kind=self.kind,
             label=self.label,
             checks=tuple(self.results),
+            write_s=self.checks.needed_write_s if self.checks else None,
         )
 
     async def _run_check(self, name: str) -> None:
@@ -107,7 +111,9 @@ class _Doctor:
         # A reset may be given 300 s in production; nobody sits through that here.
         deadlines = loaded.memory.deadlines
         reset_s = min(deadlines.reset_s, max(self.ready_timeout_s, _LEAST_RESET_S))
-        shorter = deadlines.model_copy(update={"reset_s": reset_s})
+        shorter = deadlines.model_copy(
+            update={"reset_s": reset_s, "write_s": self.write_s or deadlines.write_s}
+        )
         # A journal would call a failed write queued, and send it again when the doctor is gone.
         memory = loaded.memory.model_copy(update={"deadlines": shorter, "journal": None})
         self.given, self.config = loaded, replace(loaded, memory=memory)

