@@ -178,28 +178,6 @@ async def _no_pause(seconds: float) -> None:
     return None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["escalate", "--to", "reviewer", "--goal", "g"], "to: is not a URI with '://'"),
-        (["escalate", "--to", OTHER, "--goal", "g", "--priority", "urgent"], "priority: must be one of low"),
-        (["handoff", "--to", OTHER, "--summary", "x" * 5000], "summary: is 5000 bytes of UTF-8"),
-        (["done", ""], "task: must not be blank"),
-        (["intent", "create", "--goal", "g", "--to", OTHER], "IntentEnvelope.escalation: is required"),
-    ],
-)
-def test_bad_input_is_said_in_both_modes_and_breaks_no_hook(
-    double: StigmemDouble, arguments: list[str], message: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    result = run(*arguments, url=double.url)
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert message in result.stderr + caplog.text
-    failed = run(*arguments, "--process", url=double.url)
-    assert failed.exit_code == 2
-    assert message in failed.stderr
-    assert not any(sent.path == "/v1/facts" for sent in double.requests)
-
-
 def test_a_real_hook_sees_warnings_on_stderr_and_a_clean_exit(double: StigmemDouble) -> None:
     def hook(url: str) -> subprocess.CompletedProcess[str]:
         command = f"{sys.executable} -c 'from memory.cli import main; main()' tools stigmem done t-1"

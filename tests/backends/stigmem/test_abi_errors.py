@@ -51,26 +51,15 @@ async def test_node_unreachable_on_write(archetype: str, caplog: pytest.LogCaptu
 
 
 @BOTH
-@pytest.mark.parametrize("fault", ["422", "429"])
-async def test_node_answers_4xx_on_write(
-    fault: str, archetype: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("fault", "requests"), [("422", 1), ("429", 1), ("503", 2), ("500", 2)])
+async def test_node_refuses_or_fails_a_write(
+    fault: str, requests: int, archetype: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with FaultyNode({1: fault}) as node:
-        with agent(node, archetype=archetype) as abi:
-            assert isinstance(abi.done("t").exception(60), BackendError)
-        assert len(node.requests) == 1
-    assert levels(caplog) == [logging.ERROR]
-
-
-@BOTH
-@pytest.mark.parametrize("fault", ["503", "500"])
-async def test_node_answers_5xx_on_write(
-    fault: str, archetype: str, caplog: pytest.LogCaptureFixture
-) -> None:
+    """4xx is not sent again, 5xx once more; both are an error of the log and of the future alone."""
     with FaultyNode({1: fault, 2: fault}) as node:
         with agent(node, archetype=archetype) as abi:
             assert isinstance(abi.done("t").exception(60), BackendError)
-        assert len(node.requests) == 2
+        assert len(node.requests) == requests
     assert levels(caplog)[-1] == logging.ERROR
 
 

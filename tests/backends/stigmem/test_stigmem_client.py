@@ -218,31 +218,6 @@ async def test_a_cancelled_call_leaves_the_client_usable(double: StigmemDouble) 
         await node.me()
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "localhost:8765",
-        "ftp://x",
-        "http://",
-        "http://x:y@host",
-        "http://h/?k=v",
-        "http://h#f",
-        "http://h:99999",
-    ],
-)
-async def test_addresses_that_are_none(url: str) -> None:
-    with pytest.raises(InputError, match="url"):
-        StigmemNode(url)
-
-
-@pytest.mark.parametrize("key", [" k", "k\n", "schlüssel", "k\x00"])
-async def test_keys_that_no_header_carries(key: str) -> None:
-    with pytest.raises(InputError, match="api_key") as raised:
-        StigmemNode("http://127.0.0.1:1", key)
-    assert key.strip() not in str(raised.value) or len(key.strip()) == 1
-
-
 async def test_a_contradicted_fact_does_not_hide_others_behind_the_limit(double: StigmemDouble) -> None:
     """A node drops contradicted facts after its limit, so three may be none."""
     async with node_of(double) as node:

@@ -93,6 +93,16 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "not a time": (["done", "t-1", "--wait", "nan"], "--wait: must be"),
     "no time": (["boot", USER, "--wait", "0"], "--wait: must be"),
     "for ever": (["intent", "list", "--wait", "inf"], "--wait: must be"),
+    "no URI": (["escalate", "--to", "reviewer", "--goal", "g"], "to: is not a URI with '://'"),
+    "no priority": (
+        ["escalate", "--to", OTHER, "--goal", "g", "--priority", "urgent"],
+        "priority: must be one of",
+    ),
+    "too long": (["handoff", "--to", OTHER, "--summary", "x" * 5000], "summary: is 5000 bytes of UTF-8"),
+    "no escalation": (
+        ["intent", "create", "--goal", "g", "--to", OTHER],
+        "IntentEnvelope.escalation: is required",
+    ),
 }
 
 
