@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,42 +20,25 @@ from memory.adapter._http import JsonHttp
 from memory.adapter.http import http_client
 from memory.adapter.models import counted_openai
 from memory.runtime import AdapterClient, create_provider
+from memory.testing import LoopbackAnswer, LoopbackRequest
+from memory.testing._http_server import HttpServer
 
 MAX_BYTES = 1_000_000
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
+class Server(HttpServer):
     body = b""
     encoding = ""
+
+    def respond(self, request: LoopbackRequest) -> LoopbackAnswer:
+        packed = {"content-encoding": self.encoding} if self.encoding else {}
+        return LoopbackAnswer(200, self.body, {"content-type": "application/json", **packed})
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length") or 0))
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            if running.encoding:
-                self.send_header("content-encoding", running.encoding)
-            self.send_header("content-length", str(len(running.body)))
-            self.end_headers()
-            try:
-                self.wfile.write(running.body)
-            except ConnectionError:
-                self.close_connection = True
-
-        do_GET = do_POST = answer
-
-        def log_message(self, *_: Any) -> None: ...
-
-    with Server(("127.0.0.1", 0), Handler) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with Server() as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 async def json_http(url: str) -> Any:
@@ -142,22 +123,22 @@ async def test_an_answer_that_is_packed_or_without_end_is_given_up(
     with pytest.raises(
         BackendProtocolError, match="it is packed" if encoding else f"longer than {MAX_BYTES}"
     ):
-        await CLIENTS[client](f"http://127.0.0.1:{server.server_port}")
+        await CLIENTS[client](server.url)
 
 
 async def test_an_answer_as_long_as_the_bound_is_read_and_none_that_is_longer(server: Server) -> None:
     server.body, server.encoding = b'"' + b"x" * (MAX_BYTES - 2) + b'"', ""
-    assert len(await json_http(f"http://127.0.0.1:{server.server_port}")) == MAX_BYTES - 2
+    assert len(await json_http(server.url)) == MAX_BYTES - 2
     server.body += b" "
     with pytest.raises(BackendProtocolError, match=f"longer than {MAX_BYTES} bytes"):
-        await json_http(f"http://127.0.0.1:{server.server_port}")
+        await json_http(server.url)
 
 
 async def test_what_a_synchronous_client_reads_within_the_bound_is_whole(server: Server) -> None:
     server.body = json.dumps(
         {"data": [{"embedding": [0.5] * 40_000, "index": 0, "object": "embedding"}]}
     ).encode()
-    url = f"http://127.0.0.1:{server.server_port}"
+    url = server.url
     with OpenAI(api_key="k", base_url=url) as bare, counted_openai(bare) as client:
         answer = client.embeddings.create(model="m", input="tea", encoding_format="float")
     assert answer.data[0].embedding == [0.5] * 40_000
