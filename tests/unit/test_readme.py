@@ -31,3 +31,8 @@ def test_the_addresses_of_the_project_stand_in_one_place() -> None:
     assert urls["Repository"].startswith("https://")
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     assert [page.name for page in pages if PLACEHOLDER in page.read_text("utf-8")] == []
+
+
+def test_the_one_install_of_the_readme_is_enough_to_chat() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert any(each.startswith("jsonschema") for each in extras["mem0"]), "what a session's tools need"
