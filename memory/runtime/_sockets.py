@@ -91,7 +91,7 @@ class SocketOwner(AbstractContextManager["SocketOwner"]):
         return listener
 
     def close(self) -> None:
-        """Let another process own the path; whoever listens closes the socket first. Idempotent."""
+        """Let another process own the path. The caller closes the listening socket first. Idempotent."""
         if self._descriptor is not None:
             let_go(self._descriptor)
             self._descriptor = None

@@ -143,16 +143,6 @@ class HostStore(AbstractContextManager["HostStore"]):
 
         self._store.call(keep)
 
-    def swap(self, kept: StoredObject, before: Mapping[str, object] | None) -> bool:
-        """Keep an object in place of what was read before, unless another writer came first; whether it is kept.
-
-        If two writers put equal objects, both calls return True.
-        """
-        read = "" if before is None else json.dumps(before, ensure_ascii=False)
-        row = (*self._row(kept), read)
-        self._store.call(lambda db: db.execute(f"{_PUT} WHERE kept.value = ?", row))
-        return self.get(kept.kind, kept.owner, kept.name) == kept.value
-
     def drop(self, kind: str, owner: MemoryScope, name: str | None = None) -> None:
         """Remove one object of an owner, or all, from the disk for good."""
         names = () if name is None else (name,)

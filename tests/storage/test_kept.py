@@ -35,16 +35,6 @@ def test_objects_keep_their_age_and_their_owner(place):
         store.get("note", ADA, "a")
 
 
-def test_one_of_two_writers_puts_in_place_of_what_both_read(place):
-    with HostStore("fake", place) as store, HostStore("fake", place) as rival:
-        first = {"by": "one", "said": "ö \U0001f375"}
-        assert store.swap(StoredObject("talk", ADA, "a", first), None)
-        assert not rival.swap(StoredObject("talk", ADA, "a", {"by": "two"}), None)
-        assert rival.swap(StoredObject("talk", ADA, "a", first), None), "equal objects"
-        assert rival.swap(StoredObject("talk", ADA, "a", {"by": "two"}), first)
-        assert store.get("talk", ADA, "a") == {"by": "two"}
-
-
 def test_the_oldest_go_first():
     with HostStore("fake", None, max_objects=10) as store:
         for number in range(300):

@@ -163,7 +163,7 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
     async def forget(self, ids: Sequence[str], reason: str, *, force: bool = False) -> list[JsonObject]:
         """``POST /api/memory/forget`` with ``mode: execute``, which is not the daemon's default.
 
-        Each row's ``status`` says what became of it; pinned memories need ``force``.
+        Each row's ``status`` tells its outcome; pinned memories need ``force``.
         """
         body = {"ids": list(ids), "mode": "execute", "reason": reason, "force": force}
         return await self._rows("POST", "/api/memory/forget", "results", body=body)

@@ -140,7 +140,7 @@ class Endpoints(SignetService):
         return {"results": rows, "count": len(rows), "query": query, "method": self.memory.slot.backend_name}
 
     async def feedback(self, call: Call[types.FeedbackParams]) -> dict[str, Any]:
-        """Which injected memories were of use; only where the backend takes feedback."""
+        """Record which injected memories were of use, where the backend takes feedback."""
         ratings = {item_id: max(-1.0, min(1.0, score)) for item_id, score in call.params.feedback.items()}
         return {
             "ok": True,
@@ -175,7 +175,7 @@ class Endpoints(SignetService):
         return {**done, "success": True}
 
     async def list(self, call: Call[types.ListParams]) -> dict[str, Any]:
-        """What was stored or served here, newest first."""
+        """List the memories that were stored or served here, newest first."""
         return await anyio.to_thread.run_sync(self.memories.listed, call.caller, call.params)
 
     async def secrets_exec(self, call: Call[types.SecretsExecParams]) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class Endpoints(SignetService):
         self.leaving = True  # ready for nothing new
 
     async def figures(self, call: Call[None]) -> Response:
-        """What this server does, in Prometheus' form."""
+        """The figures of this server, in Prometheus' form."""
         text = generate_latest(self.metrics.registry)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 

@@ -1,4 +1,4 @@
-"""Which scopes a token's calls write to and read: those of its projects and agents, and what is outside of them.
+"""The scopes that a token's calls write to and read: those of its projects and agents, and its own.
 
 A call writes to one scope: that of its project, else the token's own. A call in a project reads that project and
 what is outside of projects. A call that names no project reads everything of its token. ``strict`` separates them.

@@ -28,7 +28,7 @@ class Session:
     scope: MemoryScope
     runtime_path: str | None = None
     named: tuple[str | None, str | None] = (None, None)  # project and agent, by its first call
-    # Incremented by each compaction and resumption, after which the host shows nothing of before.
+    # Incremented by each compaction and resumption: the host then shows none of the former text.
     epoch: int = 1
     heard: int = 0  # prompts since then
     read: int = 0  # messages of its transcript that were recorded

@@ -351,7 +351,7 @@ class PatchParams(SessionParams):
 
 
 class ModifyParams(SessionParams):
-    """Changes of several memories; ``reason`` is for those that give none."""
+    """Changes of several memories; ``reason`` holds for every patch without its own."""
 
     refused_without = "patches[] is required"
 
