@@ -82,9 +82,9 @@ def _stamp(file: Path) -> tuple[int, int, int] | None:
 
 log = logging.getLogger(__name__)
 
-# Entry points of applications that are served beside Signet's endpoints, at a path of their name. memslot calls each
-# with :meth:`RuntimeAdapterServer.reaches`. It returns a context manager of a function: a caller's scope, and whether
-# the caller may only read -> the ASGI application that answers.
+# Entry points of applications that are served beside Signet's endpoints, at a path of their name. Each is a
+# function of :meth:`RuntimeAdapterServer.reaches`. It returns a context manager of a function: a caller's scope,
+# and whether the caller may only read -> the ASGI application that answers.
 ENDPOINTS = "memslot.endpoints"
 _GRACE_S = 10
 # For :func:`anyio.run`: a prompt costs a tenth less on uvloop, which is used where it is installed.
