@@ -23,6 +23,7 @@ from unittest.mock import ANY
 
 import anyio
 import pytest
+from host_pages import assert_on_the_page, verdict
 
 from memory import BackendUnavailable, ConfigError, MemoryEvent, MemoryScope, MemorySlot, WriteReceipt
 from memory.adapter import BackendRejected
@@ -297,8 +298,8 @@ def put(data: Path, *given: dict[str, Any] | str) -> None:
     """Insert reports as the hook program does."""
     for row in given:
         payload = row if isinstance(row, str) else json.dumps(row)
-        session = "s" if isinstance(row, str) else row["session_id"]
-        insert(data / "memslot.db", "hook", os.urandom(8).hex(), payload, destination="codex", scope=session)
+        host, session = ("codex", "s") if isinstance(row, str) else (row["host"], row["session_id"])
+        insert(data / "memslot.db", "hook", os.urandom(8).hex(), payload, destination=host, scope=session)
 
 
 # What hosts report, in the order of reports from users, and the turns it comes to.
@@ -387,6 +388,43 @@ async def test_prompts_and_answers_are_paired_as_they_belong(tmp_path: Path, ord
     async with hooks_answered(FakeBackend(store), tmp_path):
         await _until(lambda: not reports(tmp_path))
     assert said_in(store) == turns
+
+
+def long_conversation(host: str) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+    """Reports of 120 long turns, each tenth queued behind another and some stops blocked; and what the user saw."""
+    rows: list[dict[str, Any]] = []
+    seen = [(f"Sentence {at}.", f"Answer {at}. {'tea leaves water ' * 200}".strip()) for at in range(120)]
+
+    def say(did: str, at: int, text: str, **more: Any) -> None:
+        named = {"host_turn": f"t{at}"} if host != "claude-code" else {}
+        if host == "cursor" and did == "stop":  # which reports the text before
+            rows.append(report("answer", text, host=host, **named))
+            text = ""
+        rows.append(report(did, text, host=host, **named, **more))
+
+    for at, (question, answer) in enumerate(seen):
+        if at % 10 != 1:  # which was typed while the agent worked on the one before
+            say("prompt", at, question)
+        if at % 10 == 0:
+            say("prompt", at + 1, seen[at + 1][0])
+        if at % 15 == 7:
+            say("stop", at, "I am not done.")
+        say("stop", at, answer, again=at % 15 == 7)
+    return rows, seen
+
+
+@pytest.mark.parametrize("host", HOSTS)
+async def test_a_hundred_and_twenty_long_turns(tmp_path: Path, host: str) -> None:
+    rows, seen = long_conversation(host)
+    put(tmp_path, *rows, report("end", host=host))
+    store = FakeNativeStore()
+    async with hooks_answered(FakeBackend(store), tmp_path):
+        await _until(lambda: not reports(tmp_path))
+    recorded = [
+        (question, answer) for question, _, answer in (said.partition(" | ") for said in said_in(store))
+    ]
+    assert recorded == seen
+    assert_on_the_page(host, 120, len(recorded), verdict(recorded, seen))
 
 
 async def test_a_turn_waits_for_a_later_stop_and_a_prompt_for_its_answer(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from memory.hosts._table import HOSTS, Host
@@ -27,6 +28,19 @@ def table() -> str:
         title = f"[{host.title}](hosts/{host.name}.md)"
         rows.append((title, tested, host.shown, host.recorded, cannot))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def verdict(recorded: Sequence[tuple[str, str]], seen: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """How many turns of those that the user saw are lost, stored twice, or stored as a pair that never was."""
+    twice = len(recorded) - len({*recorded})
+    lost = sum(turn not in recorded for turn in seen)
+    return {"lost": lost, "duplicated": twice, "false": sum(turn not in seen for turn in recorded)}
+
+
+def assert_on_the_page(name: str, turns: int, recorded: int, judged: Mapping[str, int]) -> None:
+    """docs/hosts.md has the row of a host's long conversation, as it was played just now."""
+    row = " | ".join(map(str, (HOSTS[name].title, turns, recorded, *judged.values())))
+    assert f"| {row} |" in PAGE.read_text("utf-8"), f"the stage came to: | {row} |"
 
 
 def block(host: Host) -> str:

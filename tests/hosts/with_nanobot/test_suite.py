@@ -112,6 +112,7 @@ class StockBots(Bots):
 
 
 class TestNanobot(Living):
+    name = "nanobot"
     cannot = HOSTS["nanobot"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Bots:

@@ -10,9 +10,10 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from host_pages import assert_on_the_page, verdict
 
 from memory.testing import HostContract, HostModel, ModelTurn
 
@@ -62,13 +63,10 @@ def _head(text: str) -> str:
     return head[head.rfind("Answer ") :] if "Answer " in head else head
 
 
-def verdict(recorded: list[str], seen: list[tuple[str, str]]) -> dict[str, int]:
-    """How many turns of those that the user saw are lost, stored twice, or stored as a pair that never was."""
+def judge(recorded: list[str], seen: list[tuple[str, str]]) -> dict[str, int]:
+    """:func:`verdict` of texts that are questions and answers in turn."""
     heads = [*map(_head, recorded)]
-    pairs = list(zip(heads[::2], heads[1::2], strict=False))
-    lost = sum(turn not in pairs for turn in seen)
-    twice = len(pairs) - len(set(pairs))
-    return {"lost": lost, "duplicated": twice, "false": sum(pair not in seen for pair in pairs)}
+    return verdict([*zip(heads[::2], heads[1::2], strict=False)], seen)
 
 
 NOTHING_WRONG = {"lost": 0, "duplicated": 0, "false": 0}
@@ -86,14 +84,20 @@ async def play(stage: Any, turns: int) -> dict[str, int]:
         if at % 10 == 0 or at == turns:
             recorded += await stage.recorded()
             stage.store.rows.clear()
-    judged = verdict(recorded, seen)
+    judged = judge(recorded, seen)
     in_order = [*map(_head, recorded)] == [text for turn in seen for text in turn]
     return judged if in_order or any(judged.values()) else {**judged, "out of order": 1}
 
 
 class InLife(HostContract):
     """The scenes. A driver has the acts that its SDK knows: ``edit``, ``regenerate``, ``resend``, ``leave``,
-    ``ask_through_helper``, ``approve``, ``summarise``."""
+    ``ask_through_helper``, ``approve``, ``summarise``.
+
+    Class attributes:
+        name: of the host whose row in docs/hosts.md this class shows.
+    """
+
+    name: ClassVar[str] = ""
 
     @asynccontextmanager
     async def scene(self, act: str = "", model: HostModel | None = None, **policy: Any) -> AsyncIterator[Any]:
@@ -110,9 +114,11 @@ class InLife(HostContract):
 
     async def test_a_hundred_and_twenty_long_turns(self) -> None:
         async with self.on_stage(LongModel()) as stage:
-            assert await play(stage, TURNS) == NOTHING_WRONG
-            status = stage.turns.status()
+            judged, status = await play(stage, TURNS), stage.turns.status()
+            assert judged == NOTHING_WRONG
             assert (status["recorded"], status["not_recorded"]) == (TURNS, 0)
+            if self.name:
+                assert_on_the_page(self.name, TURNS, status["recorded"], judged)
 
     async def test_a_tool_result_of_fifteen_thousand_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys.modules[type(self).__module__], "TOOL_RESULT", long_text(15_000))
@@ -121,7 +127,7 @@ class InLife(HostContract):
         async with self.scene(model=model) as stage:
             asked = [f"Sentence {at}." for at in range(1, 4)]
             turns = [(said, _head(await stage.host.ask(said))) for said in asked]
-            assert verdict(await stage.recorded(), turns) == NOTHING_WRONG
+            assert judge(await stage.recorded(), turns) == NOTHING_WRONG
 
     async def test_an_edited_question_replaces_the_first(self) -> None:
         async with self.scene("edit") as stage:

@@ -148,6 +148,7 @@ class App(HostUnderTest):
 
 class TestADK(Living):
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio, IGNORED]
+    name = "adk"
     cannot = HOSTS["adk"].cannot
 
     def host(self, memory: Any, model: HostModel) -> App:

@@ -155,6 +155,7 @@ class Agents(HostUnderTest):
 
 
 class TestAgentFramework(Living):
+    name = "agent-framework"
     cannot = HOSTS["agent-framework"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Agents:

@@ -122,6 +122,7 @@ class Crews(HostUnderTest):
 
 
 class TestCrewAI(Living):
+    name = "crewai"
     cannot = HOSTS["crewai"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Crews:

@@ -77,6 +77,7 @@ class Managers(HostUnderTest):
 
 
 class TestHermes(Living):
+    name = "hermes"
     cannot = HOSTS["hermes"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Managers:

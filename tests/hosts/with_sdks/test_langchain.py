@@ -51,21 +51,24 @@ class Scripted(BaseChatModel):
         return self
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        return _result(self.script.call(str(messages), after_tool=isinstance(messages[-1], ToolMessage)))
+        return _result(self.script.call(**_asked(messages)))
 
     async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        return _result(
-            await self.script.acall(str(messages), after_tool=isinstance(messages[-1], ToolMessage))
-        )
+        return _result(await self.script.acall(**_asked(messages)))
 
     def _stream(
         self, messages: list[BaseMessage], *args: Any, **kwargs: Any
     ) -> Iterator[ChatGenerationChunk]:
-        turn = self.script.call(str(messages), after_tool=isinstance(messages[-1], ToolMessage))
+        turn = self.script.call(**_asked(messages))
         for word in turn.text.split(" "):
             yield ChatGenerationChunk(
                 message=AIMessageChunk(content=f"{word} " if word == "Answer" else word)
             )
+
+
+def _asked(messages: list[BaseMessage]) -> dict[str, Any]:
+    shown = "\n".join(str(message.content) for message in messages)
+    return {"prompt": shown, "after_tool": isinstance(messages[-1], ToolMessage)}
 
 
 def _result(turn: ModelTurn) -> ChatResult:
@@ -245,6 +248,7 @@ class Graph(Agent):
 
 
 class TestMiddleware(Living):
+    name = "langchain"
     cannot = HOSTS["langchain"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Agent:

@@ -197,6 +197,7 @@ class TestLlamaIndex(Living):
         pytest.mark.filterwarnings("ignore::DeprecationWarning"),
         pytest.mark.filterwarnings("ignore:Skipping serialization of known unserializable key. memory"),
     ]
+    name = "llama-index"
     cannot = HOSTS["llama-index"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Agents:

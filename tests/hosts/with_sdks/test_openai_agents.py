@@ -146,6 +146,7 @@ class App(HostUnderTest):
 
 
 class TestOpenAIAgents(Living):
+    name = "openai-agents"
     cannot = HOSTS["openai-agents"].cannot
 
     def host(self, memory: Any, model: HostModel) -> App:

@@ -162,6 +162,7 @@ class Bot(HostUnderTest):
 
 
 class TestPydanticAI(Living):
+    name = "pydantic-ai"
     cannot = HOSTS["pydantic-ai"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Bot:

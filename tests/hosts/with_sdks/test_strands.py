@@ -167,6 +167,7 @@ class Agents(HostUnderTest):
 
 
 class TestStrands(Living):
+    name = "strands"
     cannot = HOSTS["strands"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Agents:
