@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder, HookFolder
 from memory.hosts._table import HOSTS
@@ -63,7 +64,7 @@ async def measure(suite: Any) -> tuple[list[float], list[float]]:
             began = time.process_time()
             await played(stage.host, at)
             while stage.memory.delivery.waiting():
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
             bound.append((time.process_time() - began) * 1000)
             for row in list(stage.store.rows)[2:]:  # the suite's memory searches all it has: keep it at 0 ms
                 del stage.store.rows[row]
