@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import PackagePath
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,13 @@ def test_colours_are_for_terminals(config: Path, tmp_path: Path) -> None:
 
 
 # -- examples ---------------------------------------------------------------------------------------------
+
+
+def test_what_pip_compiles_is_no_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["../share/memslot/__pycache__/a.cpython-311.pyc", "../share/memslot/a.py"]
+    monkeypatch.setattr("importlib.metadata.files", lambda _: [PackagePath(name) for name in names])
+    monkeypatch.setattr(PackagePath, "locate", lambda self: Path("/env/lib") / self, raising=False)
+    assert invoke("example").stdout.split() == ["a.py"]
 
 
 def test_an_example_is_written_where_it_is_wanted(tmp_path: Path) -> None:
