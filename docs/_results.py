@@ -89,7 +89,8 @@ def section(config: str, directory: Path) -> Iterator[str]:
     turns = "" if data.timeline == "game" else f"{data.turns:,} turns, "
     yield f"## {NAMES.get(data.timeline, data.timeline)}"
     yield ""
-    yield f"`memslot run {config}{given}`"
+    file = Path(config).name
+    yield f"`memslot example {file} && memslot run {file}{given}`"
     yield ""
     git = manifest.versions.git
     yield (
