@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
+from pydantic import BaseModel
 
 from memory import (
     AdapterMode,
@@ -31,7 +32,11 @@ from memory import (
     ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
+    SupportsBulkIngest,
     SupportsFeedback,
+    SupportsNativeMutation,
+    SupportsNativeQuery,
+    SupportsProvenance,
     SupportsReadiness,
     WriteReceipt,
 )
@@ -54,6 +59,7 @@ from memory.backends.mirror import Mirrored, MirrorOptions
 from memory.backends.mirror.shadow import KIND, TABLES, Shadow, ShadowLog, Write
 
 T = TypeVar("T")
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
 class MirrorAdapter(BaseAdapter):
@@ -83,7 +89,7 @@ class MirrorAdapter(BaseAdapter):
         lacking = {kind for kind, protocol in CAPABILITIES.items() if not isinstance(primary, protocol)}
         self.withheld_capabilities = getattr(primary, "withheld_capabilities", frozenset()) | lacking
         self.shadows = tuple(shadows)
-        self._primary: Any = primary
+        self._primary = primary
         self._switch_s = min(drain_s, deadlines.write_s / 4)
         self._close_s = min(drain_s, deadlines.close_s / 3)
         self._health_s = deadlines.health_s / 2
@@ -114,33 +120,31 @@ class MirrorAdapter(BaseAdapter):
         """
         if mode.read_only:
             await super().set_mode(mode)
-        receipt: ModeReceipt = await self._primary.set_mode(mode)
+        receipt = await self._primary.set_mode(mode)
         await self._each(lambda shadow: shadow.set_mode(mode, self._switch_s))
         if not mode.read_only:
             await super().set_mode(mode)
         return receipt
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        receipt: WriteReceipt = self._own(
-            await self._copied([_write_of(event)], self._primary.record_event(event), self.shadows)
-        )
-        return receipt
+        call = self._primary.record_event(event)
+        return self._own(await self._copied([_write_of(event)], call, self.shadows))
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         writes = [_write_of(event) for event in events]
-        receipts = await self._copied(writes, self._primary.record_events(events), self.shadows)
-        return [self._own(receipt) for receipt in receipts]
+        call = cast(SupportsBulkIngest, self._primary).record_events(events)
+        return [self._own(receipt) for receipt in await self._copied(writes, call, self.shadows)]
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         began = anyio.current_time()
-        result: RetrieveResult = self._own(await self._primary.retrieve(request))
+        result = self._own(await self._primary.retrieve(request))
         took_ms = (anyio.current_time() - began) * 1000
         for shadow in self.shadows:
             await shadow.ask(request, result, took_ms)
         return result
 
     def format_context(self, result: RetrieveResult) -> str:
-        section: str = self._primary.format_context(result)
+        section = self._primary.format_context(result)
         theirs, ours = (f'backend="{name}"' for name in (self._primary.backend_name, self.backend_name))
         return section.replace(theirs, ours, 1)
 
@@ -160,7 +164,7 @@ class MirrorAdapter(BaseAdapter):
             if why is not None:
                 failed[shadow.name] = why
 
-        receipt: ResetReceipt = self._own(await self._primary.reset_scope(scope))
+        receipt = self._own(await self._primary.reset_scope(scope))
         await self._each(clear)
         if not failed:
             return receipt
@@ -182,7 +186,7 @@ class MirrorAdapter(BaseAdapter):
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._each, ask)
-            health: BackendHealth = await self._primary.health()
+            health = await self._primary.health()
         status = "degraded" if health.status == "ok" and problems else health.status
         return health.model_copy(
             update={
@@ -209,25 +213,20 @@ class MirrorAdapter(BaseAdapter):
         for shadow in self.shadows:
             if shadow not in takes:
                 await shadow.differs(feedback.scope, "it takes no feedback")
-        receipt: FeedbackReceipt = self._own(
-            await self._copied([write], self._primary.apply_feedback(feedback), takes)
-        )
-        return receipt
+        call = cast(SupportsFeedback, self._primary).apply_feedback(feedback)
+        return self._own(await self._copied([write], call, takes))
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """The primary's alone: its native ids mean nothing to a shadow."""
         for shadow in self.shadows:
             await shadow.differs(request.scope, "native mutations are not copied")
-        receipt: NativeMutationReceipt = self._own(await self._primary.native_mutation(request))
-        return receipt
+        return self._own(await cast(SupportsNativeMutation, self._primary).native_mutation(request))
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        answer: ProvenanceResult = self._own(await self._primary.provenance(request))
-        return answer
+        return self._own(await cast(SupportsProvenance, self._primary).provenance(request))
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        answer: NativeQueryResult = self._own(await self._primary.native_query(request))
-        return answer
+        return self._own(await cast(SupportsNativeQuery, self._primary).native_query(request))
 
     async def _copied(self, writes: Sequence[Write], call: Awaitable[T], shadows: Sequence[Shadow]) -> T:
         """A call of the primary. Shadows get the writes that the primary then has, or may have."""
@@ -252,9 +251,10 @@ class MirrorAdapter(BaseAdapter):
         name, table = self.backend_name, self.traits.errors
         return normalise_error(error, backend_name=name, operation="the write", table=table).ambiguous
 
-    def _own(self, answer: Any) -> Any:
+    def _own(self, answer: AnswerT) -> AnswerT:
         """An answer whose trace names the mirror, and in its operation the primary."""
-        if (trace := answer.trace) is None:
+        traced: Any = answer
+        if (trace := traced.trace) is None:
             return answer
         operation = f"{self._primary.backend_name}: {trace.native_operation}"
         renamed = {"backend_name": self.backend_name, "native_operation": operation}
@@ -277,7 +277,7 @@ class MirrorAdapter(BaseAdapter):
             raise failures[0]
 
     async def _start(self) -> None:
-        await self._primary.start()
+        await cast(SupportsStart, self._primary).start()
         for shadow in self.shadows:
             await shadow.start()
 
@@ -293,8 +293,7 @@ class MirrorAdapter(BaseAdapter):
         for shadow in self.shadows:
             if isinstance(shadow.adapter, SupportsProbeScopes):
                 shadow.adapter.allocate_probe_scopes(scopes)
-        room: int = self._primary.allocate_probe_scopes(scopes)
-        return room
+        return cast(SupportsProbeScopes, self._primary).allocate_probe_scopes(scopes)
 
 
 def _write_of(event: MemoryEvent) -> Write:
