@@ -207,25 +207,6 @@ class BaseAdapter(GuardedWrites):
             error.sent = True
             raise
 
-    @contextmanager
-    def attach_receipts(self, receipts: Sequence[WriteReceipt]) -> Iterator[None]:
-        """Around a bulk write: should it fail, its error carries the receipts there are by then.
-
-        Raises:
-            MemslotError: the error of the body, mapped like any native one.
-        """
-        try:
-            yield
-        except MemslotError as error:
-            error.receipts = tuple(receipts)
-            raise
-        except Exception as error:
-            failure = normalise_error(
-                error, backend_name=self.backend_name, operation="record_events", table=self.traits.errors
-            )
-            failure.receipts = tuple(receipts)
-            raise failure from error
-
 
 class SynchronousWrites(BaseAdapter):
     """Readiness of a backend that answers a write when it is retrievable: there is nothing to wait for."""
@@ -261,7 +242,15 @@ class SequentialBulk(BaseAdapter):
             MemslotError: an event failed; ``receipts`` are of those written before it.
         """
         receipts: list[WriteReceipt] = []
-        with self.attach_receipts(receipts):
+        try:
             for event in events:
                 receipts.append(await self.record_event(event))
+        except MemslotError as error:
+            error.receipts = tuple(receipts)
+            raise
+        except Exception as error:
+            name, table = self.backend_name, self.traits.errors
+            failure = normalise_error(error, backend_name=name, operation="record_events", table=table)
+            failure.receipts = tuple(receipts)
+            raise failure from error
         return receipts
