@@ -5,7 +5,7 @@ goes, least substance first, told by plain signs; it understands nothing."""
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -40,7 +40,7 @@ _PIECE_LENGTH = 240
 _AT_ONCE = 100_000  # characters that hold up the event loop for some tens of milliseconds
 _OFTEN = 1000  # characters of a line; longer ones are not worth their place in a cache
 _MAX_WORDS = 64
-_MAX_COMPARED = 100
+_MAX_COMPARED = 1000
 _HEADINGS = ("## Preferences, newest first", "## Statements, newest first")
 _OTHERS = frozenset({"assistant", "tool", "system", "developer"})
 _NAME = re.compile(r"(?<=\s)[A-Z][a-z]+|\d+")
@@ -166,40 +166,10 @@ def _pieces(text: str) -> Iterator[str]:
         yield piece
 
 
-class _Preferences:
-    """Preferences of one speaker and context. Of ``a`` words and ``b`` words, alike share at least ``3 (a +
-    b) / 8``, so one that is alike has one of any ``a - shared + 1`` words, and the rarest are looked for. How
-    many are compared is bounded: in a flood of near repeats some stay, until the memory is full."""
-
-    def __init__(self) -> None:
-        self._having: dict[tuple[int, str], list[frozenset[str]]] = {}
-        self._often: Counter[str] = Counter()
-        self._sizes: set[int] = set()
-
-    def has_alike(self, words: frozenset[str]) -> bool:
-        """Whether one shares at least three fifths of all words of the two."""
-        if len(words) > _MAX_WORDS or not self._sizes:
-            return False
-        rare_first = sorted(words, key=self._often.__getitem__)
-        compared = 0
-        for size in self._sizes:
-            shared = -(-3 * (len(words) + size) // 8)
-            if shared <= size:
-                for word in rare_first[: max(0, len(words) - shared + 1)]:
-                    for other in self._having.get((size, word), ()):
-                        if len(words & other) >= shared:
-                            return True
-                        compared += 1
-                        if compared == _MAX_COMPARED:
-                            return False
-        return False
-
-    def add(self, words: frozenset[str]) -> None:
-        if len(words) <= _MAX_WORDS:
-            self._sizes.add(len(words))
-            self._often.update(words)
-            for word in words:
-                self._having.setdefault((len(words), word), []).append(words)
+def _has_alike(words: frozenset[str], heard: list[frozenset[str]]) -> bool:
+    """Whether one of the preferences heard last shares at least three fifths of all words of the two."""
+    last = heard[-_MAX_COMPARED:]
+    return any(8 * len(words & other) >= 3 * (len(words) + len(other)) for other in last)
 
 
 def _without_repeats(known: list[_Sourced], new: list[_Sourced]) -> list[_Sourced]:
@@ -207,7 +177,7 @@ def _without_repeats(known: list[_Sourced], new: list[_Sourced]) -> list[_Source
     two of ``known`` are alike, so they are compared with new ones alone."""
     kept: list[_Sourced] = []
     heard: set[tuple[str, str | None, frozenset[str]]] = set()
-    wishes: dict[tuple[str, str | None, bool], _Preferences] = defaultdict(_Preferences)
+    wishes: dict[tuple[str, str | None, bool], list[frozenset[str]]] = defaultdict(list)
     dated = [(pair, False) for pair in known] + [(pair, True) for pair in new]
     for sourced, is_new in sorted(dated, key=lambda item: item[0][0].date)[::-1]:
         statement, source = sourced
@@ -215,12 +185,11 @@ def _without_repeats(known: list[_Sourced], new: list[_Sourced]) -> list[_Source
         exactly = (statement.speaker, context, statement.words)
         if exactly in heard:
             continue
-        if statement.is_preference:
-            if wishes[statement.speaker, context, True].has_alike(statement.words):
+        if statement.is_preference and len(statement.words) <= _MAX_WORDS:
+            rivals = (True, False) if is_new else (True,)
+            if any(_has_alike(statement.words, wishes[statement.speaker, context, new]) for new in rivals):
                 continue
-            if is_new and wishes[statement.speaker, context, False].has_alike(statement.words):
-                continue
-            wishes[statement.speaker, context, is_new].add(statement.words)
+            wishes[statement.speaker, context, is_new].append(statement.words)
         heard.add(exactly)
         kept.append(sourced)
     return kept[::-1]

@@ -7,8 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import islice
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import anyio
 from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter
@@ -99,18 +98,10 @@ class Notebook:
         self.memory = ""
         self.history: list[str] = []
         self.pending: list[Line] = []
-        self.costs: list[int] = []
         self.earlier = 0  # of these, before the last run of messages of one session
-        self.last_user = -1  # where among them a user speaks last
         self.progress = Progress()
         self.events: dict[str, Known] = {}
         self.waiting: dict[str, int] = {}  # how many messages of each event are pending
-        self.memory_tokens = 0
-        self._pending_tokens = 0
-
-    @property
-    def tokens(self) -> int:
-        return self.memory_tokens + self._pending_tokens
 
     async def add(self, event: MemoryEvent) -> bool:
         """Keep an event; False where its id is known."""
@@ -129,15 +120,27 @@ class Notebook:
     def _take(self, event: MemoryEvent) -> None:
         known = self.events[event.event_id] = Known.of(event)
         for message in event.messages:
-            line = Line(known, message.role, message.name, said(message))
             if self.pending and self.pending[-1].of.session_id != known.session_id:
                 self.earlier = len(self.pending)
-            if line.role == "user":
-                self.last_user = len(self.pending)
-            self.pending.append(line)
-            self.costs.append(self._counter.count(line.render() + "\n"))
-            self._pending_tokens += self.costs[-1]
+            self.pending.append(Line(known, message.role, message.name, said(message)))
         self.waiting[event.event_id] = len(event.messages)
+
+    def within(self, due: int, window: int) -> int:
+        """How many of the first ``due`` messages fit ``window`` tokens together with the memory; at least one.
+
+        If not all fit, the cut is before a message of the user, where there is one.
+        """
+        room = window - self._counter.count(self.memory)
+        fits = 0
+        for line in self.pending[:due]:
+            room -= self._counter.count(line.render() + "\n")
+            if room < 0:
+                break
+            fits += 1
+        if fits == due:
+            return due
+        at_user = (cut for cut in range(fits, 0, -1) if self.pending[cut].role == "user")
+        return next(at_user, max(fits, 1))
 
     async def refresh(self) -> None:
         """Read the scope anew where another process has changed it.
@@ -249,21 +252,16 @@ class Notebook:
     def _set(self, progress: Progress, memory: str) -> None:
         self.progress = progress
         self.memory = memory
-        self.memory_tokens = self._counter.count(memory)
 
     def _drop(self, count: int) -> None:
-        self._pending_tokens -= sum(self.costs[:count])
         for line in self.pending[:count]:
             self.waiting[line.of.event_id] -= 1
             if not self.waiting[line.of.event_id]:
                 del self.waiting[line.of.event_id]
-        del self.pending[:count], self.costs[:count]
+        del self.pending[:count]
         self.earlier = max(0, self.earlier - count)
-        self.last_user = max(-1, self.last_user - count)
 
 
-UpdatePolicy = Literal["after_accumulation_session", "token_threshold"]
-_ROUNDS = 5
 _ATTEMPTS = 3
 
 
@@ -272,32 +270,22 @@ class Consolidation:
     """Summarises notebooks; the caller holds the notebook's lock."""
 
     summariser: Summariser
-    policy: UpdatePolicy
-    window: int  # tokens that memory and messages may take together
+    window: int  # tokens that memory and messages may take together in one call
     pause_s: float = 0.0  # after a failure; doubled with each further one
     read_only: bool = False
 
     async def due(self, notebook: Notebook) -> None:
-        """Summarise what the policy says, unless a failed summary still rests."""
-        if notebook.rests_s:
-            return
-        if self.policy == "after_accumulation_session":
-            while due := notebook.earlier:
-                if not await self.some(notebook, due):
-                    return
-        elif notebook.tokens >= self.window:
-            for _ in range(_ROUNDS):
-                excess = notebook.tokens - self.window // 2
-                cut = _cut_freeing(notebook, excess) if excess > 0 else 0
-                if not cut or not await self.some(notebook, cut):
-                    return
+        """Summarise the sessions that are over, unless a failed summary still rests."""
+        while not notebook.rests_s and (due := notebook.earlier):
+            if not await self.some(notebook, due):
+                return
 
     async def some(self, notebook: Notebook, due: int) -> bool:
         """Work off some of the first ``due`` messages; False if none was.
 
         After three failures in a row they go into the history as they are, as in Nanobot.
         """
-        count = _cut_within(notebook, due, self.window)
+        count = notebook.within(due, self.window)
         version, lines = notebook.version, notebook.pending[:count]
         try:
             draft = await self.summariser.summarise(notebook.memory, notebook.progress.sources, lines)
@@ -315,36 +303,3 @@ class Consolidation:
                 notebook.note_failure(unwritten)
                 return False
         return True
-
-
-def _cut_freeing(notebook: Notebook, tokens: int) -> int:
-    """How many messages to work off so that ``tokens`` become free. The cut is before a message of the user.
-
-    If no cut frees enough, the last one counts. Without any, it is 0.
-    """
-    cut = freed = 0
-    for index, cost in enumerate(notebook.costs if notebook.last_user > 0 else ()):
-        if index and notebook.pending[index].role == "user":
-            cut = index
-            if freed >= tokens:
-                break
-        freed += cost
-    return cut
-
-
-def _cut_within(notebook: Notebook, due: int, window: int) -> int:
-    """How many of the first ``due`` messages fit ``window`` tokens together with the memory; at least one.
-
-    If not all fit, the cut is before a message of the user, where there is one.
-    """
-    room = window - notebook.memory_tokens
-    fits = 0
-    for cost in islice(notebook.costs, due):
-        room -= cost
-        if room < 0:
-            break
-        fits += 1
-    if fits == due:
-        return due
-    at_user = (cut for cut in range(fits, 0, -1) if notebook.pending[cut].role == "user")
-    return next(at_user, max(fits, 1))

@@ -3,7 +3,7 @@
 It is modelled on the MemoryConsolidator of Nanobot v0.1.4.post5, which today's Nanobot no longer has. It differs on
 purpose:
 
-- By default, a session is summarised when it is over (spec section 8).
+- A session is summarised when it is over (spec section 8), not when the context window fills up.
 - Only the memory is retrieved, never messages that are not summarised yet (fairness rule, spec section 2.2).
 - ``wait_until_ready`` summarises what is left, because a session has ended wherever a test begins.
 """
@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from conditions._control import ControlCondition, pack_document
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
-from conditions._notebook import Consolidation, Notebook, Summariser, UpdatePolicy
+from conditions._notebook import Consolidation, Notebook, Summariser
 from conditions._storage import ScopeTables, unreadable
 from memory import (
     AdapterMode,
@@ -58,10 +58,10 @@ class RollingSummaryOptions(PluginOptions):
 
     max_tokens: Annotated[int, Field(gt=0)] = 8000
     """Upper bound of the long-term memory."""
-    update_policy: UpdatePolicy = "after_accumulation_session"
-    """When to summarise: as soon as the next session begins, or when the context window fills up."""
+    update_policy: Literal["after_accumulation_session"] = "after_accumulation_session"
+    """When to summarise: as soon as the next session begins."""
     context_window_tokens: Annotated[int, Field(gt=_RESERVED_TOKENS)] = 65536
-    """The window that ``token_threshold`` watches (5120 tokens of it are kept free); also bounds one LLM call."""
+    """Bounds one call of the model; 5120 tokens of it are kept free."""
     summariser: Literal["extractive", "llm"] = "extractive"
     """``extractive`` keeps sentences by simple rules, offline; ``llm`` asks the model under ``llm``."""
     llm: LlmOptions | None = None
@@ -114,7 +114,7 @@ class RollingSummary(ControlCondition):
         # Summarising may take this part of a write's deadline; then the write is answered without it.
         self._write_limit_s = write_deadline_s * 0.8
         self._consolidation = Consolidation(
-            summariser, options.update_policy, options.context_window_tokens - _RESERVED_TOKENS, _PAUSE_S
+            summariser, options.context_window_tokens - _RESERVED_TOKENS, _PAUSE_S
         )
         self.tables = ScopeTables(store, name, options.durability)
         self._notebooks: dict[MemoryScope, Notebook] = {}

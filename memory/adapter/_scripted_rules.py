@@ -6,7 +6,6 @@ A rule is a function ``(ChatRequest) -> Reply | None``; None means "not mine".
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,67 +19,23 @@ from memory.adapter._scripted_text import (
     sentences,
 )
 
-_FORMATS = {
-    "date-time": "1970-01-01T00:00:00Z",
-    "date": "1970-01-01",
-    "time": "00:00:00Z",
-    "uuid": "00000000-0000-0000-0000-000000000000",
-    "email": "nobody@example.org",
-    "uri": "http://example.org",
+_EMPTY: Mapping[Any, Any] = {
+    "string": "",
+    "array": [],
+    "object": {},
+    "integer": 0,
+    "number": 0,
+    "boolean": False,
 }
 
 
-def minimal_instance(schema: Mapping[str, Any]) -> Any:
-    """An instance with required properties only, empty lists, empty texts, null where null is allowed.
-
-    Knows ``$ref``, ``const``, ``enum``, ``default``, ``anyOf``/``oneOf``/``allOf``, lower bounds and string
-    formats; not ``pattern``, ``not`` or conditionals.
-    """
-    return _build(schema, schema, 0)
-
-
-def _build(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:
-    if depth > 40:
-        raise ValueError("the schema requires an endlessly nested value")
-    for key in ("const", "default"):
-        if key in schema:
-            return schema[key]
-    if "enum" in schema:
-        return schema["enum"][0]
-    if "$ref" in schema:
-        target: Any = root
-        for part in schema["$ref"].removeprefix("#/").split("/"):
-            target = target[part.replace("~1", "/").replace("~0", "~")]
-        return _build(target, root, depth + 1)
-    if "allOf" in schema:
-        parts = [_build(part, root, depth + 1) for part in schema["allOf"]]
-        other = [part for part in parts if not isinstance(part, dict)]
-        return other[0] if other else {name: value for part in parts for name, value in part.items()}
-    choices = schema.get("anyOf", schema.get("oneOf"))
-    if choices is None:
-        return _by_type(schema, root, depth)
-    nullable = any(choice.get("type") == "null" for choice in choices)
-    return None if nullable else _build(choices[0], root, depth + 1)
-
-
-def _by_type(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:
-    kind = schema.get("type", "object" if "properties" in schema else "null")
-    if isinstance(kind, list):
-        kind = "null" if "null" in kind else kind[0]
-    if kind in ("null", "boolean"):
-        return None if kind == "null" else False
-    if kind == "object":
-        properties, required = schema.get("properties", {}), schema.get("required", ())
-        return {name: _build(properties.get(name, {}), root, depth + 1) for name in required}
-    if kind == "array":
-        item = schema.get("items", {})
-        return [_build(item, root, depth + 1) for _ in range(schema.get("minItems", 0))]
-    if kind == "string":
-        text = _FORMATS.get(schema.get("format", ""), "")
-        return text.ljust(schema.get("minLength", 0), "-")
-    low = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
-    high = schema.get("maximum", low if low > 0 else 0)
-    return max(low, 0) if high >= 0 else high
+def _blank(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The required properties of an object, with nothing in them: the first word of a choice, else null."""
+    properties = schema.get("properties", {})
+    wanted = {name: properties.get(name, {}) for name in schema.get("required", ())}
+    return {
+        name: one["enum"][0] if "enum" in one else _EMPTY.get(one.get("type")) for name, one in wanted.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +115,9 @@ def section(text: str, heading: str, until: str | None = None) -> str:
 
 def _fill_schema(request: ChatRequest) -> Reply | None:
     if name := request.forced_tool:
-        return ToolCall(name, minimal_instance(request.tools.get(name, {})))
+        return ToolCall(name, _blank(request.tools.get(name, {})))
     if request.schema is not None:
-        instance = minimal_instance(request.schema)
-        return instance if isinstance(instance, dict) else json.dumps(instance)
+        return _blank(request.schema)
     return {"text": _chat(request)} if request.json_mode else None
 
 

@@ -152,14 +152,18 @@ class LocalModel(Prefixes):
         return {"path": digest.hexdigest()}
 
 
-def _lexical_or_block(value: object) -> object:
-    if isinstance(value, str) and value != "lexical":
-        raise ValueError("is unknown; write lexical, or a block such as {model: ..., base_url: ...}")
-    return value
+def _lexical_or(block: str) -> BeforeValidator:
+    """For a field that takes ``lexical`` or a model's block: says so of any other word."""
+
+    def check(value: object) -> object:
+        if isinstance(value, str) and value != "lexical":
+            raise ValueError(f"is unknown; write lexical, {block}")
+        return value
+
+    return BeforeValidator(check)
 
 
-LEXICAL_OR_BLOCK = BeforeValidator(_lexical_or_block)
-"""For a field that takes ``lexical`` or a model's block: says so of any other word."""
+LEXICAL_OR_BLOCK = _lexical_or("or a block such as {model: ..., base_url: ...}")
 
 
 def _kind(value: object) -> str:
@@ -169,20 +173,12 @@ def _kind(value: object) -> str:
     return "local" if given == "local" else "endpoint"
 
 
-def _embedder_word(value: object) -> object:
-    if isinstance(value, str) and value != "lexical":
-        raise ValueError(
-            "is unknown; write lexical, {provider: local} or a block such as {model: ..., base_url: ...}"
-        )
-    return value
-
-
 ModelT = TypeVar("ModelT")
 EmbedderBlock = Annotated[
     Annotated[Literal["lexical"], Tag("word")]
     | Annotated[LocalModel, Tag("local")]
     | Annotated[ModelT, Tag("endpoint")],
     Discriminator(_kind),
-    BeforeValidator(_embedder_word),
+    _lexical_or("{provider: local} or a block such as {model: ..., base_url: ...}"),
 ]
 """``EmbedderBlock[MyModel]``: the word ``lexical``, a :class:`LocalModel`, or a block of the type ``MyModel``."""

@@ -7,7 +7,7 @@ import pytest
 from rolling_support import ALICE, BOB, Host, Noting, event
 
 from conditions import rolling_summary
-from memory import AdapterMode, Message
+from memory import AdapterMode
 
 
 @pytest.fixture(autouse=True)
@@ -101,39 +101,6 @@ async def test_a_summary_that_comes_back_after_the_switch_to_read_only_is_discar
         assert noting.calls == [["a"]], "it did come back"
         assert (await host.ask()).formatted_context == ""
         assert (await host.state()).pending_count == 1
-
-
-async def test_token_policy_waits_for_the_window_and_cuts_where_a_user_speaks() -> None:
-    # 5120 of the window are kept free, so 400 are left; each of these turns costs about 60.
-    window = 5120 + 400
-    noting = Noting(keeps=False)
-    async with Host(noting, update_policy="token_threshold", context_window_tokens=window) as host:
-        number = 0
-        while not noting.calls:
-            assert number < 20, "the window overflowed and nothing was summarised"
-            number += 1
-            await host.write(event(number, f"{number:03} " + "x" * 160, f"reply {number:03}"))
-            before = (await host.state()).pending_count
-        assert number >= 6, "a new session or a long turn is no reason; the window is"
-        (said,) = noting.calls
-        assert said[0].startswith("001")
-        assert said[-1].startswith("reply"), "cut before a message of the user"
-        assert before == 2 * number - len(said)
-        assert number <= len(said) <= number + 2, "half of the window is freed, not everything"
-        await host.ready()
-        assert sum(map(len, noting.calls)) == 2 * number, "a test point summarises the rest"
-
-
-async def test_token_policy_stops_after_five_rounds() -> None:
-    noting = Noting(keeps=False)
-    window = 5120 + 200
-    async with Host(noting, update_policy="token_threshold", context_window_tokens=window) as host:
-        flood = event(1).model_copy(
-            update={"messages": tuple(Message(role="user", content="x" * 600) for _ in range(20))}
-        )
-        await host.write(flood)
-        assert [len(call) for call in noting.calls] == [1, 1, 1, 1, 1], "one call takes what fits the window"
-        assert (await host.state()).pending_count == 15
 
 
 async def test_a_session_too_long_for_one_call_is_taken_in_parts() -> None:
