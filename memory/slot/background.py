@@ -79,7 +79,7 @@ class Deliveries:
                 self._ended = anyio.Event()
 
     async def end(self, within_s: float) -> None:
-        """Let deliveries go on for ``within_s`` seconds, then end them. What still waits stays in the outbox."""
+        """Let deliveries go on for ``within_s`` seconds, then end them. The rest stays in the outbox."""
         with anyio.move_on_after(within_s):
             while self._running:
                 await self._ended.wait()

@@ -89,7 +89,7 @@ class JournaledWrites:
     async def receipt_of(
         self, key: JournalKey, event_id: str, held: str = "", *, again: bool = True
     ) -> WriteReceipt:
-        """What became of an event that was kept; ``queued`` while it waits.
+        """The state of an event that was kept; ``queued`` while it waits.
 
         Args:
             key: its lane.

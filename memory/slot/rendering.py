@@ -60,7 +60,7 @@ class Rendering:
         self._native_ids = native_ids
 
     def asked(self, request: RetrieveRequest) -> RetrieveRequest:
-        """What the adapter is asked: who packs a budget reserves its own labels' cost, and gets that back."""
+        """The request for the adapter, with room for the labels that it reserves and no section shows."""
         budget = request.budget
         if not self._neutral or budget.max_tokens is None:
             return request

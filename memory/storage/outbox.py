@@ -227,7 +227,7 @@ class Outbox:
         return bool(db.execute(mark, (seq, *self.leases.fence_of(lease))).rowcount)
 
     async def note(self, lease: Lease, entry: Entry, verdict: Verdict) -> Verdict:
-        """Note the verdict on an attempt, and return the one that was stored."""
+        """Note the verdict on an attempt. Returns the verdict that was stored."""
         return await self.store.run(
             lambda db: self.note_one(db, lease, entry.seq, verdict, attempts=entry.attempts)
         )

@@ -40,7 +40,7 @@ class Database(Protocol):
 
 
 class HandleOptions(TypedDict, total=False):
-    """The choices of whoever uses a handle.
+    """The choices of the user of a handle.
 
     Attributes:
         error: raised where the database cannot be used.

@@ -68,6 +68,7 @@ from memory.storage.store import SqliteStore, Store
 KINDS = ("journal", "write-behind", "hooks", "stigmem", "mirror", "memos")
 LEASE_S = 0.4
 LATE_S = 0.5
+_ON_THE_WAY_S = 0.2  # a request of a killed process reaches its server; no look-up finds what is on the way
 logging.disable(logging.CRITICAL)
 warnings.simplefilter("ignore")
 
@@ -258,8 +259,8 @@ async def deliver(place: Place) -> None:
         await Sender(Path(place.directory)).run()
         return
     hooks._AGAIN_S = 0.01
-    async with opened(place) as slot, TurnMemory(slot, TurnPolicy()) as turns:
-        await hooks.answer_hooks(turns, Path(place.directory))
+    async with opened(place) as slot:
+        await hooks.answer_hooks(slot, Path(place.directory))
 
 
 @contextmanager
@@ -406,6 +407,8 @@ def play(forker: Forker, place: Place, chance: random.Random, kills: int, clocks
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         wait_for([*pids, *senders])
+        if place.url:
+            time.sleep(_ON_THE_WAY_S)
         round_ += 1
         if seen.kills >= kills:
             break
@@ -424,7 +427,8 @@ def finish_all(forker: Forker, place: Place) -> None:
         while time.monotonic() < ends and left(place):
             time.sleep(0.02)
         if place.kind == "hooks":
-            os.kill(sender, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(sender, signal.SIGKILL)
         wait_for([sender])
     else:
         anyio.run(deliver_rest, place)
@@ -450,20 +454,19 @@ def closing_store(path: Path) -> Iterator[SqliteStore]:
 
 async def deliver_rest(place: Place) -> None:
     leases.LEASE_S = LEASE_S
-    async with opened(place) as slot:
-        if place.kind == "mirror":
-            adapter: Any = slot._adapter
-            with anyio.fail_after(60):  # a killed process may hold the lane for the length of a lease
-                while not await adapter.shadows[0].drained(60.0):
-                    await adapter.shadows[0].set_up(SCOPE)
-                    await anyio.sleep(0.05)
-        ends = time.monotonic() + 60
-        while time.monotonic() < ends and slot.delivery.waiting():
-            await slot.delivery.deliver(SCOPE)
-            await anyio.sleep(0.02)
-        if (readiness := slot.capability(SupportsReadiness)) is not None:
-            state = (await readiness.wait_until_ready(SCOPE, 60)).state
-            append(place.said, f"{state} readiness")
+    ends, waits = time.monotonic() + 60, True
+    while waits and time.monotonic() < ends:  # a killed process may hold the lane for the length of a lease
+        async with opened(place) as slot:
+            if place.kind == "mirror":
+                adapter: Any = slot._adapter
+                waits = not await adapter.shadows[0].drained(60.0)
+            else:
+                await slot.delivery.deliver(SCOPE)
+                waits = bool(slot.delivery.waiting())
+            if not waits and (readiness := slot.capability(SupportsReadiness)) is not None:
+                state = (await readiness.wait_until_ready(SCOPE, 60)).state
+                append(place.said, f"{state} readiness")
+        await anyio.sleep(0.02)
 
 
 def found(place: Place) -> list[list[str]]:
