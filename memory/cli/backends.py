@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from memory.plugins.console import AsJson, complain, print_json, print_table, say
+from memory.plugins.console import AsJson, ConfigFile, complain, print_json, print_table, say
 
 if TYPE_CHECKING:
     from memory.plugins.registry import PluginRow
@@ -61,16 +61,9 @@ def list_memories(*, as_json: bool) -> None:
 commands = typer.Typer(help="Look at configurations.", rich_markup_mode=None, no_args_is_help=True)
 
 
-@commands.callback()
-def _group() -> None:
-    """Look at configurations."""
-
-
 @commands.command()
 def show(
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="The YAML file to resolve.", show_default=False)
-    ],
+    config: ConfigFile,
     as_json: AsJson = False,
 ) -> None:
     """Show a configuration resolved: variables and defaults filled in, everything private hidden."""

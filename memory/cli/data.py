@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from memory.cli._group import FAILED
-from memory.plugins.console import AsJson, print_json, print_table, say
+from memory.plugins.console import AsJson, print_json, say
 
 commands = typer.Typer(
     help="Data sets and conversations of your own.", rich_markup_mode=None, no_args_is_help=True
@@ -57,15 +57,3 @@ def check(
         say(f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}")
     if problems:
         raise typer.Exit(FAILED)
-
-
-@commands.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """List the data sets that 'timeline' may name."""
-    from memory.bench.data.sets import data_sets
-
-    rows = [(item.name, item.summary) for item in data_sets().values()]
-    if as_json:
-        print_json([{"name": name, "summary": summary} for name, summary in rows])
-        return
-    print_table(("name", "summary"), rows)

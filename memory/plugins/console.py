@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+ConfigFile = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="The YAML file of the memory.", show_default=False)
+]
+Persona = Annotated[str | None, typer.Option(help="Only this person's events.", show_default=False)]
 
 # Colours of the words that say how something went; looked up by the first word of a cell.
 STYLES = {

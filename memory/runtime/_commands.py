@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from memory.plugins.console import AsJson, print_json, print_table, say
+from memory.plugins.console import AsJson, ConfigFile, print_json, print_table, say
 
 signet = typer.Typer(
     help="Signet's runtime contract.", add_completion=False, rich_markup_mode=None, no_args_is_help=True
 )
 chatting = typer.Typer(add_completion=False, rich_markup_mode=None)
 serving = typer.Typer(add_completion=False, rich_markup_mode=None)
-Config = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="The YAML file of the memory.", show_default=False)
-]
 
 
 @serving.command()
 def serve(
-    config: Config,
+    config: ConfigFile,
     host: Annotated[str | None, typer.Option(help="In place of serve.host.", show_default=False)] = None,
     port: Annotated[
         int | None,
@@ -59,7 +55,7 @@ def serve(
 
 @chatting.command()
 def chat(
-    config: Config,
+    config: ConfigFile,
     session: Annotated[str | None, typer.Option(help="Name of the conversation.", show_default=False)] = None,
 ) -> None:
     """Talk to a model that remembers by the memory of a configuration, and see what it is given.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memory.contract.errors import ConfigError, InputError
-from memory.plugins.console import AsJson, print_json, progress, say
+from memory.plugins.console import AsJson, ConfigFile, Persona, print_json, progress, say
 
 if TYPE_CHECKING:
     from memory.plugins.config import MemslotConfig
@@ -140,16 +140,12 @@ def _for_this_user_alone(path: str, flags: int) -> int:
 
 @exporting.command()
 def export(
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="The YAML file of the memory.", show_default=False)
-    ],
+    config: ConfigFile,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The file; standard output by default.", show_default=False),
     ] = None,
-    persona: Annotated[
-        str | None, typer.Option(help="Only this person's events.", show_default=False)
-    ] = None,
+    persona: Persona = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the recorded events of a memory as JSON lines, for 'memslot import' or any other tool.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memory.contract.errors import ConfigError
-from memory.plugins.console import AsJson, print_json, print_table, say
+from memory.plugins.console import AsJson, ConfigFile, Persona, print_json, print_table, say
 
 if TYPE_CHECKING:
     from memory.plugins.config import MemslotConfig
@@ -26,11 +26,6 @@ commands = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-Config = Annotated[
-    Path,
-    typer.Argument(metavar="CONFIG", help="The YAML file whose memory.journal is meant.", show_default=False),
-]
-Persona = Annotated[str | None, typer.Option(help="Only this person's events.", show_default=False)]
 
 
 def _alone(config: MemslotConfig) -> MemslotConfig:
@@ -42,7 +37,7 @@ def _alone(config: MemslotConfig) -> MemslotConfig:
 
 @commands.command("list")
 def list_(
-    config: Config,
+    config: ConfigFile,
     persona: Persona = None,
     waiting: Annotated[bool, typer.Option("--waiting", help="Only what is not delivered yet.")] = False,
     as_json: AsJson = False,
@@ -98,7 +93,7 @@ def _outbox(config: Path) -> Iterator[Store]:
 
 @commands.command()
 def retry(
-    config: Config,
+    config: ConfigFile,
     numbers: Annotated[
         list[int] | None, typer.Argument(help="Numbers of entries; all that are set aside by default.")
     ] = None,
@@ -117,7 +112,7 @@ def retry(
 
 @commands.command()
 def forget(
-    config: Config,
+    config: ConfigFile,
     persona: Annotated[str | None, typer.Option(help="Whose events are removed.", show_default=False)] = None,
     number: Annotated[
         list[int] | None, typer.Option(help="An entry to remove, in place of a person's.", show_default=False)

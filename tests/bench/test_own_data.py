@@ -127,7 +127,6 @@ def test_check_says_what_a_file_is(tmp_path):
     assert "no problems" in done.stdout
     done = invoke("tools", "data", "check", str(write_locomo(tmp_path / "talks.json")), "--json")
     assert json.loads(done.stdout)["kind"] == "locomo"
-    assert "prefeval" in invoke("tools", "data", "list").stdout
 
 
 HAYSTACK = {
