@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextvars
 import logging
 import os
+import queue
 import threading
 from collections.abc import Callable
 from concurrent import futures
+from contextlib import suppress
 
 from memory import BackendError, BackendUnavailable, MemslotError
 from memory.stigmem.client import StigmemNode
@@ -26,7 +27,7 @@ _EXIT_GRACE_S = 1.0
 
 Written = futures.Future[tuple[Fact, ...]]
 """The facts of a write, once the node has stored them. Its exception says why there are none: InputError for bad
-input, BackendUnavailable for a full queue, else the node's failure. A closed queue cancels it."""
+input, BackendUnavailable for a full queue, else the node's failure. Closing the queue cancels it."""
 
 
 def ended(outcome: tuple[Fact, ...] | MemslotError) -> Written:
@@ -54,70 +55,85 @@ class WriteQueue:
         self._max_facts = max_facts
         self._lock = threading.Lock()
         self._full = self._closed = False
-        self._pid = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = self._facts = 0
 
     @property
     def queued_facts(self) -> int:
         """Facts of the writes that wait or are under way."""
-        return sum(self._waiting.values()) if self._loop else 0
+        return self._facts
 
     def submit(self, write: Write) -> Written:
         """Take a write, or refuse it where there is no room. Never waits, never raises."""
+        written = Written()
         with self._lock:
-            loop = self._running()
-            room = loop is not None and self.queued_facts + len(write.facts) <= self._max_facts
+            room = self._has_thread() and self._facts + len(write.facts) <= self._max_facts
             newly_full, self._full = not room and not self._full, not room
-            if loop is not None and room:
-                # Without the caller's context, which may say that this is trio.
-                call = contextvars.Context().run
-                written = call(asyncio.run_coroutine_threadsafe, self._send(write), loop)
+            if room:
                 self._waiting[written] = len(write.facts)
+                self._facts += len(write.facts)
+                self._jobs.put((write, written))
         if room:
-            written.add_done_callback(lambda sent: self._waiting.pop(sent, None))
+            written.add_done_callback(self._leave)
             return written
         why = "closed" if self._closed else f"full ({self._max_facts} facts)"
         if newly_full:
             log.warning("stigmem: the write queue is %s; this and further writes are dropped", why)
         return ended(BackendUnavailable(f"stigmem: the write queue is {why}", sent=False))
 
-    def _running(self) -> asyncio.AbstractEventLoop | None:
-        """The loop of the thread, which is started if needed; None if there can be no thread."""
-        if self._closed:
-            return None
-        if self._pid == os.getpid():
-            return self._loop
+    def _leave(self, written: Written) -> None:
+        with self._lock:
+            self._facts -= self._waiting.pop(written, 0)
+
+    def _has_thread(self) -> bool:
+        if self._closed or self._pid == os.getpid():
+            return not self._closed
         # After a fork the child has no thread, and the queued writes are its parent's.
-        loop = asyncio.new_event_loop()
+        self._jobs: queue.SimpleQueue[tuple[Write, Written] | None] = queue.SimpleQueue()
         self._waiting: dict[Written, int] = {}
-        self._one_at_a_time, self._ending = asyncio.Lock(), asyncio.Event()
+        self._facts = 0
         self._node: StigmemNode | None = None
-        thread = threading.Thread(target=self._run, args=(loop,), name="memslot-stigmem", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._under_way: asyncio.Task[None] | None = None
+        thread = threading.Thread(target=self._run, name="memslot-stigmem", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # the interpreter is ending, or the process has no thread left
-            loop.close()
-            return None
-        self._pid, self._loop, self._thread = os.getpid(), loop, thread
+            return False
+        self._pid, self._thread = os.getpid(), thread
         atexit.register(self.close, _EXIT_GRACE_S)
-        return loop
+        return True
 
-    async def _send(self, write: Write) -> tuple[Fact, ...]:
-        async with self._one_at_a_time:
-            try:
-                self._node = self._node or self._open_node()
-                return await carry_out(self._node, write)
-            except BaseException as error:  # costs one write, and must not end the thread
-                if self._closed and isinstance(error, asyncio.CancelledError):
-                    raise
-                failure = error
-                if not isinstance(error, MemslotError):
-                    failure = BackendError(f"stigmem: {type(error).__name__} in a write")
-                # 12.6: an answer of 4xx or 5xx is an error, no answer a warning.
-                silent = isinstance(failure, BackendError) and failure.status is None
-                level = logging.WARNING if silent else logging.ERROR
-                log.log(level, "stigmem: %s not written: %s", write.what, failure)
-                raise failure from None
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            while (job := self._jobs.get()) is not None:
+                runner.run(self._send(*job))
+            if self._node is not None:
+                runner.run(self._node.aclose())
+
+    async def _send(self, write: Write, written: Written) -> None:
+        if written.cancelled():
+            return
+        self._under_way = asyncio.current_task()
+        try:
+            self._node = self._node or self._open_node()
+            facts = await carry_out(self._node, write)
+            with suppress(futures.InvalidStateError):  # cancelled meanwhile
+                written.set_result(facts)
+        except BaseException as error:  # costs one write, and must not end the thread
+            if written.cancelled():
+                return
+            failure = error
+            if not isinstance(error, MemslotError):
+                failure = BackendError(f"stigmem: {type(error).__name__} in a write")
+            # 12.6: an answer of 4xx or 5xx is an error, no answer a warning.
+            silent = isinstance(failure, BackendError) and failure.status is None
+            level = logging.WARNING if silent else logging.ERROR
+            log.log(level, "stigmem: %s not written: %s", write.what, failure)
+            with suppress(futures.InvalidStateError):
+                written.set_exception(failure)
+        finally:
+            self._under_way = None
 
     def close(self, timeout_s: float = 5.0) -> int:
         """Send what is queued for at most ``timeout_s`` seconds, and cancel the rest. Idempotent.
@@ -131,23 +147,16 @@ class WriteQueue:
         atexit.unregister(self.close)
         with self._lock:
             closed, self._closed = self._closed, True
-        loop = self._loop
-        if closed or loop is None or self._pid != os.getpid():
-            return 0
-        _, left = futures.wait(list(self._waiting), timeout_s)
+            if closed or self._pid != os.getpid():
+                return 0
+            waiting = list(self._waiting)
+        self._jobs.put(None)
+        _, left = futures.wait(waiting, timeout_s)
         abandoned = sum(written.cancel() for written in left)
         if abandoned:
             log.warning("stigmem: %d writes were abandoned on close", abandoned)
-        loop.call_soon_threadsafe(self._ending.set)
-        self._thread.join(_CLOSING_S)  # one that hangs in a system call ends by itself
+            with suppress(RuntimeError):  # the loop has just ended
+                if self._loop is not None:
+                    self._loop.call_soon_threadsafe(lambda: self._under_way and self._under_way.cancel())
+        self._thread.join(_CLOSING_S if abandoned else max(_CLOSING_S, timeout_s))
         return abandoned
-
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(self._until_closed())
-
-    async def _until_closed(self) -> None:
-        await self._ending.wait()
-        async with self._one_at_a_time:
-            if self._node is not None:
-                await self._node.aclose()
