@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 from itertools import chain, repeat
@@ -116,14 +116,37 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         return {"group_id": group_of(scope)}
 
-    def graph(self, scope: MemoryScope, *, writing: bool = False, clearing: bool = False) -> _InUse:
+    @asynccontextmanager
+    async def graph(
+        self, scope: MemoryScope, *, writing: bool = False, clearing: bool = False
+    ) -> AsyncIterator[NativeGraph]:
         """The scope's graph, open while it is used. With ``clearing`` a graph that cannot be opened is emptied.
 
         Where open graphs hold memory, writes wait for writes and reads for reads: a write may take as long as its
         model.
         """
-        opened = partial(self._graph, group_of(scope), clearing)
-        return _InUse(self._places[writing], opened, self.backend_name)
+        place = self._places[writing]
+        if place.value:
+            place.acquire_nowait()
+        else:
+            with awaiting_turn(last=False):
+                await place.acquire()
+        try:
+            graph = await self._graph(group_of(scope), clearing)
+            graph.users += 1
+            try:
+                yield graph
+            finally:
+                graph.users -= 1
+        except WriteFailed as error:
+            cause, name = error.__cause__ or error, self.backend_name
+            failure = normalise_error(
+                cause, backend_name=name, operation="the write", table=ERRORS, deadline="write_s"
+            )
+            failure.sent = False  # also where a model's answer was lost: nothing is stored
+            raise failure from cause
+        finally:
+            place.release()
 
     async def _graph(self, group_id: str, clearing: bool) -> NativeGraph:
         if group_id not in self._graphs:
@@ -382,40 +405,6 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
 
     async def _close_listing(self) -> None:
         self._listing.close()
-
-
-@dataclass
-class _InUse:
-    """A context manager around the use of a graph. A generator would cost a search more than its rows do."""
-
-    place: anyio.Semaphore
-    opened: Callable[[], Awaitable[NativeGraph]]
-    backend_name: str
-
-    async def __aenter__(self) -> NativeGraph:
-        if self.place.value:
-            self.place.acquire_nowait()
-        else:
-            with awaiting_turn(last=False):
-                await self.place.acquire()
-        try:
-            self._graph = await self.opened()
-        except BaseException:
-            self.place.release()
-            raise
-        self._graph.users += 1
-        return self._graph
-
-    async def __aexit__(self, kind: object, error: BaseException | None, where: object) -> None:
-        self._graph.users -= 1
-        self.place.release()
-        if isinstance(error, WriteFailed):
-            cause, name = error.__cause__ or error, self.backend_name
-            failure = normalise_error(
-                cause, backend_name=name, operation="the write", table=ERRORS, deadline="write_s"
-            )
-            failure.sent = False  # also where a model's answer was lost: nothing is stored
-            raise failure from cause
 
 
 def _may_be_stored(error: BaseException) -> bool:

@@ -116,7 +116,14 @@ def _only_list(response_model: type[BaseModel] | None) -> str | None:
     return lists[0] if len(lists) == 1 else None
 
 
-class LexicalModel(EmbedderClient, CrossEncoderClient):
+class _InBatches(EmbedderClient):
+    """An embedder that makes one vector as a batch of one."""
+
+    async def create(self, input_data: Any) -> list[float]:
+        return (await self.create_batch([_one_text(input_data)]))[0]
+
+
+class LexicalModel(_InBatches, CrossEncoderClient):
     """memslot's zero-key embedder as Graphiti's, and cosine of its vectors as a cross-encoder."""
 
     name = "lexical"
@@ -127,9 +134,6 @@ class LexicalModel(EmbedderClient, CrossEncoderClient):
 
     async def embed_query(self, text: str) -> list[float]:
         return self.lexical.embed(text)
-
-    async def create(self, input_data: Any) -> list[float]:
-        return self.lexical.embed(_one_text(input_data))
 
     async def create_batch(self, input_data_list: list[str]) -> list[list[float]]:
         return [self.lexical.embed(text) for text in input_data_list]
@@ -143,7 +147,7 @@ class LexicalModel(EmbedderClient, CrossEncoderClient):
         return sorted(scored, key=lambda pair: -pair[1])
 
 
-class LocalEmbedderModel(EmbedderClient):
+class LocalEmbedderModel(_InBatches):
     """A model of ``fastembed`` as Graphiti's embedder, loaded on a thread when it is first asked."""
 
     def __init__(self, options: LocalModel, where: str) -> None:
@@ -163,15 +167,12 @@ class LocalEmbedderModel(EmbedderClient):
     async def embed_query(self, text: str) -> list[float]:
         return await self._worker.run(lambda: self._loaded().embed_query(text), sends=False)
 
-    async def create(self, input_data: Any) -> list[float]:
-        return (await self.create_batch([_one_text(input_data)]))[0]
-
     async def create_batch(self, input_data_list: list[str]) -> list[list[float]]:
         texts = list(input_data_list)
         return await self._worker.run(lambda: self._loaded().embed_documents(texts), sends=False)
 
 
-class EndpointEmbedder(EmbedderClient):
+class EndpointEmbedder(_InBatches):
     """A model behind an OpenAI-compatible endpoint. Graphiti's own client cuts vectors that are too long."""
 
     def __init__(self, options: GraphitiEmbedder, dimensions: int | None, client: AsyncOpenAI) -> None:
@@ -183,9 +184,6 @@ class EndpointEmbedder(EmbedderClient):
 
     async def embed_query(self, text: str) -> list[float]:
         return (await self._embed([self.prefixes[0] + text.replace("\n", " ")]))[0]
-
-    async def create(self, input_data: Any) -> list[float]:
-        return (await self.create_batch([_one_text(input_data)]))[0]
 
     async def create_batch(self, input_data_list: list[str]) -> list[list[float]]:
         return await self._embed([self.prefixes[1] + text for text in input_data_list])
