@@ -232,8 +232,11 @@ async def speak(place: Place, speaker: Speaker) -> None:
             return
         for name in speaker.names():
             with suppress(MemslotError):  # not acknowledged
-                if (await slot.record_event(event(name))).status in ("committed", "queued", "pending"):
+                status = (await slot.record_event(event(name))).status
+                if status in ("committed", "queued", "pending"):
                     speaker.written(name)
+                elif status == "unknown":
+                    append(place.said, f"unknown {name}")
 
 
 def report(place: Place, speaker: Speaker) -> None:
@@ -455,18 +458,20 @@ def closing_store(path: Path) -> Iterator[SqliteStore]:
 async def deliver_rest(place: Place) -> None:
     leases.LEASE_S = LEASE_S
     ends, waits = time.monotonic() + 60, True
-    while waits and time.monotonic() < ends:  # a killed process may hold the lane for the length of a lease
-        async with opened(place) as slot:
+    async with opened(place) as slot:
+        adapter: Any = slot._adapter
+        while (
+            waits and time.monotonic() < ends
+        ):  # a killed process may hold the lane for the length of a lease
             if place.kind == "mirror":
-                adapter: Any = slot._adapter
                 waits = not await adapter.shadows[0].drained(60.0)
             else:
                 await slot.delivery.deliver(SCOPE)
                 waits = bool(slot.delivery.waiting())
-            if not waits and (readiness := slot.capability(SupportsReadiness)) is not None:
-                state = (await readiness.wait_until_ready(SCOPE, 60)).state
-                append(place.said, f"{state} readiness")
-        await anyio.sleep(0.02)
+            await anyio.sleep(0.02)
+        if (readiness := slot.capability(SupportsReadiness)) is not None:
+            state = (await readiness.wait_until_ready(SCOPE, 60)).state
+            append(place.said, f"{state} readiness")
 
 
 def found(place: Place) -> list[list[str]]:
@@ -511,7 +516,10 @@ def judge(place: Place, seen: Seen) -> None:
     arrivals = found(place)
     for arrived in arrivals:
         seen.lost += len(set(acknowledged) - set(arrived))
-        seen.repeated += sum(times > 1 for times in Counter(arrived).values())
+        unanswered_for = {name for word, name in said if word == "unknown"}
+        seen.repeated += sum(
+            times > 1 and name not in unanswered_for for name, times in Counter(arrived).items()
+        )
         if place.kind != "stigmem":  # a sender sends eight at a time
             numbers: dict[str, list[str]] = {}
             for name in dict.fromkeys(arrived):
