@@ -22,7 +22,7 @@ JOBS ?= $(shell echo $$(($(CORES) + 1)))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-all test-nanobot test-hosts test-hermes test-codex perf-hosts perf-nanobot perf-hermes live-falkordb live-memos live-models lint types docs perf wheel clean
+.PHONY: help demo test test-all test-nanobot test-hosts test-hermes test-codex hosts-pages perf-hosts perf-nanobot perf-hermes live-falkordb live-memos live-models lint types docs perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo "make test-hosts  run the tests with the SDKs of other agents, in an environment of their own"
 	@echo "make test-hermes  run the tests with a real Hermes Agent, in an environment of its own"
 	@echo "make perf-hosts  print what a binding of an SDK adds to a turn"
+	@echo "make hosts-pages  follow the pages of docs/hosts by copying, each in an empty environment"
 	@echo "make test-codex  run the tests with a real Codex, which npm brings"
 	@echo "make live-memos  run the MemOS tests on a real server, started for the occasion"
 	@echo "make live-models  run the tests with small real models, which packages bring"
@@ -75,6 +76,10 @@ perf-nanobot: $(NANOBOT_VENV)/.installed
 
 perf-hermes: $(HERMES_VENV)/.installed
 	$(HERMES_VENV)/bin/python tests/perf/hosts_figures.py hermes
+
+# Copies the lines of docs/hosts into empty environments that get the newest SDKs; HOSTS='langchain mcp' names pages.
+hosts-pages: $(VENV)/.installed-test
+	$(BIN)/python tests/hosts/follow_pages.py $(HOSTS)
 
 # Hermes pins every package it uses.
 test-hermes: $(HERMES_VENV)/.installed

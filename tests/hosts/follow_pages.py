@@ -77,6 +77,14 @@ class Reader:
         """Run commands of the page."""
         return self.run("bash", "-euo", "pipefail", "-c", commands.replace("'memslot[", f"'{self.wheel}["))
 
+    def installed(self) -> str:
+        """The release of the SDK that the page's own line installed."""
+        distribution = HOSTS[self.name].distribution
+        if distribution is None:
+            return ""
+        told = "import sys; from importlib.metadata import version; print(version(sys.argv[1]))"
+        return f", with {distribution} {self.run('python', '-c', told, distribution).strip()}"
+
     def follow(self) -> str:
         """What was shown to the model, or answered, when it was asked for what had been said."""
         commands = str(self.blocks[0][1])
@@ -208,8 +216,10 @@ def main(names: list[str]) -> int:
             began = time.monotonic()
             with tempfile.TemporaryDirectory() as workspace:
                 try:
-                    shown = Reader(name, Path(workspace), wheel).follow()
+                    reader = Reader(name, Path(workspace), wheel)
+                    shown = reader.follow()
                     followed = "followed, by the JSON it documents" if name in DRIVEN else "followed"
+                    followed += reader.installed()
                     result = followed if "oolong" in shown else f"FAILED: nothing remembered\n{shown[-3000:]}"
                 except Exception as error:
                     result = f"FAILED: {type(error).__name__}: {error}"

@@ -5,6 +5,7 @@ figure is CPU time of this process, so it also holds on a busy machine. It says 
 turns, writing included, is above that of bare ones.
 
 python tests/perf/hosts_figures.py [HOST ...]    in an environment that has the hosts' SDKs; others are left out
+python tests/perf/hosts_figures.py sessions    what 1,500 sessions that nobody ends cost an MCP server
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 import warnings
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from memory.testing import HostModel
 
 ROOT = Path(__file__).resolve().parents[2]
 TURNS, WARM, MAX_MS, MAX_LINES, HOOKS, MAX_CPU_MS = 200, 5, 5.0, 200, 20, 60.0
+SESSIONS, MAX_GROWN_MB = 1500, 5.0
 CLASSES = {
     "nanobot": "TestNanobot",
     "langchain": "TestMiddleware",
@@ -139,6 +142,61 @@ def hook_ms(folder: HookFolder, event: str) -> float:
     return at(sorted(spent), 0.95)
 
 
+SERVER = """
+import resource, sys, threading, anyio
+from memory.hosts.mcp.running import serve_http
+from memory.runtime import load_config
+
+def tell():
+    for _ in sys.stdin:
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, flush=True)
+
+threading.Thread(target=tell, daemon=True).start()
+anyio.run(serve_http, load_config(sys.argv[1]), 0, lambda url: print(url, flush=True))
+"""
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    },
+}
+
+
+def sessions() -> None:
+    """How far a server over HTTP grows by clients that initialize a session and never end it."""
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    with tempfile.TemporaryDirectory() as directory:
+        config = Path(directory, "memslot.yaml")
+        scope = "{run_id: r, persona_id: p}"
+        config.write_text(f"memory: {{backend: full_history, scope: {scope}}}", encoding="utf-8")
+        command = [sys.executable, "-c", SERVER, str(config)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            request = urllib.request.Request(
+                server.stdout.readline().strip(), json.dumps(INITIALIZE).encode(), headers
+            )
+
+            def most_after(count: int) -> int:
+                """The most memory that the server ever had, in KiB, after so many more clients."""
+                for _ in range(count):
+                    with urllib.request.urlopen(request) as answer:
+                        answer.read()
+                print(file=server.stdin, flush=True)
+                return int(server.stdout.readline())
+
+            before = most_after(200)  # the first ones fill caches
+            grown = (most_after(SESSIONS) - before) / 2**10
+            server.terminate()
+    verdict = "ok" if grown <= MAX_GROWN_MB else "MISSED"
+    version = HOSTS["mcp"].installed
+    print(f"\nmcp {version}: {SESSIONS} sessions add {grown:.1f} MB of {MAX_GROWN_MB:g} ({verdict})")
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -146,10 +204,15 @@ def main() -> None:
     sys.path[:0] = [
         str(ROOT / "tests" / path) for path in ("hosts/with_sdks", "hosts/with_nanobot", "support")
     ]
+    if sys.argv[1:] == ["sessions"]:
+        sessions()
+        return
     bindings(sys.argv[1:])
     if not sys.argv[1:]:
         lines()
         hooks()
+        if HOSTS["mcp"].installed:
+            sessions()
 
 
 if __name__ == "__main__":
