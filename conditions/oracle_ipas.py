@@ -43,6 +43,7 @@ from memory.adapter import (
     Public,
     hookimpl,
 )
+from memory.adapter.fields import first_problem
 
 
 def _midnight(value: Any) -> Any:
@@ -192,10 +193,9 @@ def _read(path: Path, where: str) -> Matrix:
     try:
         return _MATRIX.validate_python(content)
     except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        at = ".".join(map(str, problem["loc"])) or "the file"
+        problem = first_problem(error)
         raise ConfigError(
-            f"{where}: {path}: {at}: {problem['msg']}; write persona: {{context: {{attribute: value}}}}"
+            f"{where}: {path}: {problem}; write persona: {{context: {{attribute: value}}}}"
         ) from None
 
 

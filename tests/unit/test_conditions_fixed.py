@@ -144,7 +144,7 @@ async def test_unreadable_file(name: str, content: bytes | None, message: str, t
     if content is not None:
         path.write_bytes(content)
     if name == "oracle_ipas" and content == b" \n":
-        message = "the file: Input should be a valid dictionary"
+        message = "Input should be a valid dictionary"
     with pytest.raises(ConfigError) as caught:
         async with open_memory(config(name, {"path": str(path)}), scope=ALICE):
             pass
