@@ -1,9 +1,9 @@
 """Processes that are killed (SIGKILL) at each of their operations on files, one process for each.
 
-Run as a program, it plays one scenario again and again in forked children, each killed one operation later than the
+Run as a program, it makes a partition again and again in forked children, each killed one operation later than the
 one before, until one of them gets to its end.
 
-    python mem0_killing.py DIRECTORY SCENARIO
+    python mem0_killing.py DIRECTORY
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from mem0_support import ALICE, BOB, event, opened
+from mem0_support import BOB, event, opened
 
 OPERATIONS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "sqlite3.connect"}
 """Audit events of what changes files, or precedes a change."""
@@ -52,18 +51,7 @@ async def make(data_dir: Path, death: Death) -> None:
         death.armed = False
 
 
-async def drop(data_dir: Path, death: Death) -> None:
-    async with opened(data_dir) as slot:
-        await slot.record_event(event("Alice's tea"))
-        death.armed = True
-        await slot.reset_scope(ALICE)
-        death.armed = False
-
-
-SCENARIOS: dict[str, Callable[[Path, Death], Awaitable[None]]] = {"make": make, "drop": drop}
-
-
-def play(directory: Path, scenario: str) -> None:
+def play(directory: Path) -> None:
     import memory.backends.mem0.adapter
     import memory.backends.mem0.client  # noqa: F401 (once, before the children are forked)
 
@@ -72,7 +60,7 @@ def play(directory: Path, scenario: str) -> None:
         child = os.fork()
         if child == 0:
             data_dir = directory / f"{count:03}"
-            asyncio.run(SCENARIOS[scenario](data_dir, Death(data_dir, count)))
+            asyncio.run(make(data_dir, Death(data_dir, count)))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if os.waitstatus_to_exitcode(status) == 0:
@@ -82,9 +70,9 @@ def play(directory: Path, scenario: str) -> None:
     sys.stdout.write(str(count - 1))
 
 
-def killed_at_every_step(directory: Path, scenario: str) -> list[Path]:
+def killed_at_every_step(directory: Path) -> list[Path]:
     """What each of the killed processes left behind, a directory each."""
-    program = [sys.executable, __file__, str(directory), scenario]
+    program = [sys.executable, __file__, str(directory)]
     environment = {**os.environ, "MEM0_TELEMETRY": "False", "MEM0_DIR": str(directory)}
     done = subprocess.run(program, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
@@ -92,4 +80,4 @@ def killed_at_every_step(directory: Path, scenario: str) -> list[Path]:
 
 
 if __name__ == "__main__":
-    play(Path(sys.argv[1]), sys.argv[2])
+    play(Path(sys.argv[1]))

@@ -22,12 +22,10 @@ from mem0_support import (
     event,
     found,
     lose_nothing,
-    native,
     opened,
     stored,
 )
 from postgres import NEEDS_POSTGRES
-from waits import past
 
 from memory import (
     BackendUnavailable,
@@ -154,26 +152,6 @@ async def test_several_processes_may_share_the_server(tmp_path: Path, block: dic
         async with anyio.create_task_group() as group:
             group.start_soon(open_one, "one")
             group.start_soon(open_one, "two")
-
-
-async def test_an_answer_that_is_lost_is_looked_up_once_its_call_has_ended(
-    tmp_path: Path, block: dict[str, Any]
-) -> None:
-    """Another worker is free to look at once, and would find nothing yet: the event would be sent twice."""
-    async with opened(tmp_path, deadlines={"write_s": 0.5}, **block) as slot:
-        adapter: Any = slot._adapter
-        store = native(slot).vector_store
-        stored_by, wait = store.insert, past(0.5)
-
-        def insert(**rows: Any) -> Any:
-            wait()
-            return stored_by(**rows)
-
-        store.insert = insert
-        receipt = await slot.record_event(event("tea"))
-        assert receipt.status == "committed"
-        await adapter.worker.idle()
-        assert [row["id"] for row in await stored(slot)] == list(receipt.native_ids)
 
 
 async def test_reset_says_what_other_processes_keep(tmp_path: Path, block: dict[str, Any]) -> None:
