@@ -122,7 +122,7 @@ class CountingProxy:
 
             def _hand_on(self, body: bytes) -> None:
                 try:
-                    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=600)) as connection:
+                    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=3600)) as connection:
                         headers = {"Content-Type": "application/json"}
                         connection.request(self.command, self.path, body, headers)
                         answer = connection.getresponse()
