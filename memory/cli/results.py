@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memory import InputError, open_memory_sync
+from memory import InputError
 from memory.cli._experiments import Form, is_page_of_several, newest, show_results, written
 from memory.cli._group import FAILED
 from memory.plugins.console import AsJson, print_json, print_table, say
@@ -152,6 +152,7 @@ def view(
     It shows what is remembered of a person, and what a question finds, with score and time, and what of it a prompt
     gets. A row can be deleted if the backend can. Turns are those that the journal keeps.
     """
+    from memory import open_memory_sync
     from memory.bench.report.view import runs_below
     from memory.cli._view import ViewServer
 

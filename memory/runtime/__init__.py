@@ -6,7 +6,8 @@
   binding of :mod:`memory.hosts` is made of. :func:`said_by_user`: the user's own words in a prompt.
 - :class:`AgentSession`, :class:`Provider`, :class:`Channel`, :class:`ToolRegistry`: an agent's session.
 - :class:`Conversations`: many of them, by HTTP. :class:`MemoryItems`: single memories, for tools and servers.
-- :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer`: Signet's
+- :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer` with
+  :class:`ServeSettings` and :class:`TokenGrant`: Signet's
   runtime contract.
 
 - :func:`open_shared`, :func:`open_reach`: a memory that several processes of one user share, and all of it that
@@ -73,7 +74,9 @@ if TYPE_CHECKING:
     from memory.runtime.providers import ProviderPlugin, create_provider
     from memory.runtime.signet.changing import open_reach
     from memory.runtime.signet.client import AdapterClient, create_adapter
+    from memory.runtime.signet.reach import TokenGrant
     from memory.runtime.signet.server import RuntimeAdapterServer
+    from memory.runtime.signet.settings import ServeSettings
     from memory.runtime.signet.types import (
         CompactionCompleteParams,
         CompactionResult,
@@ -124,6 +127,7 @@ __all__ = [
     "Recall",
     "RuntimeAdapter",
     "RuntimeAdapterServer",
+    "ServeSettings",
     "SessionEndParams",
     "SessionEndResult",
     "SessionSettings",
@@ -133,6 +137,7 @@ __all__ = [
     "SocketOwner",
     "StopReason",
     "StoredObject",
+    "TokenGrant",
     "Tool",
     "ToolCall",
     "ToolContext",
@@ -195,7 +200,9 @@ _LATE = {
     "memory.runtime.providers": "ProviderPlugin create_provider",
     "memory.runtime.signet.changing": "open_reach",
     "memory.runtime.signet.client": "AdapterClient create_adapter",
+    "memory.runtime.signet.reach": "TokenGrant",
     "memory.runtime.signet.server": "RuntimeAdapterServer",
+    "memory.runtime.signet.settings": "ServeSettings",
     "memory.runtime.signet.types": """
         CompactionCompleteParams CompactionResult PreCompactionParams PreCompactionResult
         PromptSubmitParams PromptSubmitResult RuntimeAdapter SessionEndParams SessionEndResult
