@@ -159,18 +159,21 @@ class ScopeTables:
         """All of a scope: what is beside its events, and its rows as they arrived; None for an unreadable one."""
         key = self._key(scope)
 
-        def load(db: Any) -> tuple[Saved, list[tuple[Row, MemoryEvent | None]]]:
+        def load(db: Any) -> tuple[Saved, list[Row]]:
             select = f"SELECT version, progress, summary FROM condition_scopes WHERE {_SCOPE}"
             version, progress, summary = db.execute(select, key).fetchone() or ("", "{}", "")
             select = f"SELECT entry FROM condition_history WHERE {_SCOPE} ORDER BY seq"
             history = [row[0] for row in db.execute(select, key).fetchall()]
             select = f"SELECT seq, said_at, messages, event FROM condition_events WHERE {_SCOPE} ORDER BY seq"
             rows = [Row(*row) for row in db.execute(select, key).fetchall()]
-            saved = Saved(version, progress, summary, history)
+            return Saved(version, progress, summary, history), rows
+
+        def read() -> tuple[Saved, list[tuple[Row, MemoryEvent | None]]]:
+            saved, rows = self.store.call(load)  # in a transaction: all is of one version
+            # Outside of it: a long history takes seconds to parse, and a call of the store has few.
             return saved, [(row, event_in(row, scope)) for row in rows]
 
-        # On a thread, because a long history takes seconds to parse. In a transaction: all is of one version.
-        return await anyio.to_thread.run_sync(lambda: self.store.call(load))
+        return await anyio.to_thread.run_sync(read)
 
     async def save(self, scope: MemoryScope, saved: Saved) -> str | None:
         """Keep a progress, a summary and further history; the new version, or None where the scope has another."""

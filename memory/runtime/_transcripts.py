@@ -73,7 +73,8 @@ def read_conversations(
             items = items_of(stream, name, wrong)
             for found in conversations(items, kind, Path(name).stem, wrong, questions):
                 same = seen.setdefault((found.user, found.conversation_id), [])
-                if (holds := hash(found.messages)) in same:
+                holds = hash(tuple((said.at, said.message.model_dump_json()) for said in found.messages))
+                if holds in same:
                     wrong(Problem(found.place, f"the conversation occurs twice in {source.name}"))
                     continue
                 same.append(holds)
