@@ -95,7 +95,7 @@ def test_the_extra_installs_a_release_that_was_tested(name: str) -> None:
 
 def test_a_host_that_is_not_in_the_table_is_refused_by_what_to_do() -> None:
     with (
-        pytest.raises(PluginLoadError, match="has no host 'nobody'; add it to _HOSTS"),
+        pytest.raises(PluginLoadError, match=r"has no host 'nobody'; add it to memory/hosts/hosts\.toml"),
         _shared.tested("nobody"),
     ):
         pass
