@@ -23,7 +23,7 @@ class Client(HostUnderTest):
     async def ask(
         self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
     ) -> str:
-        async with connected(build_server(MemoryItems(self._memory.slot, person(who)))) as session:
+        async with connected(build_server(MemoryItems(self._memory, person(who)))) as session:
             found = await session.call_tool("memory_search", {"query": said})
             prompt = said if found.isError else f"{said}\n{found.content[0].text}"
             turn = await self._model.acall(prompt)
