@@ -65,7 +65,7 @@ test-nanobot: $(NANOBOT_VENV)/.installed
 
 # They bring much that memslot does not need.
 test-hosts: $(HOSTS_VENV)/.installed
-	$(HOSTS_VENV)/bin/python -m pytest tests/hosts/with_sdks $(ARGS)
+	$(HOSTS_VENV)/bin/python -m pytest tests/hosts/with_sdks tests/hosts/test_mcp_suite.py $(ARGS)
 
 # What a binding adds to a turn; those with an environment of their own: make perf-nanobot perf-hermes
 perf-hosts: $(HOSTS_VENV)/.installed

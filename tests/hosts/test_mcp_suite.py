@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import mcp.client
 from host_support import Hosted
-from mcp.shared.memory import create_connected_server_and_client_session as connected
 
 from memory.hosts._table import HOSTS
 from memory.hosts.mcp.server import build_server
 from memory.runtime import MemoryItems
 from memory.testing import HostModel, HostUnderTest, person
+
+if hasattr(mcp.client, "Client"):  # 2.x
+    connected: Any = mcp.client.Client
+else:
+    from mcp.shared.memory import create_connected_server_and_client_session as connected
 
 
 class Client(HostUnderTest):
@@ -25,7 +30,8 @@ class Client(HostUnderTest):
     ) -> str:
         async with connected(build_server(MemoryItems(self._memory, person(who)))) as session:
             found = await session.call_tool("memory_search", {"query": said})
-            prompt = said if found.isError else f"{said}\n{found.content[0].text}"
+            failed = found.model_dump(by_alias=True)["isError"]
+            prompt = said if failed else f"{said}\n{found.content[0].text}"
             turn = await self._model.acall(prompt)
             if turn.calls_tool:
                 turn = await self._model.acall(prompt, after_tool=True)
