@@ -249,9 +249,8 @@ class NativeCalls:
             return f"waited {deadline_s:g} s for an earlier write that got no answer and goes on; it was not sent"
         return f"{what}; nothing was stored"
 
-    async def look_up(self, span: Span, event: MemoryEvent) -> tuple[str, ...] | None:
+    async def look_up(self, span: Span, event: MemoryEvent, deadline_s: float) -> tuple[str, ...] | None:
         """Native ids of an event, once no write of its scope that was given up is still under way."""
-        deadline_s = self.deadlines.query_s
         with anyio.move_on_after(deadline_s) as waiting:
             for write in self._given_up.get(event.scope, ()):
                 await write.ended()

@@ -137,7 +137,7 @@ class Delivery:
 
     async def warnings(self) -> list[str]:
         """Sentences for health, which is ``degraded`` as long as there is one."""
-        found = self.written.warnings()
+        found = [*self.written.warnings(), *self._resetting.warnings()]
         others = sum(count for key, count in self.journal.undelivered() if not self._is_ours(key))
         if others:
             found.append(f"{others} events wait for another backend, or another store of this one")
@@ -319,7 +319,7 @@ class Delivery:
             if not self.can_look_up:
                 raise CapabilityNotSupported(f"{calls.backend_name} cannot look an event up by its id")
             calls.check_scope(event.scope)
-            return await calls.look_up(span, event)
+            return await calls.look_up(span, event, self.deadlines.query_s)
 
     async def record(self, event: MemoryEvent) -> WriteReceipt:
         """As :meth:`MemorySlot.record_event`."""

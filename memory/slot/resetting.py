@@ -55,6 +55,11 @@ class Resetting:
                 sent=False,
             )
 
+    def warnings(self) -> list[str]:
+        """A sentence for health where the end of resets is not known."""
+        begun = self.noted.count_open() - len(self._under_way)
+        return [f"{begun} resets were begun and their end is not known"] if begun > 0 else []
+
     async def carry_out(self, span: Span, key: JournalKey) -> ResetReceipt:
         """Reset a scope. Earlier events are no longer delivered or replayed.
 

@@ -15,6 +15,7 @@ from memory.slot.calls import NativeCalls, Span
 from memory.slot.written import Written
 
 _RETRY_PAUSE_S = 0.2
+_LAST_LOOK_S = 0.4  # for a look-up where a write has used up its time
 
 
 class Sender:
@@ -41,7 +42,7 @@ class Sender:
     async def send_one(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Send one event; again only where a look-up or the backend's own deduplication makes it safe."""
         [event] = events
-        calls, attempt = self._calls, 1
+        calls, attempt, began = self._calls, 1, anyio.current_time()
         lost: MemslotError | None = None  # an ambiguous attempt: whatever later ones say, it may be stored
         while True:
             try:
@@ -58,8 +59,9 @@ class Sender:
                     self._written.note_failure(error)
                     raise
                 lost, again = lost or error, ambiguous(error) and attempt <= calls.traits.write_retries
-            found, absent = await self.look_up(span, event)
-            if not (again and absent):
+            left_s = calls.deadlines.write_s - (anyio.current_time() - began)
+            found, absent = await self.look_up(span, event, max(left_s, _LAST_LOOK_S))
+            if not (again and absent and left_s > 0):
                 warnings = (f"{lost}; it may or may not be stored",)
                 receipt = found or WriteReceipt(event_id=event.event_id, status="unknown", warnings=warnings)
                 break
@@ -81,7 +83,7 @@ class Sender:
         size = calls.traits.bulk_size or max(1, len(events))
         receipts: list[WriteReceipt] = []
         for start in range(0, len(events), size):
-            batch = events[start : start + size]
+            batch, began = events[start : start + size], anyio.current_time()
             deadline_s = min(calls.deadlines.write_s * len(batch), calls.deadlines.bulk_s)
             try:
                 written = await calls.call(
@@ -91,7 +93,8 @@ class Sender:
                     check=lambda receipts: _check_receipts(receipts, batch),  # noqa: B023
                 )
             except MemslotError as error:
-                written = await self._stored(span, batch, error)
+                left_s = deadline_s - (anyio.current_time() - began)
+                written = await self._stored(span, batch, error, max(left_s, _LAST_LOOK_S))
                 if len(written) < len(batch):
                     self._written.note_unanswered(len(batch) - len(written) if ambiguous(error) else 0)
                     self._written.note(events[0].scope, written)
@@ -103,25 +106,32 @@ class Sender:
         return receipts
 
     async def _stored(
-        self, span: Span, batch: Sequence[MemoryEvent], error: MemslotError
+        self, span: Span, batch: Sequence[MemoryEvent], error: MemslotError, deadline_s: float
     ) -> list[WriteReceipt]:
         """Receipts of the events that a failed call has written; looked up, up to the first that is missing."""
         known: dict[str, WriteReceipt] = {receipt.event_id: receipt for receipt in error.receipts}
         if ambiguous(error):
             for event in batch:
                 if event.event_id not in known:
-                    found, _ = await self.look_up(span, event)
+                    found, _ = await self.look_up(span, event, deadline_s)
                     if found is None:
                         break
                     known[event.event_id] = found
         return [known[event.event_id] for event in batch if event.event_id in known]
 
-    async def look_up(self, span: Span, event: MemoryEvent) -> tuple[WriteReceipt | None, bool]:
-        """The receipt of an event that the backend has; else None, and whether sending it again is safe."""
+    async def look_up(
+        self, span: Span, event: MemoryEvent, deadline_s: float | None = None
+    ) -> tuple[WriteReceipt | None, bool]:
+        """The receipt of an event that the backend has; else None, and whether sending it again is safe.
+
+        ``deadline_s`` is in seconds. By default the look-up is part of a write, and has at most as long as one.
+        """
         if not self.can_look_up:
             return None, True  # with write_retries above 0 it declares that the backend deduplicates
         try:
-            if (ids := await self._calls.look_up(span, event)) is None:
+            deadlines = self._calls.deadlines
+            limit_s = deadline_s or min(deadlines.write_s, deadlines.query_s)
+            if (ids := await self._calls.look_up(span, event, limit_s)) is None:
                 return None, True
             # Memories that are derived from a stored event may not exist yet.
             receipt = WriteReceipt(

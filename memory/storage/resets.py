@@ -79,6 +79,10 @@ class Resets:
         """Whether a reset has begun whose end was not noted, by the last look at the store."""
         return key.lane in self._begun
 
+    def count_open(self) -> int:
+        """How many resets are open, as :meth:`is_open` says."""
+        return len(self._begun)
+
     async def refresh(self, key: JournalKey) -> bool:
         """As :meth:`is_open`, asked anew."""
         if self._store.begun:

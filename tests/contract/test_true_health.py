@@ -1,0 +1,139 @@
+"""Over every memory: health is degraded after trouble until a success, and a reset that failed hides what it was to
+erase from the next process, unless the backend refused it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from honcho_double import HonchoDouble
+from memos_double import MemosDouble
+from stigmem_double import StigmemDouble
+from stigmem_node_model import ADMIN_KEY
+
+from memory import BackendError, MemoryScope, MemorySlot, MemslotError
+from memory.plugins.opening import build_slot
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.testing import LoopbackProcess, LoopbackServer, ScriptedLLM
+
+ADA = MemoryScope(run_id="r", persona_id="ada")
+GRAPH_SERVER = [sys.executable, str(Path(__file__).parents[1] / "backends/mcp/graph_server.py")]
+Started = Callable[[], Any]
+
+
+@contextmanager
+def on(
+    server: type[LoopbackServer], address: str, options: dict[str, Any], **arguments: Any
+) -> Iterator[Any]:
+    with LoopbackProcess(server, **arguments) as process:
+        yield {address: process.url, **options}
+
+
+@contextmanager
+def scripted() -> Iterator[Any]:
+    with ScriptedLLM() as llm:
+        yield {"llm": {"base_url": llm.base_url, "model": "scripted"}}
+
+
+@contextmanager
+def embedded(**options: Any) -> Iterator[Any]:
+    yield options
+
+
+HURRY = {"quiet_period_s": 0.05, "poll_s": 0.005, "retry_pause_s": 0.01}
+MEMORIES: dict[str, tuple[str, str, Started]] = {
+    "mem0": ("backend", "mem0", embedded),
+    "graphiti": ("backend", "graphiti_core", scripted),
+    "honcho": ("backend", "honcho", partial(on, HonchoDouble, "base_url", HURRY)),
+    "memos": ("backend", "httpx", partial(on, MemosDouble, "url", {"graph_db": "postgres"})),
+    "stigmem": (
+        "backend",
+        "httpx",
+        partial(on, StigmemDouble, "url", {"api_key": ADMIN_KEY}, auth=True, multi_tenant=True),
+    ),
+    "mcp": (
+        "backend",
+        "mcp",
+        partial(embedded, preset="server-memory", command=GRAPH_SERVER),
+    ),
+    "full_history": ("condition", "memory", embedded),
+    "rolling_summary": ("condition", "memory", embedded),
+}
+
+
+@pytest.fixture(scope="module", params=MEMORIES)
+def memory(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The name of a memory, and what stands below ``memory`` in its configuration."""
+    name = request.param
+    group, module, start = MEMORIES[name]
+    if find_spec(module) is None:
+        pytest.skip(f"{module} is not installed")
+    with start() as options:
+        deadlines = {"write_s": 10.0, "reset_s": 10.0}
+        yield name, {group: name, f"{group}s": {name: options}, "deadlines": deadlines}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@contextmanager
+def failing(name: str, slot: MemorySlot, directory: Path) -> Iterator[None]:
+    profile = MemoryAdapterRegistry().conformance(name)
+    assert profile is not None
+    with profile(directory).native_fault(slot._adapter, "500"):
+        yield
+
+
+def opened(block: dict[str, Any], directory: Path, run: str, **options: Any) -> MemorySlot:
+    scope = ADA.model_copy(update={"run_id": run})
+    return build_slot({"memory": {**block, **options}}, scope=scope, data_dir=directory)
+
+
+@pytest.mark.parametrize("journal", [False, True])
+async def test_health_is_degraded_after_trouble_and_ok_after_a_success(
+    memory: tuple[str, dict[str, Any]], tmp_path: Path, journal: bool
+) -> None:
+    name, block = memory
+    async with opened(block, tmp_path, f"health-{journal}", journal=journal) as slot:
+        await slot.after_turn(session_id="1", user="I like tea.")
+        well = (await slot.health()).status
+        with failing(name, slot, tmp_path):
+            try:
+                receipt = await slot.after_turn(session_id="1", user="I like oolong.", event_id="e")
+                assert receipt.status in ("queued", "unknown")
+                await slot.delivery.deliver(slot.delivery.scope_or_default())  # where a turn does not wait
+            except MemslotError:
+                pass
+        health = await slot.health()
+        assert health.status == "degraded", health.warnings
+        assert any("write" in said or "wait" in said or "record_event" in said for said in health.warnings)
+        with anyio.fail_after(60):
+            while (await slot.health()).status != well:  # what waits has a pause before it is sent again
+                await anyio.sleep(0.1)
+                await slot.after_turn(session_id="1", user="I like mate.")
+
+
+@pytest.mark.parametrize("journal", [False, True])
+async def test_what_a_failed_reset_was_to_erase_is_not_shown_by_the_next_process(
+    memory: tuple[str, dict[str, Any]], tmp_path: Path, journal: bool
+) -> None:
+    name, block = memory
+    again = partial(opened, block, tmp_path, f"reset-{journal}", journal=journal)
+    async with again() as slot:
+        await slot.after_turn(session_id="1", user="The erased word is oboe.")
+        with failing(name, slot, tmp_path), pytest.raises(MemslotError) as failed:
+            await slot.reset_scope(slot.delivery.scope_or_default())
+        perhaps_gone = isinstance(failed.value, BackendError) and failed.value.ambiguous
+        assert ((await slot.health()).status == "degraded") or not perhaps_gone
+    async with again() as fresh:
+        shown = await fresh.before_turn("Which word was erased?", session_id="1")
+        assert "oboe" not in shown or not perhaps_gone
