@@ -17,6 +17,7 @@ from honcho_double import HonchoDouble
 from memos_double import MemosDouble
 from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
+from variants import plain
 
 from memory import BackendError, MemoryScope, MemorySlot, MemslotError
 from memory.plugins.opening import build_slot
@@ -68,7 +69,7 @@ MEMORIES: dict[str, tuple[str, str, Started]] = {
 }
 
 
-@pytest.fixture(scope="module", params=MEMORIES)
+@pytest.fixture(scope="module", params=plain("full_history", "memos", of=list(MEMORIES)))
 def memory(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, Any]]]:
     """The name of a memory, and what stands below ``memory`` in its configuration."""
     name = request.param
