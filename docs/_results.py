@@ -23,11 +23,12 @@ names its model, or what stands in for one. Two numbers in a cell are the median
 
 Read the page with care:
 
-- No language model works in these memories. We did **not run** mem0 and Graphiti with a model that extracts, a
-  model that reads, and the long game of 200,000 tokens. They take hours on the machine that made this page.
+- No language model works in these memories. We did **not run** mem0 and Graphiti with a model that extracts, and
+  the long game of 200,000 tokens. They take hours on the machine that made this page.
+- A small model reads poorly. SmolLM2 has 135 million parameters, so its answers say little about a memory.
 - The LoCoMo file has two conversations. Below five personas there are no intervals.
 - Evidence recall says whether a memory showed the turns that hold the answer. It does not say whether a model would
-  answer.
+  answer. Answer F1 is the token F1 of what the model did answer.
 - The machine was busy and has two cores. Compare seconds within a table only.
 """
 
@@ -92,6 +93,11 @@ def section(config: str, directory: Path) -> Iterator[str]:
     file = Path(config).name
     yield f"`memslot example {file} && memslot run {file}{given}`"
     yield ""
+    yield from (
+        f"Questions are answered by {role.model}.\n"
+        for role in manifest.roles
+        if role.role == "reader" and role.model
+    )
     git = manifest.versions.git
     yield (
         f"{manifest.created_at:%Y-%m-%d}, memslot {manifest.versions.memslot}"

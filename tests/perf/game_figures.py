@@ -25,7 +25,8 @@ from memory.bench.engine.matrix import Experiment, load_experiment
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "preference_game.yaml"
 CHEAP = ["full_history", "rolling_summary", "oracle_ipas"]
 CONTROLS = ["no_memory", "static_profile", "simple_rag", *CHEAP]
-PROVIDER_PHASES = ("open", "health", "setup", "write", "retrieve", "wait", "mode", "refused", "close")
+PROVIDER_PHASES = ("open", "reader", "health", "setup", "write", "retrieve", "asked again", "wait", "mode",
+                   "refused", "close")  # fmt: skip
 logging.disable(logging.WARNING)
 
 
@@ -53,7 +54,9 @@ def full() -> None:
 
 
 def share() -> None:
-    """What of a cell's time is spent neither in the provider nor in a role, on embedded mem0."""
+    """The share of a cell's CPU time that neither the provider nor a role takes, on embedded mem0."""
+    # The clock of phases and of the cell. Wall time would count what else the machine does between two phases.
+    clock, time.perf_counter = time.perf_counter, time.process_time
     with tempfile.TemporaryDirectory() as out:
         size = {"users": 1}
         _, outcome = timed(
@@ -64,7 +67,8 @@ def share() -> None:
         roles = sum(cell.timings[phase].total_ms for phase in ("answer", "judge", "simulate"))
         wall = cell.wall_ms or 0.0
         harness = (wall - provider - roles) / wall
-    show("harness outside provider and roles, embedded mem0", f"{harness:.1%}", "< 5 %", harness < 0.05)
+    time.perf_counter = clock
+    show("harness outside provider and roles, embedded mem0, CPU", f"{harness:.1%}", "< 5 %", harness < 0.05)
 
 
 def speedup(kind: str, target: float) -> None:
