@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-import yaml
 from pydantic import TypeAdapter
 
 from memory.bench.data.dice import Dice
@@ -24,7 +23,7 @@ from memory.bench.data.grammar import Grammar
 from memory.bench.data.own_wordings import own_wordings
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.data.words import IMPLIED, Attribute, Setting
-from memory.bench.data.worlds import World, worlds
+from memory.bench.data.worlds import World, read_part, worlds
 from memory.contract.errors import ConfigError
 
 LanguageName = Literal["en", "zh"]
@@ -181,19 +180,23 @@ class Language:
         return re.compile(rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word), re.IGNORECASE)
 
 
-@cache
 def load_language(name: str, words: Path | None = None) -> Language:
     """A language by its short name; ``words`` is a file of wordings in place of those that ship with memslot.
 
     Raises:
         ConfigError: no such language, or the file is no file of wordings.
     """
+    return _loaded(name, words)
+
+
+@cache
+def _loaded(name: str, words: Path | None) -> Language:
     for known in get_args(LanguageName):
         if name == known:
-            given = _read(f"forms_{name}")
+            given = read_part(f"forms_{name}")
             context_words = given.pop("context_words")
             forms = TypeAdapter(Forms).validate_python(given)
-            attributes, groups = _attributes(name), _read(f"synonyms_{name}")
+            attributes, groups = _attributes(name), read_part(f"synonyms_{name}")
             if words is not None:
                 attributes, groups = own_wordings(words, attributes)
             return Language(known, attributes, worlds(name), forms, context_words, Grammar(groups))
@@ -223,15 +226,9 @@ def language_of(data: TimelineSet) -> Language:
     return replace(load_language("en"), attributes=tuple(attributes), worlds=(), named_requests=requests)
 
 
-def _read(name: str) -> Any:
-    # These files are large and right: libyaml reads them in a tenth of the time, without the lines for errors.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(Path(__file__).with_name(f"{name}.yaml").read_text("utf-8"), loader)
-
-
 def _attributes(language: str) -> tuple[Attribute, ...]:
     found = []
-    for name, given in _read(f"words_{language}").items():
+    for name, given in read_part(f"words_{language}").items():
         settings = []
         for entry in given["settings"]:
             implied = tuple(said for kind in IMPLIED for said in entry[kind])

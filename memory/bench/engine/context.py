@@ -7,7 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple, Unpack, cast
@@ -297,11 +297,14 @@ class SessionDriver:
         if openings is None or way == "same":
             yield self
             return
-        began = time.perf_counter()
-        async with openings.reader(way, self.scope, told) as (slot, fingerprint):
-            self.context.add_time("reader", (time.perf_counter() - began) * 1000)
+        async with AsyncExitStack() as stack:
+            with self.context.timed("reader"):
+                opened = openings.reader(way, self.scope, told)
+                slot, fingerprint = await stack.enter_async_context(opened)
             context = replace(self.context, slot=slot, fingerprint=fingerprint)
             yield SessionDriver(context, self.scope, self.settings, self)
+            with self.context.timed("reader"):
+                await stack.aclose()
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
         with self.context.timed("simulate"), role_calls("simulator"):

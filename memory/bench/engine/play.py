@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from memory.bench.data.timeline import Beat, Script, Session, TestSession, Timeline
@@ -101,8 +101,12 @@ class CellPlayer:
         if openings is None:
             yield "same", readiness
             return
-        async with openings.aside(self._scope) as way:
+        async with AsyncExitStack() as stack:
+            with self._context.timed("open"):
+                way = await stack.enter_async_context(openings.aside(self._scope))
             yield way, readiness
+            with self._context.timed("open"):
+                await stack.aclose()
         if openings.slot is not self._context.slot:
             self._context.slot = openings.slot
             self._driver = SessionDriver(self._context, self._scope, self._settings, self._driver)
