@@ -307,7 +307,7 @@ def test_tokens_that_a_model_does_not_tell_are_unknown(tmp_path: Path) -> None:
     done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=ROLES), models=given)
     (cell,) = done.manifest.cells
     assert cell.models["judge"]["unmetered"] == cell.models["judge"]["calls"] == len(given["judge"].requests)
-    assert re.search(r"<td>[\d,]+</td>\s*<td>unknown</td>", done.report.read_text("utf-8"))
+    assert re.search(r"<td[^>]*>[\d,]+</td>\s*<td[^>]*>unknown</td>", done.report.read_text("utf-8"))
 
 
 def test_another_model_of_the_environment_is_not_resumed(
