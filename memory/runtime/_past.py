@@ -69,7 +69,7 @@ async def forget_person(
                 if not receipt.verified:
                     forgotten.left.append(f"scope {scope.label} was not verified empty")
     removed = journal.forget(persona_id)
-    forgotten.recorded = bool(removed)
+    forgotten.recorded = bool(scopes or removed)  # a reset has removed some already
     for other in sorted({key.destination for key in removed if key not in reset}):
         another = other.split(":")[0] != provider
         if another or open_slot is not None:

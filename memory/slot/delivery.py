@@ -110,6 +110,7 @@ class Delivery:
         )
         self.write = self._write_at_once if journal is None else self._journaled.write
         self._later = Deliveries(self._deliver_leased) if calls.traits.extracts and self.has_journal else None
+        self._queues_turns = False  # by after_turn, in this process
         self._closed = False
 
     # What waits.
@@ -288,9 +289,9 @@ class Delivery:
             return await self.deliver(scope)
 
     async def end_deliveries(self) -> None:
-        """Let what waits be delivered, for as long as one write may take. The rest waits for the next opening."""
+        """Let queued turns be delivered, for as long as one write may take. The rest waits for the next opening."""
         if self._later is not None:
-            await self._later.end(self.deadlines.write_s)
+            await self._later.end(self.deadlines.write_s if self._queues_turns else 0.0)
 
     async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
         """Reset a scope; see :meth:`Resetting.carry_out`.
@@ -347,6 +348,7 @@ class Delivery:
             else:
                 receipt = await self._journaled.receipt_of(self._key(scope), event.event_id)
             if self._owner is None:
+                self._queues_turns = True
                 self._later.start(scope)
             return calls.traced(span, receipt)
 
