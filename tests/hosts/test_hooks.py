@@ -407,9 +407,9 @@ def long_conversation(host: str) -> tuple[list[dict[str, Any]], list[tuple[str, 
             say("prompt", at, question)
         if at % 10 == 0:
             say("prompt", at + 1, seen[at + 1][0])
-        if at % 15 == 7:
+        if at % 15 == 0:
             say("stop", at, "I am not done.")
-        say("stop", at, answer, again=at % 15 == 7)
+        say("stop", at, answer, again=at % 15 == 0)
     return rows, seen
 
 
