@@ -7,9 +7,7 @@
 - :class:`AgentSession`, :class:`Provider`, :class:`Channel`, :class:`ToolRegistry`: an agent's session.
 - :class:`Conversations`: many of them, by HTTP. :class:`MemoryItems`: single memories, for tools and servers.
 - :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer` with
-  :class:`ServeSettings` and :class:`TokenGrant`: Signet's
-  runtime contract.
-
+  :class:`ServeSettings` and :class:`TokenGrant`: Signet's runtime contract.
 - :func:`open_shared`, :func:`open_reach`: a memory that several processes of one user share, and all of it that
   is one user's.
 - :func:`load_config`, :func:`build_slot`: what a host that reads a configuration file begins with;
