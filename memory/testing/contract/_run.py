@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import anyio
-import sniffio
 
 from memory import AdapterMode, MemoryAdapter
 from memory.adapter import PluginInfo
+from memory.contract._loops import on_trio
 from memory.testing.contract._declared import ConformanceProfile
 from memory.testing.contract._kit import Kit
 from memory.testing.contract._spec import DOCS, Failure, NotRun, Spec, cut_off, failure_of, specs
@@ -210,7 +210,7 @@ def of_level(level: str) -> list[Spec]:
 
 async def run_spec(spec: Spec, open_kit: OpenKit, limit_s: float) -> Result:
     """Run one spec. Its exceptions become its result."""
-    loop = sniffio.current_async_library()
+    loop = "trio" if on_trio() else "asyncio"
     began = time.monotonic()
     found = Result(spec.name, loop, "passed")
     traces: list[Any] = []
@@ -248,7 +248,7 @@ async def opened(
             make = partial(make, Path(name))
         adapter: Any = memory if make is None else make()
         aids = declared.aids(adapter, described=described, make_adapter=make)
-        kit = Kit(adapter, declared=declared, aids=aids, loop=sniffio.current_async_library())
+        kit = Kit(adapter, declared=declared, aids=aids, loop="trio" if on_trio() else "asyncio")
         if make is None:  # the caller owns this adapter
             kit.patch(adapter, "aclose", anyio.lowlevel.checkpoint)
             await adapter.set_mode(AdapterMode(read_only=False))  # an earlier spec may have left it read-only
