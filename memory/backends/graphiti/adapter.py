@@ -105,6 +105,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         self.model_probes = self._models.probes
         self._body = partial(episode_body, ingest=options.ingest, cs_in_body=options.cs_in_body)
         self._graphs: dict[str, NativeGraph] = {}
+        self._failed: set[str] = set()  # graphs whose last write failed
         self._doubts: defaultdict[str, set[str]] = defaultdict(
             set
         )  # by graph, events that may be stored in part
@@ -223,14 +224,16 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                 else:
                     call, stored = "Graphiti.add_triplet", await graph.add_triplets(event, body, triplets)
         except BaseException as error:
+            self._failed.add(group_of(event.scope))
             if _may_be_stored(error):
                 doubts.add(event.event_id)
             raise
+        self._failed.discard(group_of(event.scope))
         doubts.discard(event.event_id)
         return self._receipt(event, call, stored, warnings)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """Ready where the graph answers and holds no event in part."""
+        """Ready where the graph answers, its last write did not fail, and it holds no event in part."""
         answer = await super().readiness(scope)
         doubts = self._doubts[group_of(scope)]
         if doubts:
@@ -240,6 +243,8 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                     found, complete = await graph.parts_of(event_id)
                     if complete or not found:
                         doubts.discard(event_id)
+        if not doubts and answer.state == "ready" and group_of(scope) in self._failed:
+            return BackendReadiness(state="failed", detail="the last write failed; nothing of it is stored")
         if not doubts:
             return answer
         detail = "the last write failed, and part of it is stored; repeat it"
@@ -311,6 +316,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         async with self.graph(scope, writing=True, clearing=True) as graph:
             removed, verified = await graph.clear()
         self._doubts.pop(group_of(scope), None)
+        self._failed.discard(group_of(scope))
         trace = self.trace(scope, "clear_data")
         return ResetReceipt(scope=scope, verified=verified, removed=removed, trace=trace)
 

@@ -124,7 +124,7 @@ async def test_a_write_given_up_before_its_last_model_call_stores_nothing_and_sa
         await anyio.sleep(1.5)
         assert set((await listed(slot, "count")).values()) == {0}
         assert len(llm.bodies("chat/completions")) <= 2, "no further call of the model is paid for"
-        assert (await slot.capability(SupportsReadiness).readiness(ALICE)).state == "ready"
+        assert (await slot.capability(SupportsReadiness).readiness(ALICE)).state == "failed"
         health = await slot.health()
         assert health.status == "degraded"
         slot._calls.deadlines = Deadlines()
