@@ -96,7 +96,7 @@ $(CODEX_DIR)/.installed:
 
 # A MemOS server needs far more than memslot does, so it gets an environment of its own. MEMOS_URL names another server.
 live-memos: $(LIVE_VENV)/.installed
-	$(LIVE_VENV)/bin/python -m pytest tests/live/test_memos_*.py $(ARGS)
+	$(LIVE_VENV)/bin/python -m pytest tests/live/test_memos_*.py tests/live/test_two_machines_live.py $(ARGS)
 
 # Weights of 190 MB; MEMSLOT_GGUF=model.gguf extracts with a larger model, into a graph as well.
 live-models: $(MODELS_VENV)/.installed
@@ -197,7 +197,7 @@ $(LIVE_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv "$(LIVE_VENV)"
 	$(LIVE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--editable '.[memos,test]' 'MemoryOS[tree-mem,mem-scheduler,mem-reader]>=2.0.33,<2.1' 'jieba>=0.42' \
-		psycopg2-binary pgserver
+		psycopg2-binary 'psycopg[binary,pool]' pgserver
 	@touch $@
 
 $(VENV)/.installed-tools: .ci/requirements.txt $(VENV)/.installed-test

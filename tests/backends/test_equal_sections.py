@@ -35,6 +35,7 @@ async def shown(store: str, directory: Path, llm: ScriptedLLM) -> list[tuple[str
     return seen
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("store", EMBEDDED)
 async def test_equal_memories_give_equal_bytes_and_fill_the_budget(
     store: str, tmp_path: Path, llm: ScriptedLLM

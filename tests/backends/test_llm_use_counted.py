@@ -30,6 +30,7 @@ def talk() -> dict[str, Any]:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("backend", "modules"), [("mem0", ("mem0", "openai")), ("graphiti", ("graphiti_core", "kuzu"))]
 )

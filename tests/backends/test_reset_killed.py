@@ -84,6 +84,7 @@ async def erased_or_kept(store: str, directory: Path, base_url: str) -> bool:
     return not kept
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("store", "answer"), MATRIX)
 async def test_a_kill_at_any_step_of_a_reset_leaves_all_or_nothing(
     store: str, answer: str, tmp_path: Path, llm: ScriptedLLM

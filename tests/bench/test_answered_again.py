@@ -44,6 +44,7 @@ def share(outcome: Outcome, figure: str) -> float | None:
     return next(measure.estimate.value for measure in measures if measure.name == figure)
 
 
+@pytest.mark.thorough
 def test_a_reader_answers_again_without_a_memory(tmp_path: Path) -> None:
     data = str(write_locomo(tmp_path / "talks.json"))
     store = FakeBackend()
@@ -69,6 +70,7 @@ def test_a_reader_answers_again_without_a_memory(tmp_path: Path) -> None:
     assert verify(again.directory, Path(data), render=rendered).deviations == ()
 
 
+@pytest.mark.thorough
 def test_a_game_that_rules_play_again_is_the_same_game(tmp_path: Path) -> None:
     first = begin(matrix(tmp_path, **GAME), registry=registry_with())
     again = answer_again(matrix(tmp_path, **GAME), first.directory)
@@ -77,6 +79,7 @@ def test_a_game_that_rules_play_again_is_the_same_game(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_a_run_without_texts_or_of_other_data_is_refused(tmp_path: Path) -> None:
     first = begin(matrix(tmp_path / "a", **GAME, keep_texts=False), registry=registry_with())
     with pytest.raises(ConfigError, match="kept no texts, so nobody can answer again"):

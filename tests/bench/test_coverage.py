@@ -31,6 +31,7 @@ def test_rare_people_are_missed_and_the_page_says_so() -> None:
     assert "two-point" in page
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("controls", [1, 4])
 def test_among_equals_a_difference_is_claimed_on_one_page_of_twenty_at_most(controls: int) -> None:
     """Eight architectures that are all as good as the controls: 3.3 points are three standard errors."""

@@ -217,6 +217,7 @@ async def test_a_probe_across_contexts_is_filtered_by_none_and_says_so(tmp_path)
     assert [row["probe_id"] for row in rows(outcome) if row["cross_context"]] == [first.probe_id]
 
 
+@pytest.mark.thorough
 async def test_each_run_has_scopes_of_its_own_even_in_one_store(run_provider):
     store = FakeNativeStore()
     scope = {"run_id": "prod", "persona_id": "alice", "backend_namespace": "team"}
@@ -424,6 +425,7 @@ async def test_a_defect_in_a_provider_is_its_own_and_its_message_is_withheld(run
     assert SENTINEL not in written(outcome.directory)
 
 
+@pytest.mark.thorough
 async def test_a_leak_between_personas_is_seen(tmp_path):
     class Shared(FakeBackend):
         """Carries everybody's rows along."""
@@ -460,6 +462,7 @@ async def test_what_was_known_at_the_start_goes_stale(run_provider):
     assert outcome.manifest.variants[0].wired == ("profiles",)
 
 
+@pytest.mark.thorough
 async def test_a_condition_with_data_of_its_own_keeps_it(run_provider):
     own = {"static_profile": {"profiles": {"mara": "nothing"}}}
     outcome = await run_provider(provider="static_profile", block=GAME, conditions=own)
@@ -499,6 +502,7 @@ def test_what_a_query_asks_of_models_is_no_cost_of_the_memory():
     assert found == {"ingest": {"calls": 2, "tokens": None}, "retrieve": {"calls": 3, "tokens": 50}}
 
 
+@pytest.mark.thorough
 async def test_the_doctor_s_checks_stand_in_the_manifest(run_provider):
     outcome = await run_provider(block={**GAME, "doctor": True}, registry=registry_with(FakeBackend))
     assert [check.name for check in outcome.manifest.variants[0].doctor] == list(CHECKS)
@@ -538,6 +542,7 @@ def compared(tmp_path):
     return run_all
 
 
+@pytest.mark.thorough
 async def test_providers_run_over_the_same_data_and_are_shown_side_by_side(compared):
     outcome = await compared("no_memory", "full_history", "oracle_ipas", "fake")
     shown = {
@@ -572,6 +577,7 @@ async def test_a_name_that_nobody_offers_is_said_before_anything_runs(compared, 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 async def test_experiments_that_were_run_apart_can_be_shown_together(run_provider, tmp_path):
     first, second = await run_provider(block=GAME), await run_provider(provider="full_history", block=GAME)
     third = await run_provider(block={**GAME, "seeds": [8]})
@@ -591,6 +597,7 @@ async def test_experiments_that_were_run_apart_can_be_shown_together(run_provide
     assert "data differ" in said
 
 
+@pytest.mark.thorough
 async def test_experiments_with_two_budgets_have_no_differences(run_provider, tmp_path):
     """As within one experiment: more tokens are no better memory."""
     less, more = [await run_provider(block=GAME, budget={"max_tokens": tokens}) for tokens in (200, 400)]
@@ -599,6 +606,7 @@ async def test_experiments_with_two_budgets_have_no_differences(run_provider, tm
     assert results.metrics.differences == ()
 
 
+@pytest.mark.thorough
 async def test_figures_for_other_programs_say_what_the_page_says(compared):
     outcome = await compared("full_history", "static_profile", "oracle_ipas")
     results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
@@ -608,6 +616,7 @@ async def test_figures_for_other_programs_say_what_the_page_says(compared):
     assert FORMS["markdown"](results).count("| --- |") == 2
 
 
+@pytest.mark.thorough
 async def test_a_name_is_no_markup_of_the_table_it_stands_in(compared):
     name = r"<b>a|b*c & _d_ `\q [x](y)"
     outcome = await compared({"provider": "full_history", "name": name})
@@ -626,6 +635,7 @@ async def test_a_name_is_no_markup_of_the_table_it_stands_in(compared):
         assert copied.splitlines()[2] == r"| \<b\>a\|b\*c \& \_d\_ \`\\q \[x\](y) | 1 – 2 |"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["=1+1", "+2-3", "-a1", "@SUM(A1)"])
 async def test_a_name_is_no_formula_of_a_spreadsheet(compared, name):
     outcome = await compared({"provider": "full_history", "name": name})

@@ -48,6 +48,7 @@ def served(runs: Path):
         thread.join()
 
 
+@pytest.mark.thorough
 def test_the_list_names_each_run_and_who_won(served: httpx.Client, runs: Path) -> None:
     page = served.get("/").text
     (run,) = [run for run in runs_below(runs) if run.manifest]

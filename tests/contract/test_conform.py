@@ -98,6 +98,7 @@ def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform, 
     assert failure["remedies"][0] == "end the loop, or give the wait a limit of its own"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("does", "problem", "seen"),
     [
@@ -150,6 +151,7 @@ def test_every_way_to_print_it(conform) -> None:
     assert "name a configuration" in conform().stderr
 
 
+@pytest.mark.thorough
 def test_a_wrong_option_is_one_error_and_no_broken_promises(conform, tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text(
         "memory:\n  backend: stigmem\n  backends: {stigmem: {url: 'http://127.0.0.1:9'}}\n"
@@ -275,6 +277,7 @@ def test_lookalike_names_are_shown_with_their_code_points() -> None:
     assert "U+000A" not in shown("two\nlines")
 
 
+@pytest.mark.thorough
 def test_the_page_of_specs_is_the_one_that_is_published() -> None:
     page = Path(__file__).parents[2] / "docs/conformance-specs.md"
     assert page.read_text(encoding="utf-8") == catalogue(specs().values()), (

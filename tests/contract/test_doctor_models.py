@@ -53,6 +53,7 @@ def check(report: DoctorReport, name: str) -> Any:
     return next(check for check in report.checks if check.name == name)
 
 
+@pytest.mark.thorough
 async def test_models_that_answer_pass(provider: str, llm: ScriptedLLM, tmp_path: Path) -> None:
     report = await examine(provider, tmp_path, options_of(provider, llm))
     assert check(report, "models").status == "passed", report

@@ -44,6 +44,7 @@ def test_nothing_is_lost_invented_or_in_another_scope(seed: int, loop: str) -> N
     assert history.outcomes["refused"] > 10, "no fault was met, and nothing is shown"
 
 
+@pytest.mark.thorough
 def test_an_adapter_that_swallows_write_errors_is_seen() -> None:
     assert over(SwallowsWriteErrors, 0).lost
 
@@ -56,6 +57,7 @@ class WritesTwice(FakeBackend):
         return await super().record_event(event)
 
 
+@pytest.mark.thorough
 def test_rows_that_are_there_twice_are_seen() -> None:
     assert over(WritesTwice, 0).doubled
 
@@ -74,5 +76,6 @@ class StoresEverywhere(FakeBackend):
         return result.model_copy(update={"entries": entries})
 
 
+@pytest.mark.thorough
 def test_rows_of_another_scope_are_seen() -> None:
     assert over(StoresEverywhere, 0).foreign

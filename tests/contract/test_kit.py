@@ -70,6 +70,7 @@ def test_an_expected_failure_with_a_reason_may_stand_in_and_is_inherited() -> No
             async def test_a_new_scope_is_empty_and_that_is_no_error(self, kit: object) -> None: ...
 
 
+@pytest.mark.thorough
 def test_a_class_without_a_provider_says_what_to_do(tmp_path: Path) -> None:
     module = tmp_path / "test_mine.py"
     module.write_text(
@@ -80,6 +81,7 @@ def test_a_class_without_a_provider_says_what_to_do(tmp_path: Path) -> None:
     assert "TestMine: set config, or override the adapter_factory fixture" in run.stdout
 
 
+@pytest.mark.thorough
 def test_the_plugin_loads_no_sdk_and_brings_the_scripted_llm(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["memory.testing.pytest_plugin"]\n')
     (tmp_path / "test_mine.py").write_text(
@@ -94,6 +96,7 @@ def test_the_plugin_loads_no_sdk_and_brings_the_scripted_llm(tmp_path: Path) -> 
     assert run.returncode == 0, run.stdout
 
 
+@pytest.mark.thorough
 def test_the_specs_need_no_pytest() -> None:
     code = (
         "import sys; from memory.testing import validate; "
@@ -103,6 +106,7 @@ def test_the_specs_need_no_pytest() -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=300)
 
 
+@pytest.mark.thorough
 def test_fake_and_scripted_llm_need_no_pytest() -> None:
     code = (
         "import sys; from memory.testing import FakeBackend, ScriptedLLM; assert 'pytest' not in sys.modules"
@@ -220,6 +224,7 @@ def close_again_and_again(made: Callable[[int], None]) -> str:
     return anyio.run(run_spec, spec, lambda: opened(adapter, ConformanceProfile, None), 30.0).outcome
 
 
+@pytest.mark.thorough
 def test_what_ended_meanwhile_is_not_left_behind() -> None:
     """A thread of another library, which happens to end between two rounds, is no leak of the provider."""
     end, rounds = threading.Event(), []
@@ -236,6 +241,7 @@ def test_what_ended_meanwhile_is_not_left_behind() -> None:
     assert rounds == [0, 1, 2, 3]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("opening", "outcome"), [({3}, "passed"), ({3, 4, 5}, "passed"), (range(99), "failed")]
 )

@@ -83,6 +83,7 @@ def config(configuration: str, request: pytest.FixtureRequest) -> dict[str, Any]
     return chosen
 
 
+@pytest.mark.thorough
 async def test_the_same_agent_remembers_with_every_backend(
     agent_loop: ModuleType, config: dict[str, Any]
 ) -> None:
@@ -92,6 +93,7 @@ async def test_the_same_agent_remembers_with_every_backend(
     assert "without sugar" in answers["How do I take my tea?"]
 
 
+@pytest.mark.thorough
 async def test_the_doctor_passes_every_backend(config: dict[str, Any]) -> None:
     report = await run_doctor(load_config(config))
     assert report.ok, report

@@ -48,6 +48,7 @@ async def test_the_doctor_finds_nothing_wrong_with_it() -> None:
     assert report.ok, [check for check in report.checks if check.status not in ("passed", "skipped")]
 
 
+@pytest.mark.thorough
 async def test_nothing_of_the_kit_fails_for_it() -> None:
     report = await validate(partial(SectionTwo, {}))
     assert not report.failed, report.to_text()

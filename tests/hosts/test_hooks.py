@@ -227,6 +227,7 @@ def test_what_the_conversation_still_holds_is_not_shown_again(folder: HookFolder
         assert is_shown("two")
 
 
+@pytest.mark.thorough
 def test_the_first_turn_of_a_session_waits_for_the_server_that_is_being_started(folder: HookFolder) -> None:
     turn(folder, "I like oolong tea.", "Noted.", "one")
     settings = folder.hook.with_name("settings.json")

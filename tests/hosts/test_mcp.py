@@ -165,6 +165,7 @@ main()
 """
 
 
+@pytest.mark.thorough
 async def test_over_stdio_stdout_carries_the_protocol_alone_and_the_memory_lasts(tmp_path: Path) -> None:
     path = configured(tmp_path)
     with (tmp_path / "stderr").open("w+") as errors:
@@ -195,6 +196,7 @@ HELLO = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough
 async def test_over_stdio_what_a_client_says_wrongly_reaches_no_log(tmp_path: Path) -> None:
     lines = [
         "planted garbage",
@@ -217,6 +219,7 @@ async def test_over_stdio_what_a_client_says_wrongly_reaches_no_log(tmp_path: Pa
     assert "Failed to validate request" in done.stderr.decode()
 
 
+@pytest.mark.thorough
 def test_over_stdio_odd_clients_are_answered_and_the_server_lives_on(tmp_path: Path) -> None:
     def call(number: int, **arguments: Any) -> bytes:
         name = "memory_store" if "content" in arguments else "memory_search"
@@ -260,6 +263,7 @@ def test_over_stdio_odd_clients_are_answered_and_the_server_lives_on(tmp_path: P
         assert server.wait(60) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 async def test_over_stdio_a_client_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
     command = [
@@ -359,6 +363,7 @@ async def test_over_http_requests_have_the_limits_of_memslot_serve(
                         await line.receive()
 
 
+@pytest.mark.thorough
 def test_over_http_nothing_of_signets_extra_is_needed() -> None:
     gone = "import sys; sys.modules.update(dict.fromkeys(['fastapi', 'httptools', 'prometheus_client']))"
     needed = "import memory.hosts.mcp.running, memory.runtime._serving, memory.runtime.signet.http"
@@ -374,6 +379,7 @@ async def test_what_cannot_be_served_is_told_before_anything_starts(tmp_path: Pa
         await running.serve_http(load_config(configured(tmp_path)), taken.getsockname()[1], print)
 
 
+@pytest.mark.thorough
 async def test_it_starts_although_the_node_is_down_and_its_tools_say_so(tmp_path: Path) -> None:
     """Six of eight starts against a dead node ended, and two hung for a minute."""
     file = tmp_path / "memory.yaml"

@@ -169,6 +169,7 @@ async def test_mcp_reaches_what_hooks_and_tools_reach() -> None:
         assert (await call("memory_forget", id=pinned["id"]))[0] is True
 
 
+@pytest.mark.thorough
 async def test_strict_walls_hold_for_mcp() -> None:
     tokens = [{"token": TOKENS["ada"], "persona_id": "ada"}]
     async with served(tokens=tokens, isolate="strict") as url, session(url, "ada") as ada:

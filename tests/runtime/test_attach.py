@@ -60,6 +60,7 @@ async def text(slot: MemorySlot, query: str = "bike tea") -> str:
     return await slot.before_turn(query, session_id="asking")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "memory", [{}, {"backend": None, "condition": "full_history"}], ids=["mem0", "full_history"]
 )
@@ -105,6 +106,7 @@ async def test_the_outbox_is_the_owners(tmp_path: Path, journal: bool) -> None:
                 await anyio.sleep(0.02)
 
 
+@pytest.mark.thorough
 async def test_a_killed_owner_is_succeeded_and_loses_nothing(tmp_path: Path) -> None:
     given = config(tmp_path)
     with subprocess.Popen(  # noqa: ASYNC220
@@ -264,6 +266,7 @@ async def test_what_its_owner_does_not_take_is_counted_and_breaks_no_host(
         assert await memory.record_turn(session_id="s", user="My bike is red.", event_id="e")
 
 
+@pytest.mark.thorough
 async def test_a_busy_owner_costs_no_call(tmp_path: Path) -> None:
     given = config(tmp_path, backend=None, condition="full_history")
     given["memory"].pop("backend")

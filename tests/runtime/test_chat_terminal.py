@@ -101,6 +101,7 @@ def opened(tmp_path: Path) -> Iterator[Any]:
         terminal.close()
 
 
+@pytest.mark.thorough
 def test_a_conversation_in_a_narrow_window(opened: Any) -> None:
     chat = opened(columns=30)
     for said, answered in (
@@ -120,6 +121,7 @@ def test_a_conversation_in_a_narrow_window(opened: Any) -> None:
     assert "Traceback" not in chat.shown
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
 def test_the_prompt_is_left_by_either_key(opened: Any, key: str) -> None:
     chat = opened()
@@ -154,6 +156,7 @@ class Slow(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.thorough
 def test_an_interrupt_ends_the_answer_and_not_the_chat(opened: Any) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
     server.daemon_threads = True

@@ -108,6 +108,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.thorough
 async def test_an_owner_that_forked_and_died_is_succeeded_at_once(tmp_path: Path) -> None:
     import anyio
 

@@ -209,6 +209,7 @@ def test_bad_input_gets_one_line(tmp_path, config, arguments, said):
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.thorough
 def test_an_import_that_is_killed_goes_on_without_duplicates(tmp_path, config):
     file = _chats(tmp_path / "chats.jsonl", 600)
     command = [sys.executable, "-m", "memslot", "import", str(file), "--into", str(config), "--json"]

@@ -96,6 +96,7 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+@pytest.mark.thorough
 async def test_two_that_begin_at_once_deliver_what_was_left_once(tmp_path: Path) -> None:
     await leave(tmp_path)
     with begun(tmp_path, "first", 0.05) as first, begun(tmp_path, "second", 0.05) as second:

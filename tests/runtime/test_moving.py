@@ -86,6 +86,7 @@ def kept(journal: Path) -> list[MemoryEvent]:
         return [entry.event for entry in opened.entries()]
 
 
+@pytest.mark.thorough
 async def test_from_mem0_to_graphiti_and_back_every_event_arrives(files, tmp_path: Path) -> None:
     first = files("first", "mem0", journal="  journal: true\n")
     back = files("back", "mem0")

@@ -150,6 +150,7 @@ def test_a_server_that_is_about_to_end_says_so_and_goes_on_answering(tmp_path: P
     assert process.returncode == 0
 
 
+@pytest.mark.thorough
 def test_traces_go_to_opentelemetry_where_they_are_asked_for(tmp_path: Path) -> None:
     """By the provider that the process has, which ``opentelemetry-instrument`` sets up."""
     script = tmp_path / "traced.py"

@@ -62,6 +62,7 @@ async def test_a_secret_reaches_the_command_and_not_the_answer(signet: Daemon) -
     assert answer["stdout"] == "[][REDACTED]"  # all of it, not what the shorter one leaves
 
 
+@pytest.mark.thorough
 async def test_what_a_shell_would_do_is_not_done(signet: Daemon, tmp_path: Path) -> None:
     planted = tmp_path / "planted"
     for tail in (

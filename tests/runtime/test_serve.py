@@ -60,6 +60,7 @@ def prompt(http: httpx.Client, number: int) -> int:
     return http.post("/api/hooks/user-prompt-submit", json=body).status_code
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("isolate", plain("strict", of=["shared", "strict"]))
 def test_started_read_only_it_recalls_every_project_of_every_token(tmp_path: Path, isolate: str) -> None:
     of_ada = {"token": TOKENS["ADA_TOKEN"], "persona_id": "ada"}
@@ -80,6 +81,7 @@ def test_started_read_only_it_recalls_every_project_of_every_token(tmp_path: Pat
     assert shown["warnings"] == []
 
 
+@pytest.mark.thorough
 def test_started_read_only_it_goes_on_with_no_session_and_keeps_no_chat(tmp_path: Path) -> None:
     scope = {"run_id": "r", "persona_id": "ada"}
     hook = {"harness": "t", "sessionKey": "s"}
@@ -118,6 +120,7 @@ def test_no_answered_prompt_is_lost_at_sigterm(tmp_path: Path) -> None:
     assert len({row["content"] for row in found}) == 100
 
 
+@pytest.mark.thorough
 async def test_a_signal_as_soon_as_it_says_that_it_serves_ends_it(tmp_path: Path) -> None:
     loaded = load_config(write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"}))
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -131,6 +134,7 @@ async def test_a_signal_as_soon_as_it_says_that_it_serves_ends_it(tmp_path: Path
             signal.signal(number, handler)
 
 
+@pytest.mark.thorough
 def test_a_client_that_hangs_up_unanswered_is_recorded_all_the_same(tmp_path: Path) -> None:
     config = write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"})
     with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
@@ -153,6 +157,7 @@ def test_a_client_that_hangs_up_unanswered_is_recorded_all_the_same(tmp_path: Pa
         assert [row["content"] for row in found] == ["My bike is red."]
 
 
+@pytest.mark.thorough
 def test_each_token_opens_its_own_memory(tmp_path: Path) -> None:
     tokens = [
         {"token": "${ADA_TOKEN}", "persona_id": "ada"},
@@ -201,6 +206,7 @@ def test_whose_memory_it_is_must_be_said(tmp_path: Path) -> None:
     assert (done.exit_code, "memory.scope" in done.output) == (2, True)
 
 
+@pytest.mark.thorough
 def test_other_commands_need_no_token(tmp_path: Path) -> None:
     config = write(tmp_path, {"tokens": [{"token": "${UNSET_TOKEN}", "persona_id": "a"}]})
     assert invoke("tools", "config", "show", config).exit_code == 0

@@ -15,6 +15,7 @@ graphiti = double("graphiti_support", "config")
 MemosDouble = double("memos_double", "MemosDouble")
 
 
+@pytest.mark.thorough
 async def test_on_full_history(tmp_path: Path) -> None:
     async with windows({"condition": "full_history"}, tmp_path) as served:
         await play(served)

@@ -127,6 +127,7 @@ async def test_the_cancellation_of_the_loop_itself_passes() -> None:
     assert failures.count == 0
 
 
+@pytest.mark.thorough
 async def test_the_server_answers_on_whatever_its_memory_throws() -> None:
     backend = Throwing()
     async with daemon(backend, TurnPolicy(open_after=10_000, drain_s=1)) as signet:
@@ -203,6 +204,7 @@ async def test_the_tokens_file_is_watched_on_whatever_it_holds(
     assert taken == ["ada"]
 
 
+@pytest.mark.thorough
 async def test_a_conversation_goes_on_whatever_its_model_throws() -> None:
     class Model(ScriptedProvider):
         thrown: BaseException | None = None
@@ -298,6 +300,7 @@ async def test_a_shadow_is_written_on_whatever_its_memory_of_one_person_throws(t
         assert "shadow new" in str(health.warnings)
 
 
+@pytest.mark.thorough
 async def test_the_hooks_record_on_whatever_one_turn_throws(tmp_path: Path) -> None:
     for number in range(len(THROWN)):
         put = {"host": "codex", "session_id": f"s{number}", "text": "Q", "turn": f"t{number}", "at": 1.7e9}

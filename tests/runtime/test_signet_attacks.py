@@ -372,6 +372,7 @@ async def test_a_log_names_the_route_and_not_what_a_client_wrote_into_its_addres
 PROMPTS = ("I like oolong.", "My bike is red.", "I live in Ulm.")
 
 
+@pytest.mark.thorough
 async def test_reads_register_nothing_and_recall_does_not_depend_on_the_number_of_projects(
     signet: Daemon,
 ) -> None:

@@ -110,6 +110,7 @@ async def test_a_forgotten_memory_leaves_no_word_beside_it(signet: Daemon, tmp_p
     assert WORD not in again["inject"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("owner", "step"), [(Book, "unlike_its_words"), (Sessions, "forget_words")])
 async def test_a_memory_whose_forgetting_ended_in_its_middle_is_forgotten_by_the_next(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, step: str

@@ -22,6 +22,7 @@ assert not heavy, heavy
 """
 
 
+@pytest.mark.thorough
 def test_fifty_processes_at_once_store_fifty_rows(tmp_path):
     path = tmp_path / "data" / "memslot.db"
     command = [sys.executable, "-c", PROGRAM, str(path)]

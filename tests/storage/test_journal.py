@@ -170,6 +170,7 @@ async def test_a_row_that_is_no_event_blocks_nothing_and_repeats_nothing(journal
     assert words not in str(caught.value)
 
 
+@pytest.mark.thorough
 async def test_a_full_journal_drops_what_is_delivered_and_never_what_waits(tmp_path):
     big = "x" * 20_000
     with open_journal(tmp_path, max_mb=1) as journal:

@@ -213,6 +213,7 @@ async def test_a_clock_that_was_moved_holds_nothing_up(open_outbox, hours):
     assert await sent(outbox, Destination()) is None
 
 
+@pytest.mark.thorough
 async def test_two_hundred_changes_of_the_clock_repeat_and_reorder_nothing(open_outbox, monkeypatch):
     chance, shift = random.Random(5), [0.0]
     real = time.time
@@ -326,6 +327,7 @@ def assert_in_order(keys, names):
         assert numbers == sorted(numbers)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [2, 5])
 def test_processes_keep_the_order(place, tmp_path, count):
     file = tmp_path / "arrived"
@@ -338,6 +340,7 @@ def test_processes_keep_the_order(place, tmp_path, count):
     assert_in_order(keys, names)
 
 
+@pytest.mark.thorough
 def test_kills_lose_and_repeat_nothing(place, open_outbox, tmp_path, monkeypatch):
     monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
     chance = random.Random(7)
@@ -369,6 +372,7 @@ def test_kills_lose_and_repeat_nothing(place, open_outbox, tmp_path, monkeypatch
 # What is drawn.
 
 
+@pytest.mark.thorough
 @settings(max_examples=60)
 @given(
     steps=st.lists(

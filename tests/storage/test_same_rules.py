@@ -65,6 +65,7 @@ def accepted():
     return events
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("condition", ["full_history", "rolling_summary"])
 async def test_what_is_accepted_is_read_back_equal(each_store, tmp_path, condition):
     """From the journal, from a condition's rows, and from an export that is imported."""

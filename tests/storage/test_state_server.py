@@ -164,6 +164,7 @@ def test_what_is_a_files_is_refused_beside_a_server() -> None:
     assert load_config(config).journal is None
 
 
+@pytest.mark.thorough
 def test_the_password_is_in_nothing_that_is_shown(state_url: str, tmp_path: Path) -> None:
     file = tmp_path / "m.yaml"
     file.write_text(
@@ -187,6 +188,7 @@ def test_the_password_is_in_nothing_that_is_shown(state_url: str, tmp_path: Path
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(NAMES, NAMES, max_size=8))
 def test_any_name_and_text_comes_back_as_it_was(state_url: str, kept: dict[str, str]) -> None:

@@ -245,6 +245,7 @@ def writer(path, name, count):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.thorough
 def test_processes_make_and_use_one_file_at_once(tmp_path):
     path = tmp_path / "data" / "memslot.db"
     processes = [writer(path, name, 30) for name in "abcd"]
@@ -369,6 +370,7 @@ class Collecting(type(Path())):
         return super().resolve(strict)
 
 
+@pytest.mark.thorough
 def test_a_handle_that_is_collected_while_another_opens_blocks_nothing(tmp_path):
     left, opened = [SqliteStore(tmp_path / "left.db", [THINGS])], []
     left[0].call(put("x"))

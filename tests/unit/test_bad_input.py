@@ -186,6 +186,7 @@ PLAIN: dict[type, dict[str, Any]] = {
 }
 
 
+@pytest.mark.thorough
 @settings(
     max_examples=examples(250), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
@@ -319,6 +320,7 @@ def test_aliases_and_merges_mean_what_they_say(tmp_path) -> None:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["lists", "mappings", "merges"])
 def test_an_alias_bomb_is_refused_at_once(tmp_path, kind: str) -> None:
     item = {"lists": "[{}, {}]", "mappings": "{{a: {}, b: {}}}", "merges": "{{<<: [{}, {}], k{}: 1}}"}[kind]

@@ -66,6 +66,7 @@ def test_a_broken_plugin_is_shown_and_breaks_nothing(add_plugin, source: str) ->
     )
 
 
+@pytest.mark.thorough
 def test_listing_imports_no_sdk() -> None:
     program = (
         "import sys\n"

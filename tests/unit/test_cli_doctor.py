@@ -72,6 +72,7 @@ def test_a_backend_that_is_down_fails_its_check(add_plugin, tmp_path: Path) -> N
     assert "3 of 13 checks passed; failed: health; skipped: setup, capabilities" in result.stdout
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_settled_in_time_is_pending_and_said_so(add_plugin, tmp_path: Path) -> None:
     add_plugin("slow", fake_plugin("slow", store="derivation_s=60.0"))
     result = invoke("doctor", config_for("slow", tmp_path), "--timeout", "0.05")

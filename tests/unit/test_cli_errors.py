@@ -117,6 +117,7 @@ def test_version() -> None:
 # -- as a process ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", [("doctor",), ("doctor", "--json"), ("doctor", "nowhere.yaml")])
 def test_whoever_stops_reading_hears_no_complaint(command: tuple[str, ...]) -> None:
     writer = subprocess.Popen([*MEMSLOT, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -128,6 +129,7 @@ def test_whoever_stops_reading_hears_no_complaint(command: tuple[str, ...]) -> N
     assert writer.wait(timeout=300) == 1
 
 
+@pytest.mark.thorough
 def test_output_that_cannot_be_encoded_is_escaped(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [*MEMSLOT, "setup", str(tmp_path / "茶.yaml")]

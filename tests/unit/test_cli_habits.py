@@ -97,6 +97,7 @@ def test_every_command_that_prints_a_result_prints_it_as_json() -> None:
         assert offered != (name in NO_RESULT), name
 
 
+@pytest.mark.thorough
 def test_a_report_as_json_is_what_the_run_said(config: Path, tmp_path: Path) -> None:
     said = json.loads(invoke("run", config, "--out", tmp_path / "out", "--json").stdout)
     assert json.loads(invoke("report", tmp_path / "out", "--json").stdout) == said
@@ -120,6 +121,7 @@ def without(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 def test_the_demo_plays_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
     without(monkeypatch, "mem0")
@@ -168,6 +170,7 @@ def test_progress_says_how_much_time_is_left(
 # -- interrupts -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path) -> None:
     path = tmp_path / "memory.yaml"
@@ -195,6 +198,7 @@ def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path) -> None:
     assert json.loads((Path(place) / "manifest.json").read_text(encoding="utf-8"))["status"] == "incomplete"
 
 
+@pytest.mark.thorough
 def test_an_interrupted_experiment_says_how_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

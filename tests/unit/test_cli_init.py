@@ -72,6 +72,7 @@ def test_the_common_part_shows_the_defaults_too(tmp_path: Path) -> None:
     assert parsed_run(load_config(path)) == parsed_run(load_config(bare))
 
 
+@pytest.mark.thorough
 def test_mem0_is_the_default_and_an_existing_file_is_kept(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert invoke("setup").exit_code == 0

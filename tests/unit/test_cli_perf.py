@@ -74,6 +74,7 @@ def test_both_are_measured_in_one_run_and_nothing_is_left(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_cold_start_that_fails_is_one_line_and_all_is_closed(
     add_plugin: Callable[[str, str], None], tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+@pytest.mark.thorough
 def test_a_run_prints_its_scores_and_leaves_its_files(small: Path, out: Path) -> None:
     result = invoke("run", small, "--out", out)
     assert result.exit_code == 0, result.output
@@ -112,6 +113,7 @@ def test_bad_data_is_one_line_and_leaves_nothing(
     assert not out.exists()
 
 
+@pytest.mark.thorough
 def test_a_backend_that_fails_on_the_way_exits_with_1(add_plugin, tmp_path: Path, out: Path) -> None:
     fault = "store.faults.add('500', times=None, endpoint='search')"
     add_plugin("dying", fake_plugin("dying", then=fault))
@@ -149,6 +151,7 @@ run: {game: {users: 1, sessions: 10, tests: 4}, providers: [no_memory, full_hist
 """
 
 
+@pytest.mark.thorough
 def test_a_comparison_is_side_by_side(tmp_path: Path, out: Path) -> None:
     config = write(tmp_path / "config.yaml", COMPARED)
     result = invoke("run", config, "--out", out)
@@ -165,6 +168,7 @@ def test_a_comparison_is_side_by_side(tmp_path: Path, out: Path) -> None:
     assert invoke("report", *out.iterdir(), "--verify").exit_code == 0, "a page of several is no run"
 
 
+@pytest.mark.thorough
 def test_one_that_cannot_begin_stops_no_other(add_plugin, tmp_path: Path, out: Path) -> None:
     add_plugin("ruined", "raise RuntimeError('out of order')")
     config = write(tmp_path / "config.yaml", COMPARED)
@@ -176,6 +180,7 @@ def test_one_that_cannot_begin_stops_no_other(add_plugin, tmp_path: Path, out: P
     assert list(about["left_out"]) == ["ruined"]
 
 
+@pytest.mark.thorough
 def test_what_is_refused_is_not_said_to_go_on(small: Path, out: Path) -> None:
     invoke("run", small, "--out", out, "--no-doctor")
     write(small, FULL_HISTORY, SMALL.replace("tests: 4", "tests: 3"))
@@ -193,6 +198,7 @@ def test_comparing_what_nobody_offers_is_one_line(tmp_path: Path, out: Path) -> 
     assert not out.exists()
 
 
+@pytest.mark.thorough
 def test_the_demo_plays_mem0_against_the_controls(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +216,7 @@ def test_the_demo_plays_mem0_against_the_controls(
     assert lines[-1] == f"report: {only(out) / 'report.html'}"
 
 
+@pytest.mark.thorough
 def test_what_lost_is_listed_worst_first(small: Path, out: Path) -> None:
     config = write(small, "memory: {condition: no_memory}", SMALL)
     assert invoke("run", config, "--out", out).exit_code == 0

@@ -26,6 +26,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memory.cli.setup.on_a_terminal", lambda: True)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("terminal")
 def test_setup_asks_writes_checks_and_ends_with_what_to_try(tmp_path: Path) -> None:
     path = tmp_path / "memslot.yaml"

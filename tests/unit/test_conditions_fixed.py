@@ -283,6 +283,7 @@ async def test_matrix_from_a_file(wrapped: bool, suffix: str, tmp_path: Path) ->
         assert (await slot.health()).details["content_sha256"] == health.details["content_sha256"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("content", "message"),
     [

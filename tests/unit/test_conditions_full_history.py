@@ -178,6 +178,7 @@ async def test_scopes_are_apart_and_reset_clears_one() -> None:
 WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(60))
 @given(
     said=st.lists(

@@ -174,6 +174,7 @@ def test_any_text_makes_a_bounded_summary_that_reads_back(
     anyio.run(run)
 
 
+@pytest.mark.thorough
 @given(said=STATEMENTS, max_tokens=st.integers(1, 300), max_items=st.none() | st.integers(1, 3))
 def test_what_is_retrieved_fits_the_budget_and_is_all_shown(
     said: Sequence[tuple[str, str, str | None]], max_tokens: int, max_items: int | None

@@ -88,6 +88,7 @@ async def test_read_only_summarises_nothing() -> None:
     assert noting.calls == [["a"]]
 
 
+@pytest.mark.thorough
 async def test_a_summary_that_comes_back_after_the_switch_to_read_only_is_discarded() -> None:
     noting = Noting()
     noting.hold = anyio.Event()

@@ -61,6 +61,7 @@ def test_what_is_shown_holds_no_secret(tmp_path):
     assert "top_k" in shown
 
 
+@pytest.mark.thorough
 def test_the_hash_is_of_what_determines_results(tmp_path):
     def digest(text=GOOD, **env):
         config = load_config(write(tmp_path, text), env={**ENV, **env})

@@ -314,6 +314,7 @@ DIES_IN_A_RESET = """
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("anyio_backend", plain("asyncio", of=["asyncio", "trio"]))
 async def test_nothing_of_before_is_delivered_after_a_process_that_died_in_a_reset(tmp_path):
     script = tmp_path / "child.py"

@@ -75,6 +75,7 @@ async def test_each_user_of_the_service_sees_their_own(config: Path, monkeypatch
         assert refused.status_code == 422, "a wildcard is nobody's name"
 
 
+@pytest.mark.thorough
 def test_the_script_remembers_from_run_to_run(config: Path) -> None:
     def run(words: str) -> str:
         command = [

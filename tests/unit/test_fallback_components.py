@@ -135,6 +135,7 @@ def test_a_label_says_what_the_name_does_not(traits, label):
     )
 
 
+@pytest.mark.thorough
 def test_config_show_and_doctor_say_control(tmp_path):
     needs("mem0")
     file = tmp_path / "mem0.yaml"

@@ -53,6 +53,7 @@ ENTRIES = st.lists(
 )
 
 
+@pytest.mark.thorough
 @given(entries=ENTRIES, backend=TEXT, scope=TEXT)
 def test_stored_text_cannot_close_or_forge_the_fence(entries, backend, scope):
     section = render_section(backend, scope, entries)
@@ -69,6 +70,7 @@ def test_an_entry_is_one_entry(text):
     assert all(line.startswith("  ") for line in lines[1:])
 
 
+@pytest.mark.thorough
 @given(entries=ENTRIES, before=st.text(max_size=20), after=st.text(max_size=20))
 def test_what_was_recalled_is_stripped_whole(entries, before, after):
     section = render_section("mem0", "r:p", entries)
@@ -96,6 +98,7 @@ def test_a_lone_tag_takes_nothing_else_with_it():
     assert strip_context("keep </memory-context> this") == "keep  this"
 
 
+@pytest.mark.thorough
 def test_stripping_a_hostile_megabyte_is_quick():
     assert strip_context("<memory-context>" * 60_000) == ""
 

@@ -5,6 +5,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import pytest
+
 from memory.plugins.installed import entry_points, packages_distributions
 
 
@@ -19,6 +21,7 @@ def add(directory: Path, name: str) -> None:
     os.utime(directory, ns=(before + 10**9, before + 10**9))  # a clock may be too coarse for a test
 
 
+@pytest.mark.thorough
 def test_what_is_installed_meanwhile_is_found(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "nowhere"), *sys.path])
     assert list(entry_points("group.of.ours")) == []

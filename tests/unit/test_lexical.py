@@ -40,6 +40,7 @@ def test_case_and_compatibility_forms_do_not_matter(text: str) -> None:
     assert EMBEDDER.embed("ＡＢＣ tea") == EMBEDDER.embed("abc TEA")
 
 
+@pytest.mark.thorough
 def test_vectors_are_the_same_in_another_process() -> None:
     code = (
         "from memory.adapter._lexical import LexicalHashEmbedder as E;"

@@ -55,6 +55,7 @@ def test_one_owner_at_a_time_in_one_process(tmp_path):
     second.release()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["killed", "killed while its forked child lives", "ended"])
 def test_another_process_and_how_it_ends(tmp_path, how):
     path = tmp_path / "lock"

@@ -124,6 +124,7 @@ def test_a_broken_model_is_reported():
         server.__exit__(None, None, None)
 
 
+@pytest.mark.thorough
 def test_a_process_of_its_own():
     with (
         LoopbackProcess(Notes, first="zero") as process,
@@ -148,6 +149,7 @@ def test_a_process_of_its_own():
         httpx.get(f"{process.url}/notes/1", trust_env=False)
 
 
+@pytest.mark.thorough
 def test_a_process_that_cannot_start_says_so(capfd):
     with pytest.raises(RuntimeError, match="Notes did not start"):
         LoopbackProcess(Notes, unknown=1)

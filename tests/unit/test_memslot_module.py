@@ -63,6 +63,7 @@ def test_a_file_of_one_s_own_in_the_way_is_named(tmp_path):
     assert f"{here / 'memory.py'} hides memslot's package 'memory'" in done.stderr
 
 
+@pytest.mark.thorough
 def test_the_module_is_the_command_too():
     done = subprocess.run(
         [sys.executable, "-m", "memslot", "--version"], capture_output=True, text=True, cwd=ROOT

@@ -69,6 +69,7 @@ def test_the_table_of_late_names_is_what_type_checkers_read(page):
     assert {module: " ".join(names.split()) for module, names in page._LATE.items()} == read
 
 
+@pytest.mark.thorough
 def test_an_application_without_sources_imports_every_page(tmp_path):
     """Frozen applications and those that ship bytecode alone have no source to read names from."""
     for package in ("memory", "conditions"):
@@ -163,6 +164,7 @@ def test_one_version():
     assert re.search(rf"^## \[?(Unreleased|{re.escape(memory.__version__)})", changelog, re.MULTILINE)
 
 
+@pytest.mark.thorough
 def test_importing_and_listing_load_no_sdk():
     code = (
         "import sys, json; from memory.plugins.registry import MemoryAdapterRegistry as R; R().rows();"

@@ -103,6 +103,7 @@ async def reset_and_die(directory, answer, step, moment):
 CHILD = "import sys, anyio; from test_reset_intent import reset_and_die as run; anyio.run(run, *sys.argv[1:])"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("anyio_backend", plain("asyncio", of=["asyncio", "trio"]))
 @pytest.mark.parametrize("answer", plain("done", of=["done", "refused", "lost"]))
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -44,6 +44,7 @@ def test_a_port_that_is_taken_is_one_line() -> None:
     assert said.startswith(f"--port {port}: cannot be used")
 
 
+@pytest.mark.thorough
 def test_it_says_where_it_is_and_ends_when_interrupted() -> None:
     command = [*MEMSLOT, "tools", "scripted-llm", "--port", "0"]
     # Where this runs in the background, SIGINT is ignored, and a child would inherit that.

@@ -38,6 +38,7 @@ def run(folder: Path, *arguments: str) -> str:
     return finished.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("processes", plain("0", of=["0", "2"]))
 def test_the_fast_selection_says_how_much_it_leaves_out_and_how_to_run_it(
     tmp_path: Path, processes: str
@@ -49,12 +50,14 @@ def test_the_fast_selection_says_how_much_it_leaves_out_and_how_to_run_it(
     assert output.splitlines()[-1].startswith("2 passed"), "the closing line comes last"
 
 
+@pytest.mark.thorough
 def test_without_it_everything_runs(tmp_path: Path) -> None:
     output = run(tmp_path)
     assert "4 passed" in output
     assert "left out" not in output
 
 
+@pytest.mark.thorough
 def test_every_make_target_that_the_readme_names_is_there_and_ci_runs_all() -> None:
     def commands(target: str) -> str:
         return subprocess.run(

@@ -75,6 +75,7 @@ async def asked(path: Path) -> str:
         return await memory.before_turn("Which tea do I like?", session_id="s2")
 
 
+@pytest.mark.thorough
 async def test_one_word_walks_through_every_memory_and_back(directory: Path) -> None:
     for name in WITH_FILES:
         receipt = await one_turn(
@@ -89,6 +90,7 @@ async def test_one_word_walks_through_every_memory_and_back(directory: Path) -> 
     assert (directory / ".memslot" / "memslot.db").is_file()
 
 
+@pytest.mark.thorough
 async def test_what_keeps_nothing_says_volatile(directory: Path) -> None:
     for name in FIXED:
         receipt = await one_turn(write(directory, f"backend: {name}"), "I like tea.")
@@ -131,6 +133,7 @@ def test_a_control_under_either_word_is_the_same(directory: Path) -> None:
     assert next(iter(seen))[0] == "control"
 
 
+@pytest.mark.thorough
 async def test_a_run_under_either_word_is_recorded_alike(directory: Path) -> None:
     manifests = []
     for word in ("backend", "condition"):

@@ -277,6 +277,7 @@ def test_ingest_modes_are_episode_types() -> None:
 TEMPORAL = "graphiti_core.utils.maintenance.temporal_edge_utils"
 
 
+@pytest.mark.thorough
 def test_why_a_pattern_of_graphiti_is_rewritten() -> None:
     """Once its own no longer says this, ours can go."""
     spec = importlib.util.find_spec(TEMPORAL)

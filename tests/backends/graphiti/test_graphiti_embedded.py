@@ -102,6 +102,7 @@ async def test_what_graphiti_learns_nothing_from_is_said(tmp_path: Path, llm: Sc
     assert "nothing to send" in silent.warnings[-1]
 
 
+@pytest.mark.thorough
 async def test_cs_reaches_the_model_only_when_asked_for(tmp_path: Path, llm: ScriptedLLM) -> None:
     for cs_in_body in (False, True):
         del llm.requests[:]
@@ -113,6 +114,7 @@ async def test_cs_reaches_the_model_only_when_asked_for(tmp_path: Path, llm: Scr
 # -- native records -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 async def test_removing_an_episode_takes_what_only_it_supports(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, BOB) as slot:
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
@@ -134,6 +136,7 @@ async def test_removing_an_episode_takes_what_only_it_supports(tmp_path: Path, l
     assert counts == {"Episodic": 1, "Entity": 2, "RelatesToNode_": 1, "Community": 0, "Saga": 0}
 
 
+@pytest.mark.thorough
 async def test_communities_are_built_and_found(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, recipe="combined") as slot:
         for text in ("I live in Paris.", "I love my Paris."):
@@ -146,11 +149,13 @@ async def test_communities_are_built_and_found(tmp_path: Path, llm: ScriptedLLM)
         assert (await slot.reset_scope(ALICE)).verified
 
 
+@pytest.mark.thorough
 async def test_reset_leaves_the_bystander(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, BOB) as slot:
         await reset_leaves_the_bystander(slot)
 
 
+@pytest.mark.thorough
 async def test_reset_leaves_no_text_on_disk(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path) as slot:
         directory = tmp_path / "graphiti" / slot.native_scope(ALICE)["group_id"]
@@ -166,6 +171,7 @@ async def test_reset_leaves_no_text_on_disk(tmp_path: Path, llm: ScriptedLLM) ->
         assert await found(slot, "bicycle") == ["I ride my green bicycle."]
 
 
+@pytest.mark.thorough
 async def test_memory_outlives_the_process_and_closed_graphs(tmp_path: Path, llm: ScriptedLLM) -> None:
     passport_event = event("I keep my passport in the drawer.")
     async with opened(llm, tmp_path) as slot:
@@ -199,6 +205,7 @@ async def test_many_scopes_at_once_open_few_graphs(tmp_path: Path, llm: Scripted
     assert 2 <= max_open <= 4, "two for writes, two for reads"
 
 
+@pytest.mark.thorough
 async def test_no_read_waits_for_a_write_of_another_scope(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, BOB, open_graphs=1) as slot:
         await slot.record_event(event("I keep my passport in the drawer.", scope=BOB))
@@ -233,6 +240,7 @@ async def test_a_path_that_cannot_be_used_is_named(tmp_path: Path, llm: Scripted
             pass
 
 
+@pytest.mark.thorough
 async def test_a_graph_open_elsewhere_is_said_to_be(tmp_path: Path, llm: ScriptedLLM) -> None:
     import subprocess
     import sys

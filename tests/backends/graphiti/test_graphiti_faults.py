@@ -77,6 +77,7 @@ async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
         assert raised.value.diagnostics["status"] == 429
 
 
+@pytest.mark.thorough
 async def test_a_batch_that_failed_is_unknown_and_a_repeat_stores_it_once(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
@@ -112,6 +113,7 @@ async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
         assert (await listed(slot, "count"))["Episodic"] == 1
 
 
+@pytest.mark.thorough
 async def test_a_write_given_up_before_its_last_model_call_stores_nothing_and_says_so(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
@@ -223,6 +225,7 @@ async def test_a_test_session_begins_when_given_up_writes_have_ended(
         assert set((await listed(slot, "count")).values()) == {0}
 
 
+@pytest.mark.thorough
 async def test_a_search_given_up_at_any_moment_leaves_nothing_unawaited(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
@@ -244,6 +247,7 @@ async def test_a_search_given_up_at_any_moment_leaves_nothing_unawaited(
         assert await found(slot, "passport")
 
 
+@pytest.mark.thorough
 async def test_writes_at_once_share_their_entities(tmp_path: Path, llm: ScriptedLLM) -> None:
     """Past the slot, which orders them anyway: Graphiti itself would make an entity of each."""
     async with opened(llm, tmp_path) as slot:
@@ -324,6 +328,7 @@ class ShorterVectors(ScriptedLLM):
         return LoopbackAnswer(200, data)
 
 
+@pytest.mark.thorough
 async def test_an_embedder_that_answers_with_another_length_is_named_and_stores_nothing(
     tmp_path: Path,
 ) -> None:

@@ -63,6 +63,7 @@ async def test_a_save_is_seen_whole_or_not_at_all(tmp_path: Path, cancelled: boo
         assert (await graph.execute_query(COUNT))[0] == [{"found": 50}]
 
 
+@pytest.mark.thorough
 async def test_a_query_asked_again_holds_no_more_memory(tmp_path: Path) -> None:
     """Kuzu keeps 150 KB of each query that is given as text with a vector, until its connection is closed."""
     query = "WITH CAST($vector AS FLOAT[1024]) AS v RETURN v[1] AS first"
@@ -75,6 +76,7 @@ async def test_a_query_asked_again_holds_no_more_memory(tmp_path: Path) -> None:
         assert psutil.Process().memory_info().rss - before < 20e6
 
 
+@pytest.mark.thorough
 async def test_a_query_asked_again_takes_its_new_parameters(tmp_path: Path) -> None:
     async with driver(tmp_path / "g") as graph:
         for given in (["1"], ["1", "2"], [1], "text", 2.5, True, {"a": 1}):
@@ -212,6 +214,7 @@ async def indexes(graph: ScopeDriver) -> set[str]:
     return {row["name"] for row in rows}
 
 
+@pytest.mark.thorough
 async def test_a_graph_that_has_outgrown_its_buffer_names_the_option(tmp_path: Path) -> None:
     collect = "UNWIND range(1, $last) AS x WITH collect(x) AS xs RETURN size(xs) AS found"
     async with driver(tmp_path / "g") as graph:

@@ -102,6 +102,7 @@ def test_defaults_follow_the_embedder_and_the_recipe() -> None:
     assert parsed(llm=LLM).least_rerank == 0.0
 
 
+@pytest.mark.thorough
 def test_the_description_imports_no_sdk() -> None:
     import subprocess
     import sys

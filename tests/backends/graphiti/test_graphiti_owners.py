@@ -95,6 +95,7 @@ async def test_a_reset_lets_nobody_in_between(
         assert await kept(slot) == set()
 
 
+@pytest.mark.thorough
 async def test_another_slot_of_the_process_is_refused(tmp_path: Path, llm: ScriptedLLM) -> None:
     """Each with a database of its own would destroy the file, even if one of them only reads."""
     async with opened(llm, tmp_path, ingest="triplet") as slot:
@@ -177,6 +178,7 @@ async def test_two_processes_that_make_the_same_scope_lose_nothing(tmp_path: Pat
 # -- a file that was destroyed ------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["removed", "emptied", "its directory removed"])
 async def test_a_graph_that_is_listed_never_reads_as_empty(
     tmp_path: Path, llm: ScriptedLLM, how: str
@@ -230,6 +232,7 @@ async def test_another_embedder_is_named_before_anything_is_searched(
         assert await found(slot, "passport") == ["I keep my passport in the drawer."]
 
 
+@pytest.mark.thorough
 async def test_an_empty_graph_may_change_its_embedder(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path):
         pass
@@ -257,6 +260,7 @@ THINGS = [f"thing{number}" for number in range(4)]
 # -- an event of many facts ---------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("saved", plain(3, of=[1, 3, 5]))
 async def test_half_an_event_is_found_incomplete_and_a_repeat_stores_it_once(
     tmp_path: Path, llm: ScriptedLLM, saved: int, monkeypatch: pytest.MonkeyPatch
@@ -321,6 +325,7 @@ async def test_no_write_suffers_from_one_that_was_given_up(
         assert await kept(slot) >= committed
 
 
+@pytest.mark.thorough
 async def test_what_follows_a_save_that_failed(tmp_path: Path, llm: ScriptedLLM) -> None:
     """Kuzu's rollback leaves updated rows that cannot be written again: the database is opened anew."""
     from memory.backends.graphiti.database import Connection
@@ -354,6 +359,7 @@ async def test_what_follows_a_save_that_failed(tmp_path: Path, llm: ScriptedLLM)
         assert len(await found(slot, "teapot kayak violin")) == 2
 
 
+@pytest.mark.thorough
 async def test_an_event_that_failed_after_some_of_its_facts_is_unknown_and_a_repeat_stores_it_once(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
@@ -385,6 +391,7 @@ async def test_an_event_that_failed_after_some_of_its_facts_is_unknown_and_a_rep
         assert (await slot.capability(SupportsReadiness).readiness(ALICE)).state == "ready"
 
 
+@pytest.mark.thorough
 async def test_a_batch_that_was_given_up_is_absent_or_whole(tmp_path: Path, llm: ScriptedLLM) -> None:
     chance = random.Random(7)
     async with opened(llm, tmp_path, bulk="native") as slot:
@@ -399,6 +406,7 @@ async def test_a_batch_that_was_given_up_is_absent_or_whole(tmp_path: Path, llm:
             assert len(names & {event.event_id for event in batch}) in (0, 2)
 
 
+@pytest.mark.thorough
 async def test_a_batch_killed_before_its_facts_are_saved_is_found_incomplete_and_a_repeat_stores_it_once(
     tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,6 +437,7 @@ async def test_a_batch_killed_before_its_facts_are_saved_is_found_incomplete_and
         assert len((await listed(slot, "episodes"))["episodes"]) == 2
 
 
+@pytest.mark.thorough
 async def test_closing_that_is_cancelled_still_frees_the_graph(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, ingest="triplet") as slot:
         await slot.record_event(keeps("teapot"))
@@ -443,6 +452,7 @@ async def test_closing_that_is_cancelled_still_frees_the_graph(tmp_path: Path, l
                 assert (await again.retrieve(ask("teapot"))).entries
 
 
+@pytest.mark.thorough
 async def test_opening_that_is_given_up_frees_the_graph(
     tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from memory.testing import ScriptedLLM
 pytestmark = NEEDS_GRAPHITI
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "recipe",
     plain(
@@ -58,6 +59,7 @@ async def test_a_question_mark_is_no_wildcard(tmp_path: Path, llm: ScriptedLLM) 
         assert await found(slot, "? * ?") == []
 
 
+@pytest.mark.thorough
 async def test_a_model_as_embedder(tmp_path: Path, llm: ScriptedLLM) -> None:
     embedder = {"model": "embed", "base_url": llm.base_url}
     async with opened(llm, tmp_path, embedder=embedder, sim_min_score=0.0) as slot:
@@ -66,6 +68,7 @@ async def test_a_model_as_embedder(tmp_path: Path, llm: ScriptedLLM) -> None:
     assert llm.bodies("embeddings")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("recipe", ["cross_encoder", "combined_cross_encoder"])
 async def test_a_model_as_cross_encoder(tmp_path: Path, llm: ScriptedLLM, recipe: str) -> None:
     model = {"model": "rank", "base_url": llm.base_url}
@@ -84,6 +87,7 @@ async def test_a_model_as_cross_encoder(tmp_path: Path, llm: ScriptedLLM, recipe
     assert len(asked) >= 2, "once per passage"
 
 
+@pytest.mark.thorough
 async def test_what_scores_too_low_is_left_out(tmp_path: Path, llm: ScriptedLLM) -> None:
     facts = ["I ride my green bicycle to work.", "I keep my passport in the drawer."]
     model = {"model": "rank", "base_url": llm.base_url}

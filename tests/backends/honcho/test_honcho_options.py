@@ -104,6 +104,7 @@ def test_the_example_configuration_is_valid(monkeypatch: pytest.MonkeyPatch) -> 
     assert chosen.retrieval == "context"
 
 
+@pytest.mark.thorough
 def test_listing_imports_no_sdk() -> None:
     script = (
         "import sys; from memory.plugins.registry import MemoryAdapterRegistry as R; "
@@ -114,6 +115,7 @@ def test_listing_imports_no_sdk() -> None:
     assert MemoryAdapterRegistry().info("honcho", "architecture").install == "pip install 'memslot[honcho]'"
 
 
+@pytest.mark.thorough
 @given(scopes, scopes)
 @settings(max_examples=300)
 def test_two_scopes_never_share_a_workspace_and_ids_are_honchos(
@@ -147,6 +149,7 @@ _TEXTS = st.lists(
 ).map("".join)
 
 
+@pytest.mark.thorough
 @given(_TEXTS)
 @example("x" + " " * 30_000)
 @example(" " * 60_000)

@@ -407,6 +407,7 @@ async def test_a_key_for_one_workspace_is_enough_for_its_scope(double: HonchoDou
     await slot.aclose()
 
 
+@pytest.mark.thorough
 async def test_the_adapter_keeps_no_connection_per_scope(double: HonchoDouble) -> None:
     async with slot_on(double) as slot:
         for number in range(20):

@@ -67,6 +67,7 @@ async def test_an_empty_queue_after_a_write_is_not_ready(double: HonchoDouble) -
         assert (await _look(slot)).state == "ready"
 
 
+@pytest.mark.thorough
 async def test_each_write_is_waited_for(double: HonchoDouble) -> None:
     double.model.enqueue_s = 0.05
     async with slot_on(double, quiet_period_s=0.0) as slot:
@@ -84,6 +85,7 @@ async def test_two_observed_peers_are_counted_each(double: HonchoDouble) -> None
         assert len(double.model.workspaces["r_xada"].conclusions) == 2
 
 
+@pytest.mark.thorough
 async def test_a_session_that_is_held_back_is_pending_and_says_why() -> None:
     with HonchoDouble(batch_tokens=512) as double:
         async with slot_on(double, quiet_period_s=0.0) as slot:
@@ -95,6 +97,7 @@ async def test_a_session_that_is_held_back_is_pending_and_says_why() -> None:
             assert (await _wait(slot)).state != "pending"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("slow", "quiet_s", "said"),
     [("derive_s", 0.0, "1 in progress"), ("enqueue_s", 0.01, "not in the queue yet")],
@@ -111,6 +114,7 @@ async def test_work_that_goes_on_is_pending_and_so_are_rows_that_are_late_whatev
         assert "DERIVER" not in answer.detail
 
 
+@pytest.mark.thorough
 async def test_processed_without_a_conclusion_is_unknown_however_often_asked(double: HonchoDouble) -> None:
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
@@ -137,6 +141,7 @@ async def test_a_conclusion_in_one_session_speaks_for_no_other(double: HonchoDou
         assert (answer.state, "from 1 of 2 messages" in answer.detail) == ("unknown", True)
 
 
+@pytest.mark.thorough
 async def test_messages_that_never_entered_the_queue_are_never_ready(
     double: HonchoDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +176,7 @@ async def test_a_fresh_adapter_says_ready_of_nothing_that_led_nowhere(double: Ho
         assert (await _wait(slot)).state == "unknown"
 
 
+@pytest.mark.thorough
 async def test_memory_is_not_ready_before_the_summary_is(double: HonchoDouble) -> None:
     """A summary is work of the session, and in no sender's queue."""
     double.model.summarise_s = 0.3
@@ -184,6 +190,7 @@ async def test_memory_is_not_ready_before_the_summary_is(double: HonchoDouble) -
         assert double.model.workspaces["r_xada"].sessions["s1"].summary is not None
 
 
+@pytest.mark.thorough
 async def test_a_summary_that_only_the_assistants_turn_made_due_is_waited_for(double: HonchoDouble) -> None:
     double.model.summarise_s, double.model.enqueue_s = 0.2, 0.05
     async with slot_on(double, quiet_period_s=0.15) as slot:
@@ -227,6 +234,7 @@ async def test_a_write_with_no_answer_is_waited_for_by_quiet(double: HonchoDoubl
         assert "tea" in (await ask(slot)).formatted_context
 
 
+@pytest.mark.thorough
 async def test_a_write_under_way_is_pending_and_not_forgotten(double: HonchoDouble) -> None:
     async with slot_on(double, quiet_period_s=0.0) as slot:
         await slot.record_event(event(1))
@@ -267,6 +275,7 @@ async def test_what_only_the_assistant_said_needs_quiet_alone(double: HonchoDoub
 # -- reset ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 async def test_a_reset_waits_until_everything_is_gone(double: HonchoDouble) -> None:
     double.model.delete_s = 0.15
     async with slot_on(double, BOB) as slot:

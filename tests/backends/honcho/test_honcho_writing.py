@@ -330,6 +330,7 @@ async def test_bulk_sends_a_hundred_messages_a_call_session_by_session_in_order(
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["lost", "reset", "422"])
 async def test_a_bulk_that_failed_says_what_is_stored_and_goes_on_where_it_ended(
     double: HonchoDouble, fault: str

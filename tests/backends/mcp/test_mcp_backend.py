@@ -151,6 +151,7 @@ def test_where_nobody_listens_the_server_is_unavailable(tmp_path: Path) -> None:
     anyio.run(talk)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("loop", plain("asyncio", of=["asyncio", "trio"]))
 def test_what_is_said_in_one_process_is_known_in_the_next(tmp_path: Path, loop: str) -> None:
     block = config(sys.executable, str(SERVER))["memory"]
@@ -189,6 +190,7 @@ async def test_a_scope_has_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.thorough
 def test_what_a_failing_tool_says_reaches_no_error(tmp_path: Path) -> None:
     options = McpOptions.model_validate(config(sys.executable, str(SERVER))["memory"]["backends"]["mcp"])
     servers = Servers(options, tmp_path)
@@ -201,6 +203,7 @@ def test_what_a_failing_tool_says_reaches_no_error(tmp_path: Path) -> None:
         servers.close_all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("block", "error", "words"),
     [
@@ -251,6 +254,7 @@ def test_a_server_that_ends_before_it_is_written_to_is_said_to_have_ended(
         servers.check("scope")
 
 
+@pytest.mark.thorough
 async def test_a_tool_that_takes_too_long_is_a_time_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,7 @@ CS = st.fixed_dictionaries(
 QUERY = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 
 
+@pytest.mark.thorough
 @given(st.sampled_from(sorted(SCOPES)), QUERY, FILTERS, CS, st.integers(1, 60))
 @example("agent", "drinks kettle", {}, {}, 36)
 @settings(

@@ -158,6 +158,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.thorough
 async def test_no_scope_sees_another(tmp_path: Path) -> None:
     scopes = [ALICE, *HOSTILE]
     async with opened(tmp_path, *HOSTILE) as slot:

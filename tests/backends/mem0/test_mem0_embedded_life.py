@@ -35,6 +35,7 @@ pytestmark = NEEDS_MEM0
 # -- concurrency --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 async def test_64_at_a_time_lose_nothing(tmp_path: Path) -> None:
     """Embedded Qdrant itself fails at this: 15 of 200 concurrent adds raised."""
     async with opened(tmp_path, *PEOPLE) as slot:
@@ -68,6 +69,7 @@ async def test_a_locked_store_is_one_clear_error(tmp_path: Path) -> None:
         assert await found(slot, "mine") == ["still mine"]
 
 
+@pytest.mark.thorough
 async def test_a_store_locked_by_another_process_is_the_same_error(tmp_path: Path) -> None:
     async with opened(tmp_path):
         pass
@@ -164,6 +166,7 @@ async def test_mem0_logs_no_memory(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert not any("passport" in record.getMessage() for record in own)
 
 
+@pytest.mark.thorough
 def test_nothing_is_written_to_the_home_directory_and_no_network_is_touched(tmp_path: Path) -> None:
     """In a fresh process with a home of its own: what mem0 does at import is part of it."""
     home_dir, data = tmp_path / "home", tmp_path / "data"

@@ -119,6 +119,7 @@ class TestPostgres:
         place = {"provider": "pgvector", "config": {"connection_string": postgres}}
         return {"vector_store": place, "collection": f"t_{uuid.uuid4().hex[:12]}"}
 
+    @pytest.mark.thorough
     async def test_another_embedder_or_length_is_refused(
         self, tmp_path: Path, table: dict[str, Any], endpoint: OfLength
     ) -> None:

@@ -266,6 +266,7 @@ async def test_others_read_while_a_model_is_asked(tmp_path: Path, llm: ScriptedL
         assert len(await stored(slot)) == 1
 
 
+@pytest.mark.thorough
 async def test_many_at_a_time_lose_nothing_on_the_embedded_store(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with inferring(tmp_path, llm, *PEOPLE, workers=8) as slot:
         await lose_nothing(slot, 32)

@@ -77,6 +77,7 @@ async def test_a_row_of_another_scope_is_never_shown_wherever_it_lies(tmp_path: 
 # -- open ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 async def test_few_stay_open_and_all_answer(tmp_path: Path) -> None:
     scopes = people(9)
     async with opened(tmp_path, *scopes, open_partitions=3) as slot:
@@ -138,6 +139,7 @@ def answer_slowly(monkeypatch: pytest.MonkeyPatch, slow: Slow) -> None:
     monkeypatch.setattr("memory.backends.mem0.models.EmbedderFactory", made)
 
 
+@pytest.mark.thorough
 async def test_a_call_that_waits_for_a_model_keeps_its_partition_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ async def test_the_store_and_its_workers_are_declared(tmp_path: Path, block: dic
     assert slot.traits.cs_filtering == "hard"
 
 
+@pytest.mark.thorough
 async def test_the_approximate_index_is_off_unless_asked_for(tmp_path: Path, block: dict[str, Any]) -> None:
     """It ranks 40 rows before the scope filter, so that a shared table answers with too few."""
     async with opened(tmp_path, BOB, **block) as slot:
@@ -131,6 +132,7 @@ async def test_iso_ranges_are_refused_with_another_way(tmp_path: Path, block: di
             await found(slot, "mug", filters={"day": {"gte": "2023-05-01"}})
 
 
+@pytest.mark.thorough
 async def test_64_at_a_time_lose_nothing(tmp_path: Path, block: dict[str, Any]) -> None:
     async with opened(tmp_path, *PEOPLE, **block) as slot:
         await lose_nothing(slot, 64)

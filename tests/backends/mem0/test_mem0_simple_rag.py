@@ -111,6 +111,7 @@ def conversation() -> list[dict[str, Any]]:
     return [*({"session": line["id"], "role": "user", **line} for line in said), *questions]
 
 
+@pytest.mark.thorough
 def test_the_designs_own_options_are_another_memory_than_simple_rag_in_figures_and_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

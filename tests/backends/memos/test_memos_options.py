@@ -91,6 +91,7 @@ def test_the_description_names_what_the_adapter_can_do():
     assert info.install == "pip install 'memslot[memos]'"
 
 
+@pytest.mark.thorough
 def test_neither_listing_nor_building_imports_memos():
     code = (
         "import sys, memory\n"

@@ -212,6 +212,7 @@ def test_the_command_line_imports_no_http_client() -> None:
     assert python(f"import sys, memory.cli.app; sys.exit(bool({loaded}))").returncode == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("flags", "code"), [("", 0), (", '--process'", 2)])
 def test_without_the_extra_the_line_to_install_it_is_said(flags: str, code: int) -> None:
     result = python(

@@ -215,6 +215,7 @@ def test_a_script_that_forgets_to_close_still_sends_its_last_writes(double: Stig
     assert "stigmem: 2 writes were abandoned on close\n" in slow.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_has_a_thread_of_its_own(double: StigmemDouble) -> None:
     code = (

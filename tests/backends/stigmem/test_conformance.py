@@ -106,6 +106,7 @@ async def test_both_shapes_of_synthesis_are_understood(double):
     assert by_status(rows, Status.PASSED) == set(OWN)
 
 
+@pytest.mark.thorough
 async def test_no_sweep_touches_facts_of_others_unless_allowed(double):
     for number, scope in enumerate(("local", "team", "company", "public")):
         for confidence in (1.0, 0.49, 0.001):

@@ -152,6 +152,7 @@ def record_of(envelope):
     return IntentRecord(**envelope.body())
 
 
+@pytest.mark.thorough
 @given(ENVELOPES)
 def test_an_envelope_comes_back_from_the_nodes_own_body(envelope):
     answer = json.loads(json.dumps({**native_body(envelope), "created_at": envelope.created_at.isoformat()}))

@@ -105,6 +105,7 @@ def test_no_key_is_written_down(double: StigmemDouble, base: Path) -> None:
         assert path.is_dir() or b"planted" not in path.read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_directory_that_others_may_enter_is_not_used(double: StigmemDouble, base: Path) -> None:
     (base / f"memslot-{os.getuid()}").mkdir(mode=0o777)
     (base / f"memslot-{os.getuid()}").chmod(0o777)

@@ -143,6 +143,7 @@ async def test_a_failed_job_and_a_node_that_is_down_are_errors(double: StigmemDo
             assert "stigmem: " in await refused(session, name, **arguments)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("down", [False, True])
 async def test_the_command_serves_by_the_environment_alone(
     double: StigmemDouble, down: bool, tmp_path: Path

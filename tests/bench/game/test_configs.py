@@ -13,6 +13,7 @@ from memory.plugins.registry import MemoryAdapterRegistry
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("preference_game*.yaml")), ids=lambda file: file.stem)
 def test_every_shipped_experiment_names_providers_that_exist(file: Path) -> None:
     experiment = load_experiment(file)

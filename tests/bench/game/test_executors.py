@@ -51,6 +51,7 @@ def killed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return flag
 
 
+@pytest.mark.thorough
 def test_worker_processes_play_the_same(here: Outcome, tmp_path: Path) -> None:
     heard: list[Any] = []
     experiment = matrix(
@@ -98,6 +99,7 @@ def test_a_dask_cluster_plays_the_same_with_a_worker_killed_in_the_middle(
     assert set(stored.values()) == {1}
 
 
+@pytest.mark.thorough
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr("memory.bench.engine.executors._CONNECT_S", 0.2)
@@ -140,6 +142,7 @@ def test_a_cell_that_someone_else_plays_is_left_to_them(tmp_path: Path) -> None:
     assert "is open elsewhere" in record.error.message
 
 
+@pytest.mark.thorough
 def test_a_worker_whose_run_is_gone_ends_and_its_cell_is_taken_up(here: Outcome, tmp_path: Path) -> None:
     from memory.bench.engine import executors
     from memory.bench.engine.cell import Job, run_job
@@ -159,6 +162,7 @@ def test_a_worker_whose_run_is_gone_ends_and_its_cell_is_taken_up(here: Outcome,
     assert (job.cell_directory / "results.jsonl").read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_display_that_fails_costs_no_cell(here: Outcome, tmp_path: Path) -> None:
     def broken(at: Any) -> None:
         raise BrokenPipeError

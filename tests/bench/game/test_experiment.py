@@ -41,6 +41,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return play(tmp_path_factory.mktemp("game"), *QUICK, game={**SIZE, "users": 2})
 
 
+@pytest.mark.thorough
 def test_the_truth_scores_all_and_nothing_scores_nothing(outcome: Outcome) -> None:
     assert outcome.manifest.status == "completed"
     shares = scores(outcome)
@@ -170,6 +171,7 @@ def test_the_report_shows_every_provider(outcome: Outcome) -> None:
     assert "over-personalisation" in page
 
 
+@pytest.mark.thorough
 def test_any_request_can_be_opened_with_what_was_said_shown_and_judged(outcome: Outcome) -> None:
     page = unescape(outcome.report.read_text("utf-8"))
     titles = re.findall(r"<details><summary>(.*?)</summary>", page)
@@ -202,6 +204,7 @@ def test_no_header_tells_the_assistant_which_provider_it_has(outcome: Outcome) -
     assert headers == {'<memory-context backend="memory" scope="current">'}
 
 
+@pytest.mark.thorough
 def test_an_embedded_store_is_the_same_after_every_test_session(tmp_path: Path) -> None:
     done = play(tmp_path, "simple_rag", game={**SIZE, "sessions": 10, "tests": 3, "attributes": 4})
     (cell,) = done.manifest.cells
@@ -211,6 +214,7 @@ def test_an_embedded_store_is_the_same_after_every_test_session(tmp_path: Path) 
     assert (scores(done)["simple_rag"]["style fit"] or 0) > 0.0
 
 
+@pytest.mark.thorough
 def test_texts_are_kept_only_where_they_may_be(tmp_path: Path) -> None:
     done = play(tmp_path, "full_history", keep_texts=False)
     page = done.report.read_text("utf-8")
@@ -229,6 +233,7 @@ def test_texts_are_kept_only_where_they_may_be(tmp_path: Path) -> None:
         assert ingested not in content, file
 
 
+@pytest.mark.thorough
 def test_one_provider_with_two_settings(tmp_path: Path) -> None:
     done = play(
         tmp_path,
@@ -244,6 +249,7 @@ def test_one_provider_with_two_settings(tmp_path: Path) -> None:
     assert "token budgets differ" in done.report.read_text("utf-8")
 
 
+@pytest.mark.thorough
 def test_experiment_groups_are_not_compared_with_each_other(tmp_path: Path) -> None:
     done = play(
         tmp_path,
@@ -280,6 +286,7 @@ async def _lost(event: Any) -> Any:
     raise RuntimeError("nobody foresaw this")
 
 
+@pytest.mark.thorough
 def test_writes_without_an_answer_are_told_beside_the_scores(tmp_path: Path) -> None:
     experiment = matrix(tmp_path, "no_memory", "full_history")
     done = begin(experiment, registry=breaking("full_history", "record_event", _lost))
@@ -334,6 +341,7 @@ def test_nothing_is_begun_where_a_provider_does_not_exist(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_chinese_is_played_alike(tmp_path: Path) -> None:
     done = play(tmp_path, "no_memory", "full_history", "oracle_ipas", game={**SIZE, "language": "zh"})
     shares = scores(done)
@@ -342,6 +350,7 @@ def test_chinese_is_played_alike(tmp_path: Path) -> None:
     assert (shares["full_history"]["style fit"] or 0) > 0.0
 
 
+@pytest.mark.thorough
 def test_the_command_plays_a_matrix_and_says_how_it_went(tmp_path: Path) -> None:
 
     file = tmp_path / "matrix.yaml"
@@ -363,6 +372,7 @@ def test_the_command_plays_a_matrix_and_says_how_it_went(tmp_path: Path) -> None
     assert len(read_manifest(directory).runs) == 2
 
 
+@pytest.mark.thorough
 def test_budgets_and_ways_to_tell_the_context_are_factors(tmp_path: Path) -> None:
     done = play(
         tmp_path,

@@ -62,6 +62,7 @@ def dying(after: int) -> MemoryAdapterRegistry:
     return registry
 
 
+@pytest.mark.thorough
 def test_a_provider_that_dies_half_way_costs_its_cell_and_goes_on_when_it_is_back(
     whole: Outcome, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_provider_that_dies_half_way_costs_its_cell_and_goes_on_when_it_is_bac
     assert again.metrics.providers == whole.metrics.providers
 
 
+@pytest.mark.thorough
 def test_a_disk_too_full_for_a_cells_record_costs_that_cell(
     whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +102,7 @@ def test_a_disk_too_full_for_a_cells_record_costs_that_cell(
     assert again.metrics.providers == whole.metrics.providers
 
 
+@pytest.mark.thorough
 def test_a_disk_too_full_for_the_manifest_is_said_and_the_run_can_be_resumed(
     whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +131,7 @@ def test_a_disk_too_full_for_the_manifest_is_said_and_the_run_can_be_resumed(
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.thorough
 def test_a_cell_that_failed_is_told_by_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memory.bench.engine.experiment.MemoryAdapterRegistry", lambda: dying(3))
     file = tmp_path / "matrix.yaml"

@@ -252,6 +252,7 @@ def test_times_are_those_of_all_calls_and_not_of_a_middle_cell(tmp_path: Path) -
     assert [row[until_ready] for row in rows] == ["4,000.0 / 8,500.0", "1.0 / 1.0"]
 
 
+@pytest.mark.thorough
 def test_questions_are_counted_as_the_slot_counts_them(tmp_path: Path) -> None:
     outcome = play(tmp_path, "full_history", keep_texts=True)
     (cell,) = outcome.manifest.cells
@@ -271,6 +272,7 @@ def _page_of(outcome: Outcome) -> str:
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", outcome.report.read_text("utf-8"))))
 
 
+@pytest.mark.thorough
 def test_the_page_says_what_its_figures_count_and_how_far_to_trust_them(tmp_path: Path) -> None:
     outcome = play(tmp_path, "no_memory", "full_history")
     page = _page_of(outcome)
@@ -325,6 +327,7 @@ class _Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.mark.thorough
 def test_a_page_loads_nothing_and_escapes_what_it_shows(tmp_path: Path) -> None:
     page = play(tmp_path, "full_history", {"name": "<b>&", "provider": "no_memory"}).report.read_text("utf-8")
     assert _Tags(page).loads == []
@@ -355,6 +358,7 @@ def test_the_page_of_a_large_run_stays_below_2_mb(tmp_path: Path) -> None:
     assert re.search(r"Those that lost first. [\d,]+ further ones are in", page)
 
 
+@pytest.mark.thorough
 def test_architectures_controls_and_references_stand_apart(tmp_path: Path) -> None:
     page = play(tmp_path, "no_memory", "full_history", "oracle_ipas").report.read_text("utf-8")
     rows = re.findall(r'<tr class="group-(\w+)"><td[^>]*><a href="#(requests-\d)">([a-z_]+), (\w+)</a>', page)
@@ -366,6 +370,7 @@ def test_architectures_controls_and_references_stand_apart(tmp_path: Path) -> No
     assert all(f'<details class="block" id="{anchor}">' in page for _, anchor, *_ in rows)
 
 
+@pytest.mark.thorough
 def test_one_table_stands_open_and_has_six_columns_at_most(tmp_path: Path) -> None:
     page = play(tmp_path, "no_memory", "full_history", "simple_rag").report.read_text("utf-8")
     folded = r'<details class="block".*?</details>\s*(?=<details class="block"|<script>)'
@@ -377,6 +382,7 @@ def test_one_table_stands_open_and_has_six_columns_at_most(tmp_path: Path) -> No
     assert re.search("full_history|simple_rag", first[1]), "line one says who won"
 
 
+@pytest.mark.thorough
 def test_the_page_counts_the_data_of_all_seeds(tmp_path: Path) -> None:
     page = unescape(play(tmp_path, "no_memory", seeds=[7, 8]).report.read_text("utf-8"))
     about = re.search(r"game of seed 7, 8, (.*?) requests", page)

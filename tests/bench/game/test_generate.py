@@ -27,6 +27,7 @@ def texts(timeline: Timeline, sessions: int) -> str:
     return "\n".join(said).casefold()
 
 
+@pytest.mark.thorough
 def test_the_default_game_has_mempabenchs_size() -> None:
     game = make_game()
     assert len(game.timelines) == 4
@@ -40,10 +41,12 @@ def test_the_default_game_has_mempabenchs_size() -> None:
         assert 24 <= len(cells) < 28  # some matter in one context alone
 
 
+@pytest.mark.thorough
 def test_the_default_game_is_the_recorded_one() -> None:
     assert make_game().data_hash == GOLDEN
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
 def test_another_process_makes_the_same_game(hash_seed: str) -> None:
     code = "from memory.bench.data.generate import make_game; print(make_game().data_hash)"
@@ -85,6 +88,7 @@ def test_what_is_tested_was_told_before_and_can_be_told_apart(language: str, see
                 assert mentioned(truth.current, beat.hint.casefold())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_no_test_asks_in_words_that_were_heard_before(language: str) -> None:
     for timeline in make_game(GameSize(users=10, language=language)).timelines:
@@ -94,6 +98,7 @@ def test_no_test_asks_in_words_that_were_heard_before(language: str) -> None:
                 assert beat.goal.casefold() not in said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
 def test_every_change_has_four_tests_before_the_next_and_no_first_value_is_right_after_it(seed: int) -> None:
     points, insertions = set(), set()

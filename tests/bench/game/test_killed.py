@@ -98,6 +98,7 @@ def test_killed_at_any_file_it_goes_on_to_the_same_bytes(
         assert verify(directory).deviations == (), number
 
 
+@pytest.mark.thorough
 def test_a_disk_too_full_for_a_trace_ends_the_cell_and_loses_none(whole: Outcome, tmp_path: Path) -> None:
     """What was asked and shown is what a verdict is checked by: a cell without it is not completed."""
     experiment = experiment_of(tmp_path)
@@ -146,6 +147,7 @@ def test_of_two_that_take_it_up_at_once_one_is_refused(whole: Outcome, tmp_path:
     assert left(directory) == left(whole.directory)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", range(6))
 def test_a_disk_that_is_full_costs_no_more_than_time(
     whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int

@@ -174,6 +174,7 @@ def test_the_grammar_has_ten_thousand_surface_forms(language: Language) -> None:
     assert len({form for marker in markers for form in language.forms_of(marker)}) >= 10_000
 
 
+@pytest.mark.thorough
 def test_a_surface_form_means_its_setting_and_says_nothing_else(language: Language) -> None:
     for seed in range(3):
         game = make_game(GameSize(users=4, language=language.name), seed=seed)
@@ -188,6 +189,7 @@ def test_a_surface_form_means_its_setting_and_says_nothing_else(language: Langua
                 assert not [sign for sign in language.forms.disowned if sign in text], form
 
 
+@pytest.mark.thorough
 def test_few_things_are_said_in_words_that_stand_in_the_package(language: Language) -> None:
     game = make_game(GameSize(users=4, language=language.name))
     own = {marker: set(language.wordings(marker)) for marker in game.wordings}
@@ -213,6 +215,7 @@ def own_file(path: Path, **changes: Any) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_a_file_of_wordings_is_played_and_its_hash_is_kept(tmp_path: Path) -> None:
     file = own_file(tmp_path / "words.yaml")
     game = make_game(GameSize(users=1), wordings=file)

@@ -258,12 +258,14 @@ def worse_by(name: str, lie: float | None, honest: float | None) -> float:
     return sign * ((honest or 0.0) - (lie or 0.0)) if None not in (lie, honest) else 0.0
 
 
+@pytest.mark.thorough
 def test_the_honest_memory_is_nearly_perfect(honest: dict[str, float | None]) -> None:
     assert (honest["style fit"] or 0) > 0.9
     assert honest["detection"] == 1.0
     assert honest["over-personalisation"] == 0.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", plain("says pending", "shows nothing", of=LIES))
 def test_a_lie_moves_what_it_must_and_improves_nothing(
     tmp_path: Path, honest: dict[str, float | None], name: str
@@ -305,6 +307,7 @@ class LosesWrites(NewestFirst):
         return receipt
 
 
+@pytest.mark.thorough
 def test_no_figure_that_ranks_improves_for_a_lie_from_a_mediocre_start(tmp_path: Path) -> None:
     before = figures(played(tmp_path / "mediocre", NewestFirst))
     after = figures(played(tmp_path / "loser", LosesWrites))
@@ -390,6 +393,7 @@ class PhraseList(Honest):
         return [entry for entry in entries if any(marker in entry.text.casefold() for marker in markers)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "memory",
     [

@@ -297,6 +297,7 @@ def test_a_change_before_all_scripts_comes_first(tmp_path: Path) -> None:
     assert [session.session_id for session in timeline.sessions] == ["evolv_01", "acc_001", "acc_002"]
 
 
+@pytest.mark.thorough
 def test_mempabenchs_layout_is_played(tmp_path: Path) -> None:
     root = layout(tmp_path / "data")
     done = play(
@@ -365,6 +366,7 @@ def test_mempabenchs_layout_that_is_wrong_is_named(
         load_mempabench(layout(tmp_path, change))
 
 
+@pytest.mark.thorough
 def test_locomo_goes_through_the_same_command(tmp_path: Path) -> None:
     talk = {
         "speaker_a": "Ann",

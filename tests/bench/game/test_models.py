@@ -99,6 +99,7 @@ def models() -> dict[str, ScriptedProvider]:
     return {"assistant": assistant(), "simulator": simulator(), "judge": judge()}
 
 
+@pytest.mark.thorough
 def test_a_game_played_by_models_scores_by_what_they_say(tmp_path: Path) -> None:
     given = models()
     experiment = matrix(tmp_path, "no_memory", "oracle_ipas", game=SMALL, roles=ROLES)
@@ -227,6 +228,7 @@ def test_a_simulator_opens_with_the_goal_and_ends(tmp_path: Path) -> None:
     assert role.spent["calls"] == 2
 
 
+@pytest.mark.thorough
 def test_a_limit_stops_the_run_and_a_higher_one_goes_on(tmp_path: Path) -> None:
     given, uncut = models(), models()
     whole = begin(
@@ -310,6 +312,7 @@ def test_tokens_that_a_model_does_not_tell_are_unknown(tmp_path: Path) -> None:
     assert re.search(r"<td[^>]*>[\d,]+</td>\s*<td[^>]*>unknown</td>", done.report.read_text("utf-8"))
 
 
+@pytest.mark.thorough
 def test_another_model_of_the_environment_is_not_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,6 +432,7 @@ class Refusing(HttpServer):
         return chat('{"fit": false}')
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("executor", plain("local", of=["local", "processes"]))
 def test_a_server_that_refuses_now_and_then_plays_to_the_end(tmp_path: Path, executor: str) -> None:
     with Refusing() as server:
@@ -466,6 +470,7 @@ class Breaking(HttpServer):
         return chat('{"fit": false}')
 
 
+@pytest.mark.thorough
 def test_one_500_is_tried_again_and_a_model_that_stays_away_stops_a_cell_that_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,6 +499,7 @@ def test_one_500_is_tried_again_and_a_model_that_stays_away_stops_a_cell_that_go
         assert verify(again.directory).deviations == ()
 
 
+@pytest.mark.thorough
 def test_seeds_and_temperatures_are_sent_and_recorded(tmp_path: Path) -> None:
     roles: dict[str, Any] = {
         "assistant": {"provider": "scripted", "seed": 5, "temperature": 0.5},

@@ -85,6 +85,7 @@ def test_what_was_played_agrees_with_itself(outcome: Outcome) -> None:
     assert verify(outcome.directory).deviations == ()
 
 
+@pytest.mark.thorough
 def test_what_the_environment_does_not_name_is_left_out_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

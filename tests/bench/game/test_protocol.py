@@ -204,6 +204,7 @@ class Dead(FakeBackend):
         raise BackendUnavailable("gone", sent=False)
 
 
+@pytest.mark.thorough
 def test_a_provider_that_changes_its_store_while_it_is_read_is_seen(tmp_path: Path) -> None:
     registry = MemoryAdapterRegistry()
     real = registry.create
@@ -228,6 +229,7 @@ def test_a_provider_that_changes_its_store_while_it_is_read_is_seen(tmp_path: Pa
     assert any("the store's files differed after a test session" in text for text in cell.warnings)
 
 
+@pytest.mark.thorough
 def test_test_sessions_that_are_not_read_only_offer_nothing(tmp_path: Path) -> None:
     done = begin(matrix(tmp_path, "full_history", memory={"read_only_test_sessions": False}))
     (cell,) = done.manifest.cells

@@ -64,6 +64,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, line: int, *, after: bool) -> None:
     monkeypatch.setattr(CellJournal, "add", add)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("share", [0.02, 0.25, 0.5, 0.6, 0.75, 0.9, 0.99])
 def test_a_run_that_ended_anywhere_goes_on_to_the_same(
@@ -114,6 +115,7 @@ begin(matrix(Path({out!r}), "full_history", game={game!r}))
 """
 
 
+@pytest.mark.thorough
 def test_a_process_that_was_killed_repeats_less_than_a_session(whole: Outcome, tmp_path: Path) -> None:
     journal = lines(whole.directory / "cells" / "01-s1-r1-p1" / "journal.jsonl")
     # In the middle of a session: over a turn that is noted and not yet written.
@@ -136,6 +138,7 @@ def test_a_process_that_was_killed_repeats_less_than_a_session(whole: Outcome, t
     assert set(stored_ids(done).values()) == {1}
 
 
+@pytest.mark.thorough
 def test_a_journal_whose_last_line_is_torn_goes_on(whole: Outcome, tmp_path: Path) -> None:
     experiment = matrix(tmp_path, "full_history", game=SMALL)
     done = begin(experiment)
@@ -155,6 +158,7 @@ def test_a_journal_whose_last_line_is_torn_goes_on(whole: Outcome, tmp_path: Pat
     assert "is damaged" in record.error.message
 
 
+@pytest.mark.thorough
 def test_only_what_did_not_end_well_is_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = matrix(tmp_path, "no_memory", "full_history", game=SMALL)
     done = begin(experiment)
@@ -173,6 +177,7 @@ def test_only_what_did_not_end_well_is_played_again(tmp_path: Path, monkeypatch:
     assert again.metrics == done.metrics
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "part"),
     [
@@ -206,6 +211,7 @@ def test_where_it_runs_and_what_it_may_cost_may_change(tmp_path: Path) -> None:
     assert resume(other, done.directory).metrics == done.metrics
 
 
+@pytest.mark.thorough
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     experiment = matrix(tmp_path, "full_history", game=SMALL)
     done = begin(experiment)

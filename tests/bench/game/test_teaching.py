@@ -90,6 +90,7 @@ def played(out: Path, memory: Any, **bench: Any) -> Outcome:
     return begin(load_experiment(content, output=out, registry=registry), registry=registry)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("memory", [QueriesOnly, OnServer, LateOnServer])
 def test_who_keeps_only_the_questions_of_tests_gains_nothing(tmp_path: Path, memory: Any) -> None:
     outcome = played(tmp_path, memory)
@@ -110,6 +111,7 @@ def test_who_keeps_only_the_questions_of_tests_gains_nothing(tmp_path: Path, mem
                if measure.estimate.value is not None)  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_an_honest_memory_answers_the_same_again(tmp_path: Path) -> None:
     outcome = played(tmp_path, Honest)
     for cell in outcome.manifest.cells:
@@ -125,6 +127,7 @@ def test_an_honest_memory_answers_the_same_again(tmp_path: Path) -> None:
     assert ways == {"told again"}
 
 
+@pytest.mark.thorough
 def test_labels_reach_a_memory_only_where_the_file_says_so_and_the_page_tells(tmp_path: Path) -> None:
     without, told = (played(tmp_path / str(labels), ReadsLabels, labels=labels) for labels in (False, True))
     assert figures(without)["style fit"] == 0.0
@@ -144,6 +147,7 @@ class Watches(Honest):
         return await super().record_event(event)
 
 
+@pytest.mark.thorough
 def test_neither_seed_nor_change_can_be_read_in_a_name(tmp_path: Path) -> None:
     outcome = played(tmp_path, Watches, seeds=[987654321, 4])
     assert not [name for name in Watches.seen if "987654321" in name or "evolv" in name]
@@ -157,6 +161,7 @@ def test_neither_seed_nor_change_can_be_read_in_a_name(tmp_path: Path) -> None:
     assert not [place for place in places if "987654321" in place]
 
 
+@pytest.mark.thorough
 def test_a_list_of_the_package_s_phrases_finds_little(tmp_path: Path) -> None:
     """The eight wordings of each setting: 99 % of style fit before they had surface forms."""
     words = load_language("en")
@@ -170,6 +175,7 @@ def test_a_list_of_the_package_s_phrases_finds_little(tmp_path: Path) -> None:
     assert (figures(knows)["style fit"] or 0.0) < 0.65
 
 
+@pytest.mark.thorough
 def test_a_phrase_list_is_a_control_of_the_matrix(tmp_path: Path) -> None:
     providers = ["full_history", {"provider": "full_history", "name": "phrase list", "phrase_list": True}]
     done = play(tmp_path, *providers, game=SIZE, budgets=[200])
@@ -191,6 +197,7 @@ def test_what_would_hand_out_answers_is_refused(tmp_path: Path, given: Any, why:
         matrix(tmp_path, *given.pop("providers", ["no_memory"]), **given)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("provider", ["full_history", "simple_rag"])
 def test_what_a_memory_writes_into_its_files_in_a_test_is_gone_after_it(
     tmp_path: Path, provider: str
@@ -226,6 +233,7 @@ def test_what_a_memory_writes_into_its_files_in_a_test_is_gone_after_it(
     assert {row["way"] for row in rows if row["kind"] == "test"} == {"copy"}
 
 
+@pytest.mark.thorough
 def test_a_memory_with_rows_in_the_store_of_memslot_is_copied_for_each_test(tmp_path: Path) -> None:
     outcome = play(tmp_path, "full_history", "rolling_summary", game={**SIZE, "sessions": 10, "tests": 3})
     rows = [row for file in outcome.directory.glob("cells/*/journal.jsonl") for row in lines(file)]

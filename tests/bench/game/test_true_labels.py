@@ -28,6 +28,7 @@ def outputs(outcome: Outcome) -> dict[str, str]:
     }
 
 
+@pytest.mark.thorough
 def test_a_stand_in_is_named_wherever_its_figures_stand(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rolling_summary", "full_history")
     for name, text in outputs(outcome).items():
@@ -35,6 +36,7 @@ def test_a_stand_in_is_named_wherever_its_figures_stand(tmp_path: Path) -> None:
     assert [provider.label for provider in outcome.metrics.providers] == ["rolling_summary", "full_history"]
 
 
+@pytest.mark.thorough
 def test_requests_to_an_unready_memory_are_counted_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,6 +55,7 @@ def test_requests_to_an_unready_memory_are_counted_and_said(
             assert said in text, name
 
 
+@pytest.mark.thorough
 def test_an_experiment_verifies_until_the_page_is_touched(tmp_path: Path) -> None:
     outcome = play(tmp_path, "static_profile", "full_history")
     assert verify(outcome.directory).deviations == ()
@@ -61,6 +64,7 @@ def test_an_experiment_verifies_until_the_page_is_touched(tmp_path: Path) -> Non
     assert deviation.where.startswith("report.html")
 
 
+@pytest.mark.thorough
 def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rolling_summary", "static_profile", "oracle_ipas")
     printed = {form: stdout_of("report", outcome.directory, "--as", form) for form in ("csv", "markdown")}
@@ -79,6 +83,7 @@ def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) 
     assert "style fit" in stdout_of("report", outcome.directory)
 
 
+@pytest.mark.thorough
 def test_figures_for_papers_have_their_intervals(tmp_path: Path) -> None:
     outcome = play(tmp_path, "full_history", game={**SIZE, "users": 5, "sessions": 10})
     printed = stdout_of("report", outcome.directory, "--as", "markdown").replace("\\", "")

@@ -85,6 +85,7 @@ def claimed_complete(directory: Path) -> Path:
     return copy
 
 
+@pytest.mark.thorough
 def test_an_experiment_that_was_left_alone_agrees_with_itself(kept: Path) -> None:
     found = verify(kept)
     assert found.deviations == ()
@@ -115,6 +116,7 @@ def test_other_experiments_agree_too(tmp_path: Path, more: dict[str, Any]) -> No
     ]
 
 
+@pytest.mark.thorough
 def test_cells_that_ended_badly_agree_with_what_they_left(tmp_path: Path) -> None:
     experiment = matrix(tmp_path, "no_memory", "full_history", "oracle_ipas")
 
@@ -297,6 +299,7 @@ def test_texts_that_were_taken_away_are_named(copy: Path) -> None:
     assert f"{CELL}/texts.jsonl: missing" in deviations_text(verify(copy))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["shows_current", "shows_stale"])
 def test_what_sections_hold_is_computed_anew_where_models_play(tmp_path: Path, name: str) -> None:
     roles = {role: {"provider": "scripted"} for role in ("assistant", "simulator", "judge")}
@@ -320,6 +323,7 @@ def test_a_directory_of_no_cell_is_named(copy: Path) -> None:
     assert deviations_text(verify(copy)) == "cells/02-s1-r1-p2: present / no cell of manifest.json"
 
 
+@pytest.mark.thorough
 def test_a_file_that_is_missing_is_named(copy: Path) -> None:
     for file in sorted(path for path in (copy / CELL).iterdir() if path.is_file() and path.name != ".lock"):
         content = file.read_bytes()
