@@ -82,6 +82,7 @@ REFUSED_AT_ONCE = {
     "chromadb.errors.InvalidArgumentError",
     "chromadb.errors.InvalidDimensionException",
     "psycopg.errors.DataException",
+    "psycopg_pool.PoolTimeout",  # no connection for the one statement of an add
 }
 
 

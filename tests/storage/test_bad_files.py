@@ -100,7 +100,7 @@ def test_one_sentence_names_the_file_and_the_fix(tmp_path: Path, trouble: Any, f
     directory = tmp_path / "data"
     assert write(directory) == ""
     for above in (directory, *directory.parents):
-        if above.stat().st_uid == os.geteuid() and above.name.startswith(("pytest", "test", "data")):
+        if above.stat().st_uid == os.geteuid() and above.name.startswith(("pytest", "popen", "test", "data")):
             above.chmod(0o755)
 
     def work() -> str:

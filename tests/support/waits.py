@@ -34,7 +34,7 @@ def past(deadline_s: float) -> Callable[[], object]:
     loop, passed = asyncio.get_running_loop(), threading.Event()
 
     def wait() -> None:
-        loop.call_soon_threadsafe(loop.call_later, 2 * deadline_s, passed.set)
+        loop.call_soon_threadsafe(loop.call_later, deadline_s + 0.2, passed.set)
         assert passed.wait(MAX_WAIT_S)
 
     return wait

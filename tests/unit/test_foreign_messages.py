@@ -3,8 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-from anthropic.types import Message as AnthropicMessage
-from openai.types.chat import ChatCompletionMessage
 
 from memory import InputError, Message
 from memory.contract.events import read_message
@@ -24,19 +22,27 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments"
         ({"type": "human", "content": "Oolong."}, "user", "Oolong."),
         ({"type": "function_call_output", "call_id": "c1", "output": "3 teas"}, "tool", "3 teas"),
         (SimpleNamespace(type="ai", content="Noted.", tool_calls=[]), "assistant", "Noted."),
-        (ChatCompletionMessage(role="assistant", content="Noted."), "assistant", "Noted."),
-        (
-            AnthropicMessage.model_construct(
-                role="assistant", type="message", content=[SimpleNamespace(type="text", text="Noted.")]
-            ),
-            "assistant",
-            "Noted.",
-        ),
     ],
 )
 def test_the_words_of_a_message_are_taken(value, role, content):
     message = Message.from_any(value)
     assert (message.role, message.content) == (role, content)
+
+
+def test_the_words_of_an_openai_message_are_taken():
+    from openai.types.chat import ChatCompletionMessage
+
+    message = Message.from_any(ChatCompletionMessage(role="assistant", content="Noted."))
+    assert (message.role, message.content) == ("assistant", "Noted.")
+
+
+@pytest.mark.thorough
+def test_the_words_of_an_anthropic_message_are_taken():
+    from anthropic.types import Message as AnthropicMessage
+
+    said = [SimpleNamespace(type="text", text="Noted.")]
+    message = Message.from_any(AnthropicMessage.model_construct(role="assistant", type="message", content=said))
+    assert (message.role, message.content) == ("assistant", "Noted.")
 
 
 def test_a_call_beside_an_empty_content_is_kept():
