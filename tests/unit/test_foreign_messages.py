@@ -41,7 +41,9 @@ def test_the_words_of_an_anthropic_message_are_taken():
     from anthropic.types import Message as AnthropicMessage
 
     said = [SimpleNamespace(type="text", text="Noted.")]
-    message = Message.from_any(AnthropicMessage.model_construct(role="assistant", type="message", content=said))
+    message = Message.from_any(
+        AnthropicMessage.model_construct(role="assistant", type="message", content=said)
+    )
     assert (message.role, message.content) == ("assistant", "Noted.")
 
 
