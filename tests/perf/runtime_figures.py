@@ -33,8 +33,9 @@ from memory.runtime._attach import open_shared
 from memory.runtime._channel import UserTurn
 from memory.runtime._loop import AgentSession
 from memory.runtime._policy import TurnMemory
-from memory.runtime._serving import FAST_LOOP, ServeSettings, answer
+from memory.runtime._serving import FAST_LOOP, answer
 from memory.runtime.providers.scripted import ScriptedProvider
+from memory.runtime.signet.settings import ServeSettings
 
 TURNS = 2000
 RATE, SESSIONS = 200, 64

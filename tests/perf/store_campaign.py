@@ -208,7 +208,7 @@ class Speaker:
         for name in [*self.again, *(f"{self.name}-{number:04}" for number in range(self.count))]:
             if self.clocks and self.chance.random() < 0.5:
                 shift = self.chance.choice([-86400.0, -3600.0, 0.0, 3600.0, 86400.0])
-                time.time = lambda shift=shift: real() + shift  # type: ignore[misc]
+                time.time = lambda shift=shift: real() + shift
                 append(self.place.said, f"clock {self.name}")
             append(self.place.said, f"writing {name}")
             yield name
