@@ -1,4 +1,4 @@
-"""mem0 as a memory backend, through the ``mem0ai`` library (spec section 5.2). Only the factory imports it."""
+"""mem0 as a memory backend, by its library ``mem0ai`` (spec section 5.2). Only the factories import it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract in calls of ``mem0.Memory``, on the adapter's own threads; those on embedded Qdrant take turns."""
+"""The adapter for ``mem0.Memory``. Calls run on its own threads, and on embedded Qdrant one at a time."""
 
 from __future__ import annotations
 
@@ -64,24 +64,24 @@ from memory.adapter.stores import create_directory
 T = TypeVar("T")
 _LIMITED = Operation({"limit": PositiveInt})
 _CHANGES = {"text": NotBlank, "metadata": dict[str, Any] | None, "expiration_date": date | None}
-LEXICAL_FLOOR = 0.05  # a text that shares only common words with a question scores less
-# Clients of the openai package.
+LEXICAL_FLOOR = 0.05  # a text that shares only common words with a question scores below this
+# Providers whose client comes from the openai package, so that their calls can be counted.
 _COUNTING = OPENAI_PROVIDERS | {"azure_openai_structured", "openai_structured"}
 _CREDENTIALS = re.compile(r"(?<=//)[^/@]*@|\b(user|password)\s*=\s*('[^']*'|\S*)")
 MUTATIONS = {"update": Operation(_CHANGES, native_id=True), "delete": Operation(native_id=True)}
 
 
 def set_environment(directory: Path) -> None:
-    """Keep mem0 from sending telemetry and from writing to the user's home. Call it before mem0 is imported."""
+    """Keep mem0 from sending telemetry and writing to the user's home. Call this before mem0 is imported."""
     if "mem0" not in sys.modules:
         os.environ["MEM0_TELEMETRY"] = "False"
         os.environ.setdefault("MEM0_DIR", str(directory))
-        with suppress(OSError):  # which the opening says in words
-            create_directory(directory)  # mem0 makes it at its import, for everybody to read
+        with suppress(OSError):  # opening the store reports the same failure
+            create_directory(directory)  # otherwise mem0's import creates it, readable by every user
 
 
 class Mem0Adapter(SynchronousWrites, SequentialBulk):
-    """Translates the contract into calls of ``mem0.Memory``, for the backend or a condition."""
+    """Translates the contract into calls of ``mem0.Memory``, for the backend and for ``simple_rag``."""
 
     def __init__(self, settings: AdapterSettings[Mem0Options]) -> None:
         options = settings.options
@@ -106,7 +106,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             filter_operators=options.profile.operators,
             max_concurrency=options.threads,
             write_retries=1 if options.profile.operators else 0,
-            bulk_size=16,  # one add of them all would be one extraction, which is another memory
+            bulk_size=16,  # not one ``add`` for all: a joint extraction would give other memories
             errors=ERRORS,
             store=_store_of(options),
             packages=("mem0ai", options.profile.package or options.vector_store.provider),
@@ -144,7 +144,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             await self._run(self._native.probe)
 
     async def probe_scope(self, scope: MemoryScope) -> None:
-        """Open mem0 and, on an embedded store, the scope's partition. A scope on a server needs nothing."""
+        """Open mem0 and, in an embedded store, the scope's partition. A scope on a server needs none."""
         ids = self._ids.encode(scope)
         await self._run(lambda: self._native.probe(ids))
 
@@ -154,17 +154,17 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         return await self._run(lambda: self._write(event))
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """As the base class; texts that mem0 keeps as they are, are embedded together first.
+        """Write the events one by one. Verbatim texts are first embedded in one batch.
 
         Raises:
-            MemslotError: an event failed; ``receipts`` are of those written before it.
+            MemslotError: an event failed. Its ``receipts`` cover the events written before it.
         """
         texts: list[str] = []
         if not self._options.infers:
             for event in events:
                 texts += [message["content"] for message in native_messages(event, infer=False)[0]]
         prepared: AbstractContextManager[object] = nullcontext()
-        with suppress(Exception):  # one text that no model takes must not fail the others
+        with suppress(Exception):  # one text that the model refuses must not fail the other events
             prepared = await self._run(lambda: self._native.prepare(texts))
         with prepared:
             return await super().record_events(events)
@@ -188,7 +188,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         return self.receipt(event, "Memory.add", written, warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """The event's memories; None also if some are missing. Writing the event again replaces them."""
+        """The event's memories, or None if any are missing. Another write then replaces the rest."""
         if not self._options.profile.operators:
             raise BackendRejected(f"{self.backend_name}: this vector store cannot look up an event")
         ids = self._ids.encode(event.scope)
@@ -281,7 +281,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
 
 
 def _store_of(options: Mem0Options) -> str:
-    """The name of a vector store: its provider and its place by the options, without credentials."""
+    """The name of a vector store: its provider, collection and location, without credentials."""
     config = options.vector_store.config
     places = ("url", "host", "port", "dbname", "path", "redis_url", "connection_string")
     named = [_CREDENTIALS.sub("", str(config[key])) for key in places if key in config]

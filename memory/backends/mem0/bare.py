@@ -1,5 +1,7 @@
-"""mem0 as a program that uses it directly would open it: what ``memslot tools perf`` compares with. One collection
-for all users, embedded Qdrant, and the embedder that memslot gives it: both do the same work."""
+"""mem0 without memslot, as the reference for ``memslot tools perf``.
+
+It uses one collection for all users, embedded Qdrant and memslot's embedder, so both sides do the same work.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def _config(directory: str) -> dict[str, Any]:
     }
 
 
-# In a process of its own, without a line of memslot but the embedder's file.
+# Runs in a separate process and imports nothing of memslot but the embedder's file.
 _COLD_START = f"""
 import importlib.util, os, sys, types
 from typing import Any
@@ -63,7 +65,7 @@ class BareMem0:
 
         self._memory = Memory.from_config(_config(str(directory)))
         self._memory.embedding_model = lexical_embedding()
-        # Its own constructor would ask for the store that this one has locked.
+        # The constructor of AsyncMemory would open the store that ``Memory`` has locked.
         self._async = AsyncMemory.__new__(AsyncMemory)
         vars(self._async).update(vars(self._memory))
 
@@ -82,7 +84,7 @@ class BareMem0:
         return [row["memory"] for row in found["results"]]
 
     def close(self) -> None:
-        """mem0's own ``close`` leaves the store open and locked."""
+        """Close the clients first: mem0's own ``close`` leaves the store open and locked."""
         for part in (self._memory.llm, self._memory.vector_store):
             part.client.close()
         self._memory.close()

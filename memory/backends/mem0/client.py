@@ -1,4 +1,4 @@
-"""The calls of mem0 that the adapter makes, for its worker threads. Imported after mem0's environment is set."""
+"""The adapter's calls to mem0, for its worker threads. Import this only after mem0's environment is set."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from memory.backends.mem0.stores import Notes, StoreLock
 from memory.backends.mem0.translate import ERRORS, Ids, Row, native_filters, parts_of, row_ids
 
 BATCH = 10_000
-# Names of files, in small letters, which every file system keeps apart. No name starts with a dot.
+# Lower case only, because some file systems ignore case. No name starts with a dot.
 NAMES = IdAlphabet(safe="-", escape="_", separator="_x", max_length=120)
 
 
 class _Scope:
-    """A scope that is open: its ``Memory``, and how many calls use it."""
+    """An open scope: its ``Memory``, and the number of calls that use it."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
@@ -44,16 +44,16 @@ def _name(*ids: str | None) -> str:
 
 
 def scope_name(ids: Ids) -> str:
-    """A scope's name on the disk."""
+    """The file name of a scope."""
     return _name(ids["user_id"], ids["run_id"], ids.get("agent_id"))
 
 
 class NativeMem0:
-    """mem0 over its store, opened with the first call. The scopes that were used last stay open.
+    """mem0 and its store. The first call opens it, and the most recently used scopes stay open.
 
     Attributes:
         where: the block's place in the configuration, for errors.
-        turn: to be held around every call.
+        turn: every call must hold it.
     """
 
     def __init__(self, settings: AdapterSettings[Mem0Options], directory: Path) -> None:
@@ -67,7 +67,7 @@ class NativeMem0:
         self._config = native_config(self._options, directory, self.where)
         self._collection: str = self._config.vector_store.config.collection_name
         self._notes = Notes()
-        self._cut_off: RecentKeys[tuple[str, ...]] = RecentKeys(1000)  # events found in part
+        self._cut_off: RecentKeys[tuple[str, ...]] = RecentKeys(1000)  # events stored only in part
         self.turn = StoreLock(needed=self._options.embedded)
         self._models: Models | None = None
         self.no_keywords: str | None = None
@@ -76,12 +76,12 @@ class NativeMem0:
 
     @contextmanager
     def memory(self, ids: Ids) -> Iterator[Memory]:
-        """The ``Memory`` of a scope, for the length of a call; opens what is needed.
+        """Open the scope if needed, and yield its ``Memory`` for one call.
 
         Raises:
-            BackendUnavailable: the store is in use elsewhere.
+            BackendUnavailable: another process uses the store.
             BackendError: files are damaged or missing.
-            ConfigError: the embedder is another, or an option is wrong.
+            ConfigError: the store was made with another embedder, or an option is wrong.
         """
         with self._opening:
             scope = self._scope(ids)
@@ -106,7 +106,7 @@ class NativeMem0:
         return scope
 
     def _drop_scope(self, name: str) -> None:
-        """Close a scope that was reset, once the calls that use it have ended."""
+        """Close a scope that is being reset, after the calls that use it have ended."""
         scope = self._scopes.pop(name, None)
         if scope is not None:
             scope.dropped = True
@@ -120,7 +120,7 @@ class NativeMem0:
         raise NotImplementedError
 
     def _partition(self, scope: str, location: str) -> Partition:
-        """The row of a scope or a collection in the table of partitions."""
+        """The row for a scope or a collection in the table of partitions."""
         embedder = self._models.embedder if self._models is not None else None
         assert embedder is not None
         engine, made_by = self._options.vector_store.provider, embedder.embedder
@@ -134,20 +134,20 @@ class NativeMem0:
         )
 
     def probe(self, ids: Ids | None = None) -> Models:
-        """Reach the store, and open a scope that is named; the models that mem0 asks."""
+        """Check that the store answers, open the scope if one is given, and return the models."""
         raise NotImplementedError
 
     def purge(self, ids: Ids) -> tuple[int | None, bool, tuple[str, ...]]:
         """Clear a scope: memories, entities, recent messages, history.
 
         Returns:
-            How many memories went, None where they could not be counted; whether looking again found none; what
-            stays, in words.
+            The number of deleted memories, or None if they could not be counted; whether a second look found
+            none; a description of what stays.
         """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Free clients, pools, files and the store's lock."""
+        """Release clients, pools, files and the store's lock."""
         with self._opening:
             while self._scopes:
                 self._close_scope(self._scopes.popitem()[1].memory)
@@ -157,7 +157,7 @@ class NativeMem0:
         self._store.close()
 
     def _build_models(self) -> Models:
-        """The models, and the length of their vectors, which the store is opened with."""
+        """Build the models, and set the vector length in the store's configuration."""
         models = Models(self._config, self._options, self._notes, self.turn, self._deadlines, self.where)
         try:
             embedder, given = models.embedder, self._options.given_dimensions
@@ -185,19 +185,19 @@ class NativeMem0:
         return models
 
     def prepare(self, texts: list[str]) -> ExitStack:
-        """Embed documents in one batch before mem0 asks for them; they are forgotten when the answer is closed."""
+        """Embed documents in one batch before mem0 asks for them. Closing the returned stack forgets them."""
         return self.probe().embedder.prepare(texts)
 
     def add(
         self, messages: list[dict[str, str]], ids: Ids, metadata: Row, prompt: str | None
     ) -> tuple[tuple[str, ...], int | None]:
-        """Store all memories of an event, or none. What a look-up found of it in part is removed first.
+        """Store all memories of an event, or none. First remove the rows of an earlier, incomplete write.
 
         Returns:
-            Native ids, and how many memories the model extracted; None where it was not asked.
+            Native ids, and the number of memories that the model extracted, or None if it was not asked.
 
         Raises:
-            BackendError: nothing is stored, unless it is ambiguous.
+            BackendError: nothing is stored, unless the error is ambiguous.
         """
         notes, infer = self._notes, self._options.infers
         key = (metadata["event_id"], *ids.values())
@@ -210,7 +210,7 @@ class NativeMem0:
             texts = [] if infer else [message["content"] for message in messages]
             try:
                 with memory.embedding_model.prepare(texts):
-                    # mem0 copies metadata deeply three times for each row; verbatim rows get theirs at the insert.
+                    # mem0 deep-copies metadata three times per row. Verbatim rows get theirs at the insert.
                     given = metadata if infer else {"created_at": metadata["created_at"]}
                     answer = memory.add(messages, **ids, metadata=given, infer=infer, prompt=prompt)
                 if error := notes.embedding_error or notes.insert_error:
@@ -230,7 +230,7 @@ class NativeMem0:
         ), notes.extracted
 
     def find_event(self, ids: Ids, event_id: str) -> tuple[str, ...] | None:
-        """The memories of an event, in order; None also where some are missing, as a kill leaves it."""
+        """The ids of an event's memories, in order. None if any are missing, as after a kill."""
         rows = self._rows_of_event(ids, event_id)
         present, parts = parts_of(rows)
         if 0 < len(present) < parts:
@@ -241,13 +241,13 @@ class NativeMem0:
         return self.rows(ids, native_filters({"event_id": event_id}, self._options.profile))
 
     def _undone(self, memory: Any, error: Exception) -> BackendError:
-        """The error to raise for a failed add, after the memories it had stored are taken back."""
+        """Delete the memories that a failed add stored, and return the error to raise."""
         notes, embedded = self._notes, self._options.embedded
         notes.waiting = None
-        # mem0 wraps what its model raised in an LLMError; ours is the better answer.
+        # mem0 wraps its model's errors in an LLMError. Our own error says more.
         own = error.__cause__ if isinstance(error.__cause__, BackendError) else error
         failure = self._mapped(notes.insert_error or own)
-        # An engine in this process carries nothing out later.
+        # An embedded engine cannot carry out a write after it has failed.
         uncertain = notes.insert_error is not None and failure.sent and not embedded
         try:
             for native_id in notes.attempted if embedded or failure.sent else ():
@@ -263,7 +263,7 @@ class NativeMem0:
         )
 
     def search(self, query: str, ids: Ids, filters: Mapping[str, Any], top_k: int) -> tuple[Row, bool]:
-        """``Memory.search``, and whether its reranker failed."""
+        """Call ``Memory.search``. Returns its answer, and whether its reranker failed."""
         notes, options = self._notes, self._options
         with self.memory(ids) as memory:
             notes.clear()
@@ -272,7 +272,7 @@ class NativeMem0:
         return raw, notes.reranking_error is not None
 
     def rows(self, ids: Ids, filters: Mapping[str, Any] | None = None, limit: int = BATCH) -> list[Row]:
-        """``Memory.get_all`` of a scope, expired memories included."""
+        """The rows of ``Memory.get_all`` for a scope, including expired memories."""
         with self.memory(ids) as memory:
             answer = memory.get_all(filters={**ids, **(filters or {})}, top_k=limit, show_expired=True)
         rows: list[Row] = answer["results"]
@@ -281,23 +281,23 @@ class NativeMem0:
         return rows
 
     def _row(self, memory: Any, native_id: str | None, ids: Ids) -> Row | None:
-        """A memory of this scope; None if there is no such row, or if it belongs to another scope."""
+        """A memory of this scope. None if there is no such row, or if it belongs to another scope."""
         row: Row | None = memory.get(native_id) if _is_uuid(native_id) else None
         return row if row is not None and row_ids(row) == ids else None
 
     def change(self, native_id: str, ids: Ids, changes: Mapping[str, Any] | None) -> Row:
-        """Update one memory, or with None delete it."""
+        """Update one memory, or delete it if ``changes`` is None."""
         with self.memory(ids) as memory:
             if self._row(memory, native_id, ids) is None:
                 raise self._unknown()
-            _ = memory.entity_store  # else mem0 leaves the links of earlier processes (mem0 #7226)
+            _ = memory.entity_store  # otherwise mem0 keeps entity links from earlier processes (mem0 #7226)
             answer: Row = (
                 memory.update(native_id, **changes) if changes is not None else memory.delete(native_id)
             )
         return answer
 
     def history(self, native_id: str | None, ids: Ids) -> tuple[Row | None, list[Any]]:
-        """A memory, or None if it was deleted, and its history."""
+        """A memory and its history. The memory is None if it was deleted."""
         with self.memory(ids) as memory:
             row = self._row(memory, native_id, ids)
             changes = memory.history(native_id) if _is_uuid(native_id) else []
@@ -309,7 +309,7 @@ class NativeMem0:
         return ScopeError(f"{self._name}: native_id names no memory of this scope")
 
     def describe(self) -> tuple[Row, list[str]]:
-        """Details and warnings for health."""
+        """The details and warnings of the health report."""
         models, options = self.probe(), self._options
         provider = options.vector_store.provider
         keywords, entities = self._has_keywords, importlib.util.find_spec("spacy") is not None

@@ -1,4 +1,4 @@
-"""Declarations of mem0 for the conformance kit, and faults of its store."""
+"""mem0's declarations for the conformance kit, and the faults of its store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memory.testing import FAKE_KEY, ConformanceProfile
 
 
 class _FaultyClient:
-    """mem0's own Qdrant client, with something happening before each of its calls."""
+    """mem0's Qdrant client, with a hook that runs before each call."""
 
     def __init__(self, client: Any, before: Callable[[str], None]) -> None:
         self._client = client
@@ -30,19 +30,19 @@ class _FaultyClient:
 
 
 def _partitions(adapter: Any) -> list[Any]:
-    """The ``Memory`` of each scope whose partition is open."""
+    """The ``Memory`` of each open partition."""
     return [opened.memory for opened in adapter._native._scopes.values()]
 
 
 class Mem0Conformance(ConformanceProfile):
-    """mem0 over embedded Qdrant: its own points and tables; its client fails as Qdrant's does."""
+    """mem0 on embedded Qdrant. Faults come from its Qdrant client."""
 
     late_s = 0.5
     native_query = ("list", {})
     native_mutations: ClassVar = {"delete": {}, "update": {"text": "I have no passport."}}
 
     async def fingerprint(self, adapter: Any) -> Any:
-        """Every point and every row of mem0's own tables, of all partitions, read on mem0's thread."""
+        """Every point and every table row of all open partitions, read on mem0's thread."""
 
         def dump() -> tuple[Any, ...]:
             memories = _partitions(adapter)
@@ -64,7 +64,7 @@ class Mem0Conformance(ConformanceProfile):
 
     @contextmanager
     def native_fault(self, adapter: Any, kind: str) -> Iterator[None]:
-        """Qdrant fails as its server does when it cannot be reached, or takes its time."""
+        """Make the Qdrant client fail like an unreachable server, or answer late."""
 
         def fail(said: str) -> None:
             from qdrant_client.http.exceptions import ResponseHandlingException

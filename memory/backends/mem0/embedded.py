@@ -1,11 +1,11 @@
-"""The embedded store: a directory for each scope, opened when it is used.
+"""The embedded store keeps a directory for each scope and opens it on first use.
 
-    <path>/qdrant/.lock                        one owner at a time
-    <path>/qdrant/scopes/<collection>/<scope>/ Qdrant's files of one scope, and mem0's history of it
+    <path>/qdrant/.lock                        held by one process at a time
+    <path>/qdrant/scopes/<collection>/<scope>/ Qdrant's files and mem0's history of one scope
 
-Embedded Qdrant loads a whole collection when it opens it, and every search goes through all of it. With a directory
-for each scope, a search costs what its scope holds, and a reset removes the directory. Qdrant and SQLite guard
-their own files. The table of partitions says which scopes there are.
+Embedded Qdrant loads a whole collection when it opens it, and every search scans all of it. With a directory
+for each scope, the cost of a search depends on its scope alone, and a reset removes the directory. Qdrant and
+SQLite protect their own files. The table of partitions lists the scopes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from memory.backends.mem0.translate import Ids
 
 
 class EmbeddedMem0(NativeMem0):
-    """Stock Qdrant clients, one for each scope. One call at a time uses them, see :class:`StoreLock`."""
+    """One stock Qdrant client for each scope. Only one call at a time uses them, see :class:`StoreLock`."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -66,7 +66,7 @@ class EmbeddedMem0(NativeMem0):
         return {**details, **counted}, warnings
 
     def purge(self, ids: Ids) -> tuple[int | None, bool, tuple[str, ...]]:
-        """Remove the scope's directory. If its memories cannot be read, they go uncounted."""
+        """Remove the scope's directory, even if its memories cannot be read and counted."""
         removed: int | None = None
         try:
             removed = len(self.rows(ids, limit=sys.maxsize))
@@ -79,7 +79,7 @@ class EmbeddedMem0(NativeMem0):
         self._own()
         name = scope_name(ids)
         self._drop_scope(name)
-        self._partitions.drop(self._key(name))  # killed before the next line, the scope is as it was
+        self._partitions.drop(self._key(name))  # after a kill at this point, the scope still has its memories
         remove_directory(self._root / name)
         return removed, not (self._root / name).exists(), ()
 
@@ -101,16 +101,16 @@ class EmbeddedMem0(NativeMem0):
         return self._models
 
     def _own(self) -> None:
-        if not self._lock.held:  # or its directory was removed, and may be another process's by now
+        if not self._lock.held:  # also where the directory was removed: another process may own it now
             self._refuse_mem0s_own()
             make_directory(self._root, self.where)
             self._lock.acquire()
 
     def _refuse_mem0s_own(self) -> None:
-        """A store that mem0's own class made would read as empty.
+        """Refuse a store that mem0 made without memslot, because it would look empty.
 
         Raises:
-            ConfigError: there is one; names it and its collections.
+            ConfigError: there is such a store. The message names it and its collections.
         """
         for place in {self._base, self._base.parent}:
             try:
@@ -138,7 +138,7 @@ class EmbeddedMem0(NativeMem0):
             raise _damaged(self._root / name, "files were removed while it was open")
 
     def _is_there(self, directory: Path) -> bool:
-        """Whether Qdrant has rows to read; without these files it would begin anew, and read as empty."""
+        """Whether Qdrant's files are there. Without them Qdrant would create an empty collection."""
         files = (directory / "meta.json", directory / self._rows_of)
         return all(file.is_file() and file.stat().st_size for file in files)
 
@@ -153,7 +153,7 @@ class EmbeddedMem0(NativeMem0):
         if known is not None:
             exists = self._is_there(directory)
             self._partitions.open(wanted, exists=exists, is_empty=lambda: self._holds_nothing(directory))
-            if known.dimensions != wanted.dimensions:  # it is empty
+            if known.dimensions != wanted.dimensions:  # only an empty partition gets here
                 remove_directory(directory)
         try:
             if not directory.exists():
@@ -170,7 +170,7 @@ class EmbeddedMem0(NativeMem0):
             raise
         except Exception as error:
             raise _damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
-        if known is None:  # listed once it is there, and before anything is acknowledged
+        if known is None:  # list it only after its files exist, and before any write is acknowledged
             self._partitions.note(wanted)
         memory.reranker = models.reranker
         vectors_only = self.no_keywords is not None
@@ -200,13 +200,13 @@ class EmbeddedMem0(NativeMem0):
             client.close()
 
     def _close_scope(self, memory: Memory) -> None:
-        """Close both engines; mem0's own ``close`` does the history alone."""
+        """Close Qdrant and the history. mem0's own ``close`` closes only the history."""
         memory.vector_store.client.close()
         memory.close()
 
 
 def _write_ahead(file: Path) -> None:
-    """Let SQLite flush the disk once for each commit, in place of four times. The file keeps this mode."""
+    """Make SQLite flush once per commit instead of four times. The file keeps this mode."""
     with closing(sqlite3.connect(file)) as database:
         database.execute("PRAGMA journal_mode = WAL")
 

@@ -1,4 +1,7 @@
-"""The embedders that mem0 asks: lexical, local, or a provider of mem0's, with prefixes, batches and one length."""
+"""The embedders that mem0 calls: lexical, local, or one of mem0's providers.
+
+They add prefixes, embed in batches, and check the length of vectors.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ Vector = list[float]
 
 
 class Embedder(Protocol):
-    """What makes vectors."""
+    """Makes vectors from texts."""
 
     name: str
     prefixes: tuple[str, str]
@@ -27,12 +30,12 @@ class Embedder(Protocol):
 
 
 class ProviderEmbedder:
-    """An embedder of one of mem0's providers, behind the prefixes of its model.
+    """An embedder from one of mem0's providers, which puts its model's prefixes before texts.
 
     Args:
         native: mem0's embedder.
         provider: mem0's name of the provider.
-        prefixes: what is put before a question, and before a document.
+        prefixes: the prefix of a question, and the prefix of a document.
     """
 
     def __init__(self, native: Any, provider: str, prefixes: tuple[str, str]) -> None:
@@ -49,18 +52,18 @@ class ProviderEmbedder:
 
 
 class Embedding(EmbeddingBase):  # type: ignore[misc]
-    """An embedder as mem0 asks it.
+    """An embedder in mem0's interface.
 
-    mem0 skips a memory whose embedding fails, so failures are noted. A vector of another length than the store's is
-    refused here, before anything is sent to the store.
+    It notes failures, because mem0 silently skips a memory whose embedding fails. It refuses a vector of the
+    wrong length before anything is sent to the store.
 
     Args:
         embedder: makes the vectors.
-        notes: of the current call.
-        turn: given up while a model is waited for; None for an embedder that takes no time.
+        notes: the notes on the current call.
+        turn: released while a call waits for a model; None for an embedder that takes no time.
 
     Attributes:
-        config: as mem0 reads it.
+        config: the attributes that mem0 reads.
     """
 
     def __init__(self, embedder: Embedder, notes: Notes, turn: StoreLock | None) -> None:
@@ -72,15 +75,15 @@ class Embedding(EmbeddingBase):  # type: ignore[misc]
 
     @property
     def dimensions(self) -> Any:
-        """Length of the store's vectors; None until it is known."""
+        """The length of the store's vectors; None until it is known."""
         return self.config.embedding_dims
 
     def measured(self) -> int:
-        """The length that the embedder's vectors have, by asking it."""
+        """The length of a vector that the embedder makes now."""
         return len(self._ask("search", ["I drink tea."])[0])
 
     def prepare(self, texts: Sequence[str]) -> ExitStack:
-        """Embed these documents in one batch. mem0 asks for them one by one until the answer is closed."""
+        """Embed documents in one batch, which :meth:`embed` uses until the returned stack is closed."""
         wanted = [text for text in dict.fromkeys(texts) if text not in self._prepared]
         done = ExitStack()
         if len(wanted) > 1:

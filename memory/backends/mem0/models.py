@@ -1,7 +1,9 @@
-"""A configuration in mem0's terms, and the models that mem0 asks, with our deadlines.
+"""mem0's native configuration, and the models that mem0 calls, under memslot's deadlines.
 
-mem0 goes on after some failures: an unreadable answer becomes "nothing extracted", a failed reranker the unranked
-order. Both are noted. A model's SDK is imported where a model is configured: that is most of opening mem0.
+mem0 hides some failures: it treats an unreadable answer as "nothing extracted", and keeps the unranked order
+    if
+the reranker fails. memslot notes both. The SDK of a model is imported only if that model is configured,
+because these imports take most of mem0's start-up time.
 """
 
 from __future__ import annotations
@@ -39,15 +41,15 @@ _OURS = "memslot"  # a provider's name in mem0's factories
 
 
 def native_config(options: Mem0Options, directory: Path, where: str) -> MemoryConfig:
-    """The user's native parts over our defaults.
+    """Build mem0's configuration: memslot's defaults, overridden by the user's native parts.
 
     Raises:
-        ConfigError: mem0 refuses a field; the message names it, never its value.
+        ConfigError: mem0 refuses a field. The message names the field, never its value.
     """
     store = options.vector_store
     defaults: dict[str, Any] = {
         "collection_name": options.collection,
-        # Its approximate index is searched before the scope filter, so that a shared table loses matches.
+        # pgvector searches its approximate index before it filters by scope, so a shared table loses matches.
         "hnsw": False,
     }
     if not any(store.config.get(name) for name in _REMOTE):
@@ -78,20 +80,20 @@ def _accepted_fields(provider: str, where: str) -> frozenset[str]:
             needed = f"{provider} needs the package {error.name}"
             raise PluginLoadError(f"{where}.vector_store: {needed}") from error
         raise ConfigError(f"{where}.vector_store.provider: mem0 has no vector store of that name") from None
-    except ImportError as error:  # mem0's own words name the pip line
+    except ImportError as error:  # mem0's message contains the pip command
         raise PluginLoadError(f"{where}.vector_store: {error}") from error
     own = (kind for kind in vars(module).values() if getattr(kind, "__module__", "") == module.__name__)
     return frozenset(next((kind.model_fields for kind in own if issubclass(kind, BaseModel)), ()))
 
 
 class Models:
-    """The models that a ``Memory`` asks.
+    """The models that a ``Memory`` calls.
 
     Args:
-        config: in mem0's terms.
-        options: of the block.
-        notes: of the current call.
-        turn: given up while a model is waited for.
+        config: mem0's native configuration.
+        options: the options of the ``mem0`` block.
+        notes: the notes on the current call.
+        turn: released while a call waits for a model.
         deadlines: seconds per kind of native call.
         where: the block's place in the configuration, for errors.
     """
@@ -129,7 +131,7 @@ class Models:
             self.reranker = Reranker(native, notes, turn)
 
     def injected(self, config: MemoryConfig, **changes: Any) -> MemoryConfig:
-        """``config`` with these models in it, as mem0's factories take them from a configuration.
+        """A copy of ``config`` from which mem0's factories take these models.
 
         Args:
             changes: further fields of the configuration.
@@ -142,11 +144,11 @@ class Models:
         return config.model_copy(update=update)
 
     def probe(self, role: str, where: str) -> None:
-        """Ask a model once.
+        """Call a model once.
 
         Raises:
-            ConfigError: the embedder makes vectors of another length than the store holds.
-            BackendError: the model does not answer, or with nothing.
+            ConfigError: the embedder's vectors differ in length from the store's.
+            BackendError: the model does not answer, or its answer is empty.
         """
         if role == "reranker":
             self.reranker.rerank("Which tea do I drink?", [{"memory": "I drink tea."}], 1)
@@ -161,22 +163,22 @@ class Models:
                 raise ConfigError(f"{where}.embedder: {problem}")
         else:
             asked = [{"role": "user", "content": "Answer with the one word yes."}]
-            if not self.llm.native.generate_response(messages=asked):  # past the watch, which wants memories
+            if not self.llm.native.generate_response(messages=asked):  # not via ExtractingLlm
                 raise BackendProtocolError("mem0: the llm answered with nothing", sent=False)
 
     def close(self) -> None:
-        """Free what the clients of models hold."""
+        """Close the clients of the embedder and the LLM."""
         for native in (getattr(self.embedder.embedder, "native", None), getattr(self.llm, "native", None)):
             close_handle(getattr(native, "client", None))
 
 
 def given(config: Any) -> Any:
-    """The model that a configuration carries; mem0's factories call this in place of a class."""
+    """The model that a configuration carries. mem0's factories call this instead of a class."""
     return config.model
 
 
 class Lexical:
-    """The lexical embedder, by the names that :class:`Embedding` uses."""
+    """The lexical embedder, as an :class:`~memory.backends.mem0.embedding.Embedder`."""
 
     prefixes = ("", "")
 
@@ -190,20 +192,20 @@ class Lexical:
 
 
 def lexical_embedding(dimensions: int = LEXICAL_DIMENSIONS) -> Embedding:
-    """The lexical embedder as mem0's, outside of an adapter."""
+    """The lexical embedder in mem0's interface, for use without an adapter."""
     embedding = Embedding(Lexical(dimensions), Notes(), None)
     embedding.config.embedding_dims = dimensions
     return embedding
 
 
 class _Shaped:
-    """An OpenAI client whose chat requests carry exactly the options that were configured.
+    """An OpenAI client whose chat requests carry exactly the configured options.
 
-    mem0 decides by a model's name which options it sends.
+    mem0 itself chooses the options by the model's name.
 
     Args:
-        client: an ``OpenAI``, or a client of the same shape.
-        sampling: option -> value; None takes the option out of a request.
+        client: an ``OpenAI``, or a client with the same interface.
+        sampling: option -> value; None removes the option from a request.
     """
 
     def __init__(self, client: Any, sampling: Mapping[str, Any]) -> None:
@@ -220,7 +222,7 @@ class _Shaped:
 
 
 def _bound(part: Any, model: Mem0Model, deadline_s: float) -> Any:
-    """A model of mem0's with our deadline, and with its calls counted where its client is OpenAI's."""
+    """Give one of mem0's models memslot's deadline. Count its calls if its client is an ``OpenAI``."""
     from openai import OpenAI
 
     client: Any = getattr(part, "client", None)
@@ -229,7 +231,7 @@ def _bound(part: Any, model: Mem0Model, deadline_s: float) -> Any:
     options = model.limits(deadline_s)
     native = model.native()["config"]
     if model.provider == "openai" and os.environ.get("OPENROUTER_API_KEY"):
-        # mem0 sends everything there once that variable exists; what is configured comes first.
+        # With that variable set, mem0 sends everything to OpenRouter. The configuration takes precedence.
         given = {"base_url": native.get("openai_base_url"), "api_key": native.get("api_key")}
         if any(given.values()):
             given["base_url"] = given["base_url"] or "https://api.openai.com/v1"
@@ -249,7 +251,7 @@ def close_handle(handle: Any) -> None:
 class ExtractingLlm:
     """The extracting model.
 
-    mem0 takes an unusable answer for "nothing extracted". Here it is an error that says what was wrong.
+    mem0 treats an unusable answer as "nothing extracted". This class raises an error that names the fault.
     """
 
     def __init__(self, native: Any, notes: Notes, turn: StoreLock) -> None:
@@ -266,7 +268,7 @@ class ExtractingLlm:
 
 
 class Reranker:
-    """The reranker. mem0 goes on after its failure, which is noted."""
+    """The reranker. It notes its failures, because mem0 ignores them."""
 
     def __init__(self, native: Any, notes: Notes, turn: StoreLock) -> None:
         self._native = native
@@ -283,7 +285,7 @@ class Reranker:
 
 
 def _count_memories(answer: Any) -> int:
-    """Memories in an extraction answer, read the way mem0 reads it."""
+    """The number of memories in an extraction answer, parsed the way mem0 parses it."""
     content = remove_code_blocks(answer)
     problem = "holds no JSON" if content.strip() else "is empty"
     for candidate in (content, extract_json(content)):
@@ -307,7 +309,7 @@ def _count_memories(answer: Any) -> int:
 
 
 class NoLlm:
-    """Stands where mem0 insists on a model and none is configured; never asked while ``infer`` is false."""
+    """A placeholder, because mem0 requires a model. mem0 never calls it while ``infer`` is false."""
 
     config = SimpleNamespace(model=None)
 

@@ -1,4 +1,4 @@
-"""Opening mem0's parts: their errors in our words, and their logs without what users said."""
+"""Opens mem0's parts. It translates their errors and keeps user content out of their logs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ _PIP_NAMES = {
 
 
 def make_directory(directory: Path, where: str) -> None:
-    """Create a directory for this user alone. ConfigError where the system refuses it."""
+    """Create a directory that only this user can read.
+
+    Raises:
+        ConfigError: the system refuses it.
+    """
     try:
         create_directory(directory)
     except OSError as error:
@@ -42,10 +46,10 @@ def make_directory(directory: Path, where: str) -> None:
 
 @contextmanager
 def opening(where: str) -> Iterator[None]:
-    """Around the building of native parts.
+    """Wrap the construction of native parts: translate errors and quiet loggers.
 
     Raises:
-        PluginLoadError: a package is missing; names it as pip does.
+        PluginLoadError: a package is missing. The message gives its name on PyPI.
         ConfigError: mem0 refuses a field of a native configuration.
     """
     quiet_loggers("mem0", "mem0.utils.spacy_models", unsaid=_SAID_BY_HEALTH)
@@ -53,14 +57,14 @@ def opening(where: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise PluginLoadError(f"{where}: a component of mem0 is not installed ({_missing(error)})") from error
-    except TypeError as error:  # an unknown keyword; the message holds no value
+    except TypeError as error:  # an unknown keyword; its message contains no value, so no secret
         raise ConfigError(f"{where}: mem0 refused its native configuration ({error})") from error
     finally:
-        quiet_loggers("mem0", unsaid=_SAID_BY_HEALTH)  # again, for what was imported meanwhile
+        quiet_loggers("mem0", unsaid=_SAID_BY_HEALTH)  # again, for loggers created meanwhile
 
 
 def _missing(error: ImportError) -> str:
-    """The pip line of a missing package; mem0's own sentence where it does not name the module."""
+    """The pip command for a missing package, or mem0's own message if the error does not name the module."""
     if error.name is None or error.name.startswith("mem0"):
         return str(error)
     package = _PIP_NAMES.get(error.name) or _PIP_NAMES.get(error.name.partition(".")[0])
@@ -68,9 +72,9 @@ def _missing(error: ImportError) -> str:
 
 
 def keyword_encoder(where: str) -> str | None:
-    """Why mem0's keyword search on Qdrant cannot work; None where its BM25 encoder loads.
+    """The reason why mem0's keyword search on Qdrant cannot work, or None if its BM25 encoder loads.
 
-    mem0 loads it with the first write, and tries for 40 s where no model hub can be reached.
+    mem0 itself loads the encoder with the first write, and retries for 40 s if no model hub can be reached.
     """
     if importlib.util.find_spec("fastembed") is None:
         return "pip install 'memslot[local]'"

@@ -1,4 +1,4 @@
-"""The options of a ``mem0`` block, and what each of mem0's vector stores does. Imports no SDK."""
+"""The options of a ``mem0`` block, and the properties of mem0's vector stores. Imports no SDK."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _OPENAI_ONLY = frozenset({"max_completion_tokens", "reasoning_effort", "extra_bo
 
 @dataclass(frozen=True)
 class StoreProfile:
-    """How a vector store treats ids and metadata filters, as measured."""
+    """The measured behaviour of a vector store for ids and metadata filters."""
 
-    operators: frozenset[str] = frozenset()  # that it applies natively and before ranking
-    package: str | None = None  # the distribution, where its name is not mem0's own for the store
-    known: bool = True  # memslot was run on it, or its mem0 code was read
-    folds_case: bool = False  # ids that differ in case only may meet
-    one_clause: bool = False  # at most one operator per key, apart from ranges; mem0 silently drops the rest
+    operators: frozenset[str] = frozenset()  # applied natively and before ranking
+    package: str | None = None  # distribution name, if it differs from mem0's name of the store
+    known: bool = True  # memslot was run on it, or mem0's code for it was read
+    folds_case: bool = False  # ids that differ only in case may collide
+    one_clause: bool = False  # one operator per key, except ranges; mem0 silently drops the rest
     iso_ranges: bool = False  # the store parses texts in range filters as dates
-    float_equality: bool = False  # others compare floats as text or not at all
+    float_equality: bool = False  # False: compares floats as text or not at all
     typed_lists: bool = False  # matches strings or integers only, and a list of one type only
-    bool_text: bool = False  # compares as text, where JSON's booleans are in small letters
+    bool_text: bool = False  # compares values as text, and stores booleans as ``true`` and ``false``
 
 
 STORES = {
@@ -43,7 +43,7 @@ STORES = {
     ),
     "pgvector": StoreProfile(_EXACT | RANGES | _TEXT, "psycopg", bool_text=True),
     "chroma": StoreProfile(_EXACT | RANGES, "chromadb", float_equality=True),
-    # faiss filters after ranking and answers operators with nothing; redis and weaviate know ids only.
+    # faiss filters after ranking and finds nothing for operators; redis and weaviate filter by ids only.
     "faiss": StoreProfile(package="faiss-cpu"),
     "redis": StoreProfile(folds_case=True),
     "weaviate": StoreProfile(folds_case=True),
@@ -75,14 +75,14 @@ class Mem0Model(NativePart, ModelEndpoint):
         return {"base_url": self.base_url or fallback} if self.provider == "openai" else {}
 
     def shortcuts(self) -> dict[str, Any]:
-        """The block's own fields in mem0's words; None where one is not given."""
+        """The block's own fields under mem0's names; None for a field that is not set."""
         key = self.api_key.get_secret_value() if self.api_key else None
         if key is None and self.base_url and not os.environ.get("OPENAI_API_KEY"):
-            key = "unused"  # clients insist on one, local servers do not
+            key = "unused"  # clients require a key, local servers do not
         return {"model": self.model, "api_key": key, f"{self.provider}_base_url": self.base_url}
 
     def native(self) -> dict[str, Any]:
-        """The block in mem0's words; ``config`` wins over the shortcuts."""
+        """The block in mem0's format; ``config`` overrides the shortcuts."""
         given = {name: value for name, value in self.shortcuts().items() if value is not None}
         return {"provider": self.provider, "config": {**given, **self.config}}
 
@@ -111,7 +111,7 @@ class Mem0Llm(Mem0Model, Sampling):
         return {**super().shortcuts(), **given}
 
     def given_options(self) -> dict[str, Any]:
-        """Arguments of a chat completion; None takes out what mem0 would send. Options that nobody set stay out."""
+        """The arguments of a chat completion that were set. None removes one that mem0 would send."""
         names = (_SAMPLING | _OPENAI_ONLY) & self.model_fields_set
         given = {name: getattr(self, name) for name in names}
         if given.get("max_completion_tokens") is not None:
@@ -191,7 +191,7 @@ class Mem0Options(PluginOptions):
             )
 
     def effective(self) -> Mapping[str, Any]:
-        """mem0 sends everything to OpenRouter once that has a key."""
+        """The values in effect; includes ``openrouter``, because mem0 uses OpenRouter once its key is set."""
         return {
             "infer": self.infers,
             "llm": self.llm if self.infers else None,
@@ -208,7 +208,7 @@ class Mem0Options(PluginOptions):
 
     @property
     def equivalent_control(self) -> str | None:
-        """Verbatim messages found by vectors are the control ``simple_rag`` (spec 2.2)."""
+        """``simple_rag`` without extraction: verbatim messages, found by vector search (spec 2.2)."""
         return None if self.infers else "simple_rag"
 
     @property
@@ -230,12 +230,12 @@ class Mem0Options(PluginOptions):
 
     @property
     def local(self) -> bool:
-        """Whether the embedder is in this process, so that asking it costs nothing."""
+        """Whether the embedder runs in this process, so that a call costs no request."""
         return not isinstance(self.embedder, Mem0Embedder)
 
     @property
     def threads(self) -> int:
-        """An embedded store without a remote model never has two calls to wait for."""
+        """The number of worker threads; one if calls to an embedded store never wait for a model."""
         waits = self.infers or self.embedder != "lexical" or self.reranker is not None
         return self.workers if waits or not self.embedded else 1
 
@@ -245,20 +245,20 @@ class Mem0Options(PluginOptions):
 
     @property
     def least_score(self) -> float:
-        """None would mean 0.1 to mem0."""
+        """The threshold for searches, never None, because mem0 reads None as 0.1."""
         own = 0.0 if self.embedder == "lexical" else 0.1
         return own if self.threshold is None else self.threshold
 
     @property
     def given_dimensions(self) -> int | None:
-        """The vectors' length that the configuration names; None leaves it to the embedder."""
+        """The configured length of vectors; None leaves it to the embedder."""
         named = (
             self.embedder.config.get("embedding_dims") if isinstance(self.embedder, Mem0Embedder) else None
         )
         return self.dimensions or named
 
     def check_keys(self, where: str) -> None:
-        """Say early what mem0 would only say when it is opened."""
+        """Report a missing key now; mem0 would report it only when it is opened."""
         for name, model in (("llm", self.llm), ("embedder", self.embedder)):
             if isinstance(model, Mem0Model) and model.provider == "openai":
                 keys = (model.native()["config"].get("api_key"), os.environ.get("OPENAI_API_KEY"))

@@ -1,6 +1,6 @@
-"""A store on a server, or of a library with one collection: scopes share it, kept apart by their ids.
+"""Vector stores with one collection for all scopes, on a server or in a library. Ids separate the scopes.
 
-Each scope has a history of its own on this machine, so that a reset removes it whole.
+Each scope has a separate history on this machine, so that a reset removes it completely.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from memory.backends.mem0.opening import make_directory, opening
 from memory.backends.mem0.stores import WatchedStore
 from memory.backends.mem0.translate import Ids, row_ids
 
-_RACES = ("UniqueViolation", "DuplicateTable", "DuplicateObject")  # two clients created one table
+_RACES = ("UniqueViolation", "DuplicateTable", "DuplicateObject")  # two clients created the same table
 
 
 class SharedMem0(NativeMem0):
-    """One vector store for all scopes, and a ``Memory`` with its own history for each."""
+    """One vector store for all scopes. Each scope has its own ``Memory`` and history."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._shared: Memory | None = None
 
     def probe(self, ids: Ids | None = None) -> Models:
-        """Make the cheapest call that reaches the collection, and that creates it if the first call does."""
+        """Reach the collection by the cheapest call. Some stores create it only with this first call."""
         with self._opening:
             self._reach(self._opened().vector_store)
             assert self._models is not None
@@ -49,10 +49,10 @@ class SharedMem0(NativeMem0):
         return type(store.native).keyword_search is not VectorStoreBase.keyword_search
 
     def purge(self, ids: Ids) -> tuple[int, bool, tuple[str, ...]]:
-        """Delete rows by their ids, after the scope of each was checked.
+        """Check the scope of each row, then delete the rows by their ids.
 
-        ``Memory.delete_all`` takes ten times as long, writes deleted texts into the history, and leaves entities of
-        earlier processes.
+        ``Memory.delete_all`` takes ten times as long, writes deleted texts into the history, and keeps
+        entities from earlier processes.
         """
         with self.memory(ids) as memory:
             store = memory.vector_store
@@ -67,7 +67,7 @@ class SharedMem0(NativeMem0):
             self._drop_scope(name)
             if directory.exists():
                 remove_directory(directory)
-            # A killed process may have left a directory that it was deleting.
+            # A process that was killed during a deletion may have left its directory behind.
             for left_over in directory.parent.glob(".gone-*"):
                 shutil.rmtree(left_over, ignore_errors=True)
         return removed, not left, ("history and recent messages that other machines keep of this scope",)
@@ -92,7 +92,7 @@ class SharedMem0(NativeMem0):
         return memory
 
     def _close_scope(self, memory: Memory) -> None:
-        """The store stays open: scopes share it."""
+        """Close the history only, because other scopes use the store."""
         memory.db.close()
 
     def _opened(self) -> Memory:
@@ -117,7 +117,7 @@ class SharedMem0(NativeMem0):
                 self._reach(memory.vector_store)
                 self._models = models
                 self._check(memory.vector_store, models.embedder.dimensions)
-                self._reach(memory.entity_store)  # once for all scopes
+                self._reach(memory.entity_store)  # creates it once, before scopes copy ``memory``
             except BaseException:
                 self._models = None
                 if memory is not None:
@@ -132,10 +132,10 @@ class SharedMem0(NativeMem0):
         return self._options.vector_store.provider == "qdrant" and self.no_keywords is not None
 
     def _check(self, store: Any, length: int | None) -> None:
-        """Compare the collection with the table of partitions and with what it holds.
+        """Compare the collection with the table of partitions and with the rows in it.
 
         Raises:
-            ConfigError: it was made with another embedder or length, or by a program that is not memslot.
+            ConfigError: the collection has another embedder or vector length, or another program wrote it.
         """
         rows = self._some_rows(store)
         if any("event_id" not in (row.payload or {}) for row in rows):
@@ -157,7 +157,7 @@ class SharedMem0(NativeMem0):
         return list(listed[0] if listed and isinstance(listed[0], (list, tuple)) else listed or ())
 
     def _reach(self, store: Any) -> None:
-        """List a row. PostgreSQL fails if two clients create one table at a time, so a second try follows."""
+        """List one row. Retry once, because PostgreSQL fails if two clients create the same table at once."""
         with self._opening:
             try:
                 store.list(top_k=1)
@@ -187,11 +187,11 @@ class SharedMem0(NativeMem0):
 
 
 def _length_of(store: Any) -> int | None:
-    """The length of a collection's vectors, where a public call tells it."""
+    """The length of a collection's vectors, or None if no public call reports it."""
     if hasattr(store, "client") and hasattr(store.client, "get_collection"):
         try:
             vectors = store.client.get_collection(store.collection_name).config.params.vectors
-        except AttributeError:  # chroma has a call of that name
+        except AttributeError:  # chroma has a call of the same name, with another result
             return None
         return getattr(vectors, "size", None)
     pool = getattr(store, "connection_pool", None)
@@ -205,7 +205,7 @@ def _length_of(store: Any) -> int | None:
 
 
 def _drain(listed: Callable[[], list[str]], delete: Callable[[list[str]], None]) -> int:
-    """Delete what is listed until nothing is, or the store lists the same again; how many were deleted."""
+    """Delete listed rows until the list is empty or repeats. Returns the number of deleted rows."""
     removed = 0
     previous: list[str] = []
     while (batch := listed()) and batch != previous:

@@ -1,4 +1,4 @@
-"""A store of mem0's, watched while it is written to: notes on a call, turns, and what the store is asked."""
+"""Wraps mem0's vector stores, notes what mem0 does not report, and locks stores that are not thread-safe."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Filters = Mapping[str, Any] | None
 
 
 class Notes(threading.local):
-    """Notes about the current call of this thread. mem0 itself reports none of this.
+    """Notes on this thread's current call. mem0 itself reports none of this.
 
     Attributes:
-        extracted: how many memories the model's answer holds; None where it was not asked.
-        embedding_error, reranking_error: failures that mem0 goes on after.
-        insert_error: of an insert whose rows may or may not be stored.
-        attempted: ids of the rows that an insert was tried with.
-        waiting: rows (id, vector, payload) of an event that go in together; None where each goes at once.
+        extracted: number of memories in the model's answer; None if the model was not called.
+        embedding_error, reranking_error: failures that mem0 ignores.
+        insert_error: the error of an insert whose rows may or may not be stored.
+        attempted: ids of the rows that were passed to an insert.
+        waiting: rows (id, vector, payload) of an event to insert together; None if each is inserted at once.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Notes(threading.local):
 class StoreLock:
     """Lets one thread at a time use a store that is not thread-safe.
 
-    A call releases the store while it waits for a model, so that others can read during an extraction.
+    A call releases the store while it waits for a model, so that other calls can read during an extraction.
 
     Args:
         needed: False lets every thread pass.
@@ -50,7 +50,7 @@ class StoreLock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Wait for the turn, and have it in the body."""
+        """Wait for the turn, and hold it in the body."""
         with self._lock or nullcontext():
             self._mine.held = True
             try:
@@ -60,7 +60,7 @@ class StoreLock:
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Release the turn in the body. A thread without a turn passes."""
+        """Release the turn in the body. Does nothing on a thread that does not hold it."""
         if self._lock is None or not getattr(self._mine, "held", False):
             yield
             return
@@ -72,14 +72,15 @@ class StoreLock:
 
 
 class WatchedStore:
-    """A store of mem0's that answers as it always does.
+    """A transparent wrapper around one of mem0's stores.
 
     Args:
         native: the store.
-        notes: of the current call.
-        ids: a scope's, where all rows of the store are that scope's: conditions that every row meets are left out.
-            Embedded Qdrant checks conditions row by row, in Python.
-        vectors_only: no text is encoded for keyword search, because mem0 would try for 40 s, with every scope.
+        notes: the notes on the current call.
+        ids: the ids of the scope that owns every row of the store, or None. Filters on them are dropped,
+            because embedded Qdrant checks filters row by row in Python.
+        vectors_only: encode no text for keyword search. mem0 would try for 40 s per scope to load the
+            encoder.
     """
 
     def __init__(self, native: Any, notes: Notes, *, ids: Ids | None, vectors_only: bool) -> None:
@@ -111,12 +112,12 @@ class WatchedStore:
         return self.native.list(self._beyond_scope(filters), top_k)
 
     def insert(self, vectors: Any, payloads: Any = None, ids: Any = None) -> Any:
-        """Insert rows, or keep those of an event until all are there: mem0 gives them one after the other."""
+        """Insert rows. Collect verbatim rows for a single insert, because mem0 passes them one by one."""
         notes = self._notes
         if notes.waiting is not None:
             notes.waiting.extend(zip(ids, vectors, payloads, strict=True))
             return None
-        if notes.insert_error is not None:  # mem0 tries each row again
+        if notes.insert_error is not None:  # mem0 retries a failed batch row by row
             raise notes.insert_error
         number_parts(payloads)
         notes.attempted.extend(ids or ())

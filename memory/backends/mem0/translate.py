@@ -1,4 +1,4 @@
-"""Between memslot's terms and mem0's: scopes, messages, metadata, filters, rows, errors. Imports no SDK."""
+"""Translates scopes, messages, metadata, filters, rows and errors to and from mem0. Imports no SDK."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from memory.adapter import (
 from memory.adapter.fields import parse_time
 from memory.backends.mem0.options import RANGES, Mem0Options, StoreProfile
 
-Ids = Mapping[str, str]  # of a scope: user_id, run_id and, where the scope sets one, agent_id
+Ids = Mapping[str, str]  # a scope's user_id, run_id and, if the scope sets one, agent_id
 Row = dict[str, Any]
 _EVENT_FIELDS = frozenset({"event_id", "session_id", "turn_id", "scenario", "context", "attribute", "role"})
 _EPOCH = "ts_epoch"
 _STORED = "stored_at"
 _PART, _PARTS = "event_part", "event_parts"
-# Letters, digits and "_" are the keys every store takes literally; Qdrant reads "a.b" as a path.
+# Every store takes letters, digits and "_" in keys literally. Qdrant reads "a.b" as a path.
 _KEYS = IdAlphabet(safe=string.ascii_uppercase + "_", escape="-")
 
-# An add stores one memory after the other, so that none of these says that nothing is stored.
+# An add stores memories one by one, so none of mem0's errors proves that nothing is stored.
 ERRORS: ErrorTable = {
     **OPENAI_ERRORS,
     "mem0.exceptions.MemoryError": NativeError(BackendUnavailable, sent=True),
@@ -47,20 +47,20 @@ ERRORS: ErrorTable = {
     "qdrant_client.http.exceptions.UnexpectedResponse": NativeError(sent=True),
     "qdrant_client.http.exceptions.ResponseHandlingException": NativeError(BackendUnavailable),
     "qdrant_client.http.exceptions.ApiException": NativeError(BackendProtocolError),
-    # Refusals of an insert, which these stores carry out whole or not at all.
+    # These refuse an insert, which is atomic in these stores.
     "chromadb.errors.InvalidArgumentError": NativeError(BackendRejected, sent=False),
     "chromadb.errors.InvalidDimensionException": NativeError(BackendRejected, sent=False),
     "psycopg.errors.DataException": NativeError(BackendRejected, sent=False),
     "psycopg.errors.ConnectionTimeout": NativeError(BackendTimeout),
     "psycopg.errors.QueryCanceled": NativeError(BackendTimeout),
     "psycopg.Error": NativeError(BackendUnavailable),
-    "psycopg_pool.PoolTimeout": NativeError(BackendUnavailable, sent=False),  # of one statement
+    "psycopg_pool.PoolTimeout": NativeError(BackendUnavailable, sent=False),  # no statement was sent
     "sqlite3.Error": NativeError(BackendUnavailable),
 }
 
 
 def native_messages(event: MemoryEvent, *, infer: bool) -> tuple[list[dict[str, str]], list[str]]:
-    """Messages for ``Memory.add``, and warnings. There is no message if mem0 would remember none of them."""
+    """The messages for ``Memory.add``, and warnings. No messages if mem0 would remember none of them."""
     warnings: list[str] = []
     spoken = [message for message in event.messages if message.content.strip()]
     if len(spoken) < len(event.messages):
@@ -82,7 +82,7 @@ def native_messages(event: MemoryEvent, *, infer: bool) -> tuple[list[dict[str, 
 
 
 def event_metadata(event: MemoryEvent) -> dict[str, Any]:
-    """The metadata of an event's memories. ``created_at`` becomes mem0's own, which dates them by the event."""
+    """The metadata of an event's memories. ``created_at`` replaces mem0's own: the event dates them."""
     moment, labels = event.timestamp.isoformat(), event.labels
     labels["agent"] = labels.pop("agent_id")  # mem0's own agent_id is part of a scope
     fields = event.message_fields
@@ -100,7 +100,7 @@ def event_metadata(event: MemoryEvent) -> dict[str, Any]:
 
 
 def user_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Custom metadata under names that collide with no other. Values that are no scalars become JSON text."""
+    """Custom metadata under keys that collide with no other. Values other than scalars become JSON text."""
     return {
         _metadata_key(key): value
         if isinstance(value, (str, int, float))
@@ -114,7 +114,7 @@ def _metadata_key(name: str) -> str:
 
 
 def observation_prompt(event: MemoryEvent, custom_instructions: str | None) -> str:
-    """Instructions that date the event: mem0's own observation date is always today (facts, section 1)."""
+    """Instructions that date the event. mem0's own observation date is always today (facts, section 1)."""
     date = (
         f"Observation date: {event.timestamp:%Y-%m-%d} ({event.timestamp:%A}, {event.timestamp:%H:%M} UTC). "
         "The new messages were said then, so resolve every relative date against it. The Observation Date and the "
@@ -124,8 +124,11 @@ def observation_prompt(event: MemoryEvent, custom_instructions: str | None) -> s
 
 
 def native_filters(fields: Mapping[str, Any], profile: StoreProfile) -> dict[str, Any]:
-    """Filters by event field or custom metadata key, already checked by the slot, in mem0's terms. All narrow;
-    InputError says how to ask instead where the store cannot compare such a value."""
+    """Translate filters by event field or custom metadata key, which the slot has checked, into mem0's terms.
+
+    Raises:
+        InputError: the store cannot compare such a value. The message says how to ask instead.
+    """
     native: dict[str, Any] = {}
     for name, condition in fields.items():
         clauses = condition if isinstance(condition, dict) else {"eq": condition}
@@ -141,7 +144,7 @@ def native_filters(fields: Mapping[str, Any], profile: StoreProfile) -> dict[str
 
 
 def _epoch_clauses(where: str, clauses: Mapping[str, Any]) -> dict[str, float]:
-    """A condition on the event's time, on the stored epoch seconds: not every store compares ISO text."""
+    """A condition on the event's time, in epoch seconds, because not every store compares ISO text."""
     found: dict[str, float] = {}
     for operator, value in clauses.items():
         if operator not in RANGES | {"eq"}:
@@ -177,7 +180,7 @@ def _value(where: str, operator: str, value: Any, profile: StoreProfile) -> Any:
 
 
 def number_parts(payloads: Sequence[dict[str, Any]]) -> None:
-    """Number the rows of an event, and note how many there are. A single row gets no number."""
+    """Number the rows of an event, and store the total in each row. A single row gets no number."""
     if len(payloads) > 1:
         for part, payload in enumerate(payloads):
             payload.setdefault(_PART, part)
@@ -191,10 +194,10 @@ def parts_of(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[int, str], int]:
 
 
 def changes_of(row: Mapping[str, Any]) -> Iterator[datetime]:
-    """When a memory was stored, and when it was last changed."""
+    """The times when a memory was stored and last changed, if known."""
     stored = parse_time((row.get("metadata") or {}).get(_STORED))
     changed = row.get("updated_at")
-    if changed == row.get("created_at"):  # not since it was stored
+    if changed == row.get("created_at"):  # unchanged since it was stored
         changed = None
     for moment in (stored, parse_time(changed)):
         if moment is not None:
@@ -218,10 +221,13 @@ def to_entry(row: Mapping[str, Any]) -> ContextEntry:
 
 
 class ScopeIds:
-    """Ids of scopes. A row with an agent_id also matches a search without, so the agent is part of run_id too."""
+    """Encodes scopes as mem0 ids.
+
+    run_id also contains the agent, because a search without an agent_id matches rows that have one.
+    """
 
     def __init__(self, options: Mem0Options, where: str) -> None:
-        # mem0 refuses whitespace and ``*`` in ids, and stores tokenise some characters.
+        # mem0 refuses whitespace and ``*`` in ids, and some stores split ids at other characters.
         self._alphabet = IdAlphabet(safe="-._") if options.profile.folds_case else IdAlphabet()
         self._encoder: ScopeEncoder | None = None
         self._names_agent = True
@@ -233,7 +239,7 @@ class ScopeIds:
             self._encoder = ScopeEncoder(
                 self._alphabet, templates, allow_sharing=options.allow_sharing, owner=where
             )
-            self._names_agent = "{agent_id}" in "".join(templates.values())  # otherwise agents share
+            self._names_agent = "{agent_id}" in "".join(templates.values())  # otherwise agents share memory
         self._cached = lru_cache(maxsize=1024)(self._encode)
 
     def encode(self, scope: MemoryScope) -> dict[str, str]:
@@ -251,6 +257,6 @@ class ScopeIds:
 
 
 def row_ids(row: Mapping[str, Any]) -> dict[str, str]:
-    """The scope ids a native row carries; a missing user_id or run_id is blank, which no scope has."""
+    """The scope ids in a native row. A missing user_id or run_id becomes "", which matches no scope."""
     ids = {name: str(row.get(name) or "") for name in ("user_id", "run_id")}
     return ids if row.get("agent_id") is None else {**ids, "agent_id": str(row["agent_id"])}
