@@ -1,4 +1,4 @@
-"""Deliveries that nobody waits for."""
+"""Deliveries in the background."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ log = logging.getLogger("memslot.slot")
 
 
 class Background:
-    """Starts tasks that go on if the starting task ends or is cancelled."""
+    """Starts tasks that outlive the end or the cancellation of the task that started them."""
 
     def __init__(self) -> None:
         self.failures = Failures("background", log)
         self._tasks: set[Any] = set()
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Start ``work`` in a task. If it fails, log that; nothing else ends."""
+        """Start ``work`` in a task. A failure is logged and ends nothing else."""
 
         async def run() -> None:
             with self.failures.survived("a task"):
@@ -40,15 +40,15 @@ class Background:
         import asyncio
 
         task = asyncio.ensure_future(run())
-        self._tasks.add(task)  # the loop itself keeps no strong reference
+        self._tasks.add(task)  # the event loop holds only a weak reference
         task.add_done_callback(self._tasks.discard)
 
 
 class Deliveries:
-    """Delivers what waits in the outbox, with one task for each scope.
+    """Delivers the waiting events of the outbox, with one task for each scope.
 
     Args:
-        deliver: delivers what waits for a scope, and returns why some of it still waits, or None.
+        deliver: delivers a scope's waiting events. Returns why some still wait, or None.
     """
 
     def __init__(self, deliver: Callable[[MemoryScope], Awaitable[str | None]]) -> None:
@@ -59,7 +59,7 @@ class Deliveries:
         self._ended = anyio.Event()
 
     def start(self, scope: MemoryScope) -> None:
-        """Deliver what waits for a scope, now or after the delivery under way."""
+        """Deliver a scope's waiting events, now or after the delivery under way."""
         self._wanted.add(scope)
         if scope not in self._running:
             self._running[scope] = anyio.CancelScope()

@@ -1,4 +1,4 @@
-"""The one way to a native call: place in the queue, deadline, error mapping, trace (DESIGN section 5)."""
+"""Native calls: their place in the queue, deadline, error mapping and trace (DESIGN section 5)."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ Seconds = Annotated[float, BeforeValidator(check_number), Field(gt=0, allow_inf_
 
 
 class Deadlines(Frozen):
-    """Seconds each kind of native call may take, from its admission; SDK defaults run to 600 s.
+    """Seconds that each kind of native call may take from its admission. SDK defaults run to 600 s.
 
     Attributes:
         setup_s, write_s, retrieve_s, reset_s, health_s: for the call of that name.
-        bulk_s: most that a bulk write may take, which has ``write_s`` for each of its events.
+        bulk_s: upper bound of a bulk write, which gets ``write_s`` for each of its events.
         query_s: for look-ups, readiness, provenance and native queries.
         drain_s: how long a switch of the mode waits for writes under way.
         close_s: how long :meth:`MemorySlot.aclose` waits for calls under way.
@@ -70,7 +70,7 @@ _JUDGED = ("record_event", "record_events", "retrieve")  # a failure of one make
 
 @dataclass(slots=True)
 class Span:
-    """A call of the contract, measured from its admission; before, it waits for its turn."""
+    """A call of the contract, measured from its admission and not from its wait for a turn."""
 
     _calls: NativeCalls
     operation: str
@@ -79,7 +79,7 @@ class Span:
     attempts: int = 0  # at the native system
     finished: bool = False  # its trace was emitted
     writes: bool = False  # it may change what is stored
-    yielded: bool = False  # other tasks had their turn
+    yielded: bool = False  # it has already let other tasks run
     llm: LlmUse = field(default_factory=LlmUse)
     started_at: datetime = field(init=False)
     started: float = field(init=False)
@@ -115,7 +115,7 @@ class Span:
 
 
 class NativeCalls:
-    """Every call of an adapter goes through here, so that none escapes its turn, its deadline or its trace."""
+    """Makes every call of an adapter, so that each has its turn, its deadline and its trace."""
 
     def __init__(self, adapter: MemoryAdapter, deadlines: Deadlines, sink: TraceSink | None) -> None:
         self.adapter = adapter
@@ -124,18 +124,18 @@ class NativeCalls:
         self.deadlines = deadlines
         self.gate = ModeGate()
         self.lanes = Lanes(self.traits)
-        self.scopes: dict[MemoryScope, bool] = {}  # scope that was to be set up -> whether it is
+        self.scopes: dict[MemoryScope, bool] = {}  # scope -> whether its set-up succeeded
         self.under_way = InFlight()
-        self.closed = False  # no call is let in any more
-        self.released = False  # nor is one admitted that was let in before
+        self.closed = False  # new calls are refused
+        self.released = False  # calls that still wait for a place are refused, too
         self.lost_traces = 0
         self.failed: dict[str, str] = {}  # operation whose last call failed -> why
         self.sinks = [] if sink is None else [sink]
         self.loop: object | None = None
-        self._pid = 0  # of the process it was opened in
+        self._pid = 0  # the process that opened the slot
         self._closing = anyio.Lock(fast_acquire=True)
         self._clean = False  # the adapter has released everything
-        self._given_up: dict[MemoryScope | None, set[Admission]] = {}  # writes that go on
+        self._given_up: dict[MemoryScope | None, set[Admission]] = {}  # writes that the slot no longer awaits
 
     def check_loop(self) -> None:
         loop = running_loop()
@@ -153,7 +153,7 @@ class NativeCalls:
             )
 
     def check_scope(self, scope: MemoryScope, *, tried: bool = False) -> None:
-        """Raises ScopeError where it is not set up; with ``tried``, where that was not even tried."""
+        """Raises ScopeError if the scope is not set up. With ``tried``, a failed set-up is enough."""
         if not self.scopes.get(scope, False) and not (tried and scope in self.scopes):
             raise ScopeError(f"scope {scope.label} is not set up; call setup_scope first")
 
@@ -164,7 +164,7 @@ class NativeCalls:
         self.lanes.drop(scope)
 
     def span(self, operation: str, scope: MemoryScope | None = None, **fields: Any) -> Span:
-        """A call of the contract: let in, measured, and traced however it ends, refused ones included."""
+        """Begin a call of the contract, which is measured and traced even if it is refused."""
         if self.closed:
             raise LifecycleError("this slot is closed; open a new one")
         self.check_loop()
@@ -173,13 +173,15 @@ class NativeCalls:
     async def write(
         self, span: Span, perform: Callable[[], Awaitable[T]], skipped: Callable[[], T], tried: bool = False
     ) -> T:
-        """A writing call: allowed by the mode, in the scope's order; ``skipped`` answers while read-only. With
-        ``tried`` a scope will do whose set-up has failed."""
+        """Make a writing call in the scope's order. While the slot is read-only, ``skipped`` answers instead.
+
+        With ``tried``, the call also works on a scope whose set-up failed.
+        """
         scope = cast(MemoryScope, span.scope)
         self.check_scope(scope, tried=tried)
         span.writes = True
         async with self.gate.writing(self.lanes.order(scope)) as allowed:
-            # Not before: its place in the order is that of its arrival.
+            # Yielding any earlier could let a later write take this one's place in the order.
             span.yielded = True
             await checkpoint()
             return self.traced(span, await perform() if allowed else skipped())
@@ -195,9 +197,15 @@ class NativeCalls:
         operation: str | None = None,
         queue_timeout_s: float = math.inf,
     ) -> T:
-        """One call of the adapter: in its turn, within its deadline, its errors mapped. The only way there.
-        ``deadline_s`` counts from its admission, ``queue_timeout_s`` for the place among others; ``answer`` is the
-        type it has to return, ``check`` raises where that will not do, ``operation`` is its name in errors."""
+        """Call the adapter in turn and within a deadline, and map its errors.
+
+        Args:
+            deadline_s: seconds from the call's admission.
+            answer: the type that the call has to return.
+            check: raises if the answer is wrong in another way.
+            operation: the call's name in errors; by default the span's.
+            queue_timeout_s: seconds to wait for a place among other calls.
+        """
         counts, operation = operation is None, operation or span.operation
         if not span.yielded:
             span.yielded = True
@@ -240,7 +248,7 @@ class NativeCalls:
         )
 
     def _lateness(self, span: Span, admission: Admission, deadline_s: float) -> str:
-        """Why a call ends at its deadline, for its error."""
+        """Why a call did not end before its deadline, for its error."""
         what = f"did not answer within {deadline_s:g} s"
         if admission.sent or not span.writes:
             return what
@@ -250,7 +258,7 @@ class NativeCalls:
         return f"{what}; nothing was stored"
 
     async def look_up(self, span: Span, event: MemoryEvent, deadline_s: float) -> tuple[str, ...] | None:
-        """Native ids of an event, once no write of its scope that was given up is still under way."""
+        """Native ids of an event, once its scope's abandoned writes have ended; they may still store it."""
         with anyio.move_on_after(deadline_s) as waiting:
             for write in self._given_up.get(event.scope, ()):
                 await write.ended()
@@ -264,8 +272,10 @@ class NativeCalls:
         return await self.call(span, deadline_s, find, operation="find_event")
 
     async def close(self) -> None:
-        """Let no call in, wait for those under way, and release the adapter, even if cancelled; it may be
-        repeated."""
+        """Refuse new calls, wait for those under way, and release the adapter, even if cancelled.
+
+        A close that failed can be repeated.
+        """
         if not self._clean:
             self.check_loop()
         self.closed, limit_s = True, self.deadlines.close_s
@@ -295,7 +305,7 @@ class NativeCalls:
 
     @contextmanager
     def mapping(self, operation: str) -> Iterator[None]:
-        """Turn an error of the adapter into one of ours, with the native error as its cause."""
+        """Turn an error of the adapter into a memslot error, with the native error as its cause."""
         try:
             yield
         except Exception as error:
@@ -307,7 +317,7 @@ class NativeCalls:
             why = f"{self.backend_name}: {operation} raised {type(error).__name__}"
             raise BackendProtocolError(why, **named) from error
         if isinstance(error, StoreError):
-            # The store of an adapter; only a server that did not answer may have written something.
+            # An adapter's own store failed. Only a server that did not answer may have written something.
             raise BackendUnavailable(str(error), **named, sent=error.maybe_done) from error
         if isinstance(error, MemslotError) and not isinstance(error, BackendError):
             raise error
@@ -346,7 +356,7 @@ class NativeCalls:
         return trace
 
     def traced(self, span: Span, answer: T) -> T:
-        """The answer (a receipt, or one per event of a bulk write) with the call's trace in it."""
+        """The answer with the call's trace in it: a receipt, or a bulk write's receipts, one per event."""
         receipts: list[Any] = answer if isinstance(answer, list) else [answer]
         trace = self.finish(span, summed_trace(receipts), **summed_fields(receipts))
         traced: list[Any] = []

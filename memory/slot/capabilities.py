@@ -1,4 +1,4 @@
-"""Capabilities behind the slot's rules: each view offers one protocol, where the adapter has it. And health."""
+"""Capabilities under the slot's rules, with one view for each protocol, and the slot's health."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _View:
     async def _change(
         self, span: Span, native: Callable[[], Awaitable[ReceiptT]], receipt: ReceiptT
     ) -> ReceiptT:
-        """A write other than of an event: one that may have been carried out is ``unknown`` here, too."""
+        """Make a write that is no event. As for events, one that may have been carried out is ``unknown``."""
         calls = self._calls
 
         async def perform() -> ReceiptT:
@@ -91,8 +91,10 @@ class _NativeMutation(_View):
 
 class _BulkIngest(_View):
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """One receipt per event, in order; events of several scopes are written scope by scope. An error holds
-        ``receipts`` of the events that are stored, also where an answer was lost and could be asked for."""
+        """Write events of one or more scopes, scope by scope. Returns one receipt per event, in order.
+
+        The ``receipts`` of an error are those of all events known to be stored, by answer or by look-up.
+        """
         with self._calls.span("record_events") as span:
             by_scope: dict[MemoryScope, list[MemoryEvent]] = {}
             for event in events:
@@ -100,7 +102,7 @@ class _BulkIngest(_View):
                 by_scope.setdefault(event.scope, []).append(without_recalled_context(event))
             if len({(event.scope, event.event_id) for event in events}) != len(events):
                 raise InputError("record_events: two events of a scope share an event_id; give each its own")
-            span.finished = True  # from here on each scope's part has a trace of its own
+            span.finished = True  # each scope's part emits its own trace instead
         receipts: dict[tuple[MemoryScope, str], WriteReceipt] = {}
         for scope, group in by_scope.items():
             try:
@@ -135,7 +137,7 @@ class _Readiness(_View):
         return BackendReadiness(state="pending", detail=detail, pending_count=count)
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """Like the adapter's, measured, and never much longer than asked: late is ``pending``."""
+        """The adapter's answer and the time it took. A late answer is ``pending``, soon after the timeout."""
         calls = self._calls
         with calls.span("wait_until_ready", scope) as span:
             if not isinstance(timeout_s, (int, float)) or not 0 <= timeout_s < math.inf:
@@ -199,7 +201,7 @@ _NAMES: dict[object, str] = {protocol: name for name, protocol in CAPABILITIES.i
 
 
 def guard(calls: NativeCalls, delivery: Delivery, protocol: Callable[..., T]) -> T | None:
-    """The guarded view of a capability, or None where the adapter lacks or withholds it."""
+    """The guarded view of a capability, or None if the adapter lacks or withholds it."""
     name = _NAMES.get(protocol)
     if name is None:
         known = ", ".join(kind.__name__ for kind in CAPABILITIES.values())

@@ -1,4 +1,4 @@
-"""The way of a slot's events and resets, and calls for code that is built on a slot."""
+"""Carries out a slot's writes and resets, and offers calls for code that is built on a slot."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Consistency = Literal["committed", "queued", "pending"]
 
 
 class HostDefaults(NamedTuple):
-    """The choices of a host for a slot.
+    """A host's choices for a slot.
 
     Attributes:
-        scope: default of the turn calls; None asks for one in each.
+        scope: default of the turn calls; without one, each call has to give a scope.
         budget: default of ``before_turn``.
         token_counter: measures context sections.
     """
@@ -46,11 +46,11 @@ class HostDefaults(NamedTuple):
 
 @runtime_checkable
 class OwnedElsewhere(Protocol):
-    """An adapter of a memory that another process has open, with its journal and its resets.
+    """An adapter of a memory that another process owns, together with its journal and its resets.
 
     Attributes:
         keeps_events: whether the owner has a journal.
-        host_store: where hosts keep what goes with a reset; the owner empties it.
+        host_store: the hosts' store; the owner removes a scope's data from it at a reset.
     """
 
     keeps_events: bool
@@ -65,18 +65,18 @@ class Delivery:
 
     Args:
         calls: the way to the adapter.
-        store: of this memory: resets are noted there, and what hosts keep goes with a reset. None notes nothing.
-        journal: keeps every event, and what became of it. None keeps an event only while it waits.
+        store: this memory's store, for notes of resets and the hosts' data. None notes nothing.
+        journal: keeps every event and its result. None keeps an event only while it waits.
         leases: the scopes that views have set up.
-        host: what the host has chosen.
+        host: the host's choices.
 
     Attributes:
-        store: where hosts keep what belongs to a scope.
+        store: holds the hosts' data of each scope.
         scope, budget, token_counter: the host's defaults.
         deadlines: seconds per kind of native call.
-        written: what the slot remembers of its writes.
+        written: the slot's record of its writes.
         journal: the outbox of events.
-        has_journal: whether it, or that of the process that owns the memory, keeps every event.
+        has_journal: whether this process, or the one that owns the memory, keeps every event.
     """
 
     def __init__(
@@ -110,18 +110,18 @@ class Delivery:
         )
         self.write = self._write_at_once if journal is None else self._journaled.write
         self._later = Deliveries(self._deliver_leased) if calls.traits.extracts and self.has_journal else None
-        self._queues_turns = False  # by after_turn, in this process
+        self._queues_turns = False  # whether after_turn has queued a turn in this process
         self._closed = False
 
-    # What waits.
+    # Waiting events.
 
     @property
     def lasting(self) -> bool:
-        """Whether what waits outlives this process."""
+        """Whether waiting events outlive this process."""
         return self.journal.lasting
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
-        """How many events of a scope, or of all, wait for this backend."""
+        """How many events of a scope, or of all scopes, wait for this backend."""
         if not self.journal.has_backlog:
             return 0
         if scope is not None:
@@ -129,15 +129,15 @@ class Delivery:
         return sum(self.waiting(scope) for scope in self.waiting_scopes())
 
     def waiting_scopes(self) -> list[MemoryScope]:
-        """The scopes with events that wait."""
+        """The scopes with waiting events."""
         return [key.scope for key, _ in self.journal.undelivered() if self._is_ours(key)]
 
     async def refresh(self) -> None:
-        """See what other processes have left to be delivered."""
+        """Read from the store which events other processes have left undelivered."""
         await self.journal.refresh()
 
     async def warnings(self) -> list[str]:
-        """Sentences for health, which is ``degraded`` as long as there is one."""
+        """Sentences for health. Each of them makes the backend's health ``degraded``."""
         found = [*self.written.warnings(), *self._resetting.warnings()]
         others = sum(count for key, count in self.journal.undelivered() if not self._is_ours(key))
         if others:
@@ -152,23 +152,23 @@ class Delivery:
     def _is_ours(self, key: JournalKey) -> bool:
         try:
             return self._key(key.scope) == key
-        except MemslotError:  # a scope that this backend cannot represent
+        except MemslotError:  # this backend cannot represent the scope
             return False
 
     def consistency(
         self, scope: MemoryScope, of_adapter: Consistency | None, waited: int
     ) -> Consistency | None:
-        """The state of what was read: as the adapter says, unless events waited here before it or wait now."""
+        """The adapter's word on a read's consistency, or ``pending`` if events waited before it or wait now."""
         if waited or self.waiting(scope):
             return "pending"
         return of_adapter or ("pending" if self.written.is_pending(scope) else None)
 
     def check_readable(self, scope: MemoryScope) -> None:
-        """Raises BackendUnavailable if a reset ended without an answer: it may have left something."""
+        """Raises BackendUnavailable if a reset ended without an answer, as it may have left something."""
         self._resetting.check_readable(self._key(scope))
 
     def close(self) -> None:
-        """The slot is closed. Idempotent."""
+        """Close the journal and the store. Idempotent."""
         if not self._closed:
             self._closed = True
             self.journal.close()
@@ -178,21 +178,21 @@ class Delivery:
     # Writes.
 
     async def finish_reset(self, scope: MemoryScope) -> None:
-        """Carry out again a reset of a scope whose end is not known.
+        """Repeat a scope's reset that has no known end.
 
         Raises:
-            BackendUnavailable: it could not be finished.
+            BackendUnavailable: the reset could not be finished.
         """
         await self._resetting.finish(self._key(scope))
 
     async def _write_at_once(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Send events of one scope that this slot has not sent before.
+        """Send those events of one scope that this slot has not sent before.
 
         Returns:
-            A receipt for each.
+            A receipt for each event, also for repeated ones.
 
         Raises:
-            BackendUnavailable: an older reset could not be finished, which would remove them.
+            BackendUnavailable: an older reset could not be finished, and would later remove the events.
         """
         if not events:
             return []
@@ -212,9 +212,9 @@ class Delivery:
         return [known[event.event_id] for event in events]
 
     async def _earlier(self, span: Span, event: MemoryEvent) -> WriteReceipt | None:
-        """The receipt of an event that this slot has written before; None where it is to be sent.
+        """The receipt of an event that this slot has written before; None if it has to be sent.
 
-        An id with other words is sent: the backend decides what it does with it.
+        A known id with other messages is sent as well, and the backend decides.
         """
         earlier = self.written.receipt_of(event)
         if earlier is not None and earlier.status == "unknown":
@@ -229,10 +229,10 @@ class Delivery:
             Whether the event is new. None if the slot is read-only or closed, so that nothing was kept.
 
         Raises:
-            JournalError: the store cannot keep it.
-            InputError: nothing is left of it once recalled context is stripped, or its id has other messages.
-            BackendRejected: it was refused for good before.
-            ScopeError: the adapter cannot represent its scope.
+            JournalError: the store cannot keep the event.
+            InputError: the event holds nothing but recalled context, or its id belongs to other messages.
+            BackendRejected: the backend refused the event for good before.
+            ScopeError: the adapter cannot represent the event's scope.
         """
         if self._calls.gate.read_only or self._calls.closed:
             return None
@@ -243,18 +243,18 @@ class Delivery:
         if self.written.receipt_of(event) is not None:
             return False
         is_new = await self._journaled.keep(key, event)
-        await checkpoint()  # not before: its number is that of its arrival
+        await checkpoint()  # yielding any earlier could change the order of arrival
         return is_new
 
     async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> str | None:
-        """Finish a reset whose end is not known, then deliver what waits, in its place in the order of writes.
+        """Finish a reset without a known end, then deliver waiting events, in turn with the scope's writes.
 
         Args:
-            scope: it is set up.
-            queue_timeout_s: seconds for it; by default as long as a write may take.
+            scope: a scope that is set up.
+            queue_timeout_s: seconds for the delivery; by default as long as a write may take.
 
         Returns:
-            Why some of it still waits, or None. A backend that is down is no error of a delivery.
+            Why some events still wait, or None. A backend that is down raises no error here.
 
         Raises:
             BackendUnavailable: the reset could not be finished.
@@ -274,10 +274,12 @@ class Delivery:
         return why or None
 
     async def resume(self, scope: MemoryScope) -> None:
-        """A scope was set up: deliver what earlier processes left, in the background where a model extracts it.
+        """Deliver what earlier processes left for a scope that was just set up.
+
+        The delivery runs in the background if the backend extracts with a language model.
 
         Raises:
-            BackendUnavailable: a reset whose end is not known could not be finished.
+            BackendUnavailable: a reset without a known end could not be finished.
         """
         if self._later is None or self._resetting.noted.is_open(self._key(scope)):
             await self.deliver(scope)
@@ -289,7 +291,7 @@ class Delivery:
             return await self.deliver(scope)
 
     async def end_deliveries(self) -> None:
-        """Let queued turns be delivered, for as long as one write may take. The rest waits for the next opening."""
+        """Deliver queued turns for as long as one write may take. The rest waits for the next opening."""
         if self._later is not None:
             await self._later.end(self.deadlines.write_s if self._queues_turns else 0.0)
 
@@ -301,15 +303,15 @@ class Delivery:
         """
         return await self._journaled.reset(span, self._key(scope))
 
-    # For what is built on a slot, beside the contract.
+    # Calls beyond the contract, for code that is built on a slot.
 
     @property
     def can_look_up(self) -> bool:
-        """Whether :meth:`find_event` can say if an event is stored."""
+        """Whether :meth:`find_event` is able to look events up."""
         return self.sender.can_look_up
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Native ids an event is stored under, or None where it is not stored; see :attr:`can_look_up`.
+        """The native ids of an event, or None if it is not stored; see :attr:`can_look_up`.
 
         Raises:
             CapabilityNotSupported: this backend has no look-up.
@@ -353,34 +355,34 @@ class Delivery:
             return calls.traced(span, receipt)
 
     def scope_or_default(self, scope: MemoryScope | None = None) -> MemoryScope:
-        """``scope``, or the slot's own; ScopeError where there is neither."""
+        """``scope``, or else the slot's own. Raises ScopeError if there is neither."""
         if (chosen := scope or self.scope) is None:
             raise ScopeError("no scope: give scope=, or set memory.scope in the configuration")
         return chosen
 
     def resets_of(self, scope: MemoryScope | None = None) -> int:
-        """How often a scope, or any, was reset by this slot or, of a shared memory, by any process."""
+        """How often this slot has reset a scope, or any scope. For a shared memory, all processes count."""
         if self._owner is not None:
             return self._owner.resets_of(scope)
         counts = self._resetting.counts
         return counts.total() if scope is None else counts[scope]
 
     def is_set_up(self, scope: MemoryScope) -> bool:
-        """Whether the scope was set up, and not released since."""
+        """Whether the scope was set up and has not been released since."""
         return self._calls.scopes.get(scope, False)
 
     def release_scope(self, scope: MemoryScope) -> None:
-        """Forget that a scope was set up, with what is held for it in this process. Its memory stays."""
+        """Forget that a scope was set up, and free what this process holds for it. Its memory stays."""
         self.leases.let_go(scope)
         self._calls.drop_scope(scope)
 
     def trace_to(self, sink: TraceSink) -> None:
-        """Let one more sink receive the trace of every call."""
+        """Add a sink that receives the trace of every call."""
         self._calls.sinks.append(sink)
 
     def emit_trace(self, operation: str, scope: MemoryScope | None, **fields: object) -> Trace:
-        """A line in the trace for what was decided about the memory without a call of it, such as ``recall``.
+        """Emit a trace for a decision that called no backend, such as ``recall``.
 
-        None of its fields is user text.
+        ``fields`` must hold no user text.
         """
         return self._calls.finish(Span(self._calls, operation, scope, {}), None, **fields)

@@ -1,4 +1,4 @@
-"""Who may call the backend now: mode, write order, and how many calls at a time (DESIGN sections 5.1 and 5.5)."""
+"""Decides when a call may reach the backend: mode, write order, concurrency (DESIGN sections 5.1, 5.5)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memory.contract.scope import MemoryScope
 
 
 class InFlight:
-    """Counts what is under way, and waits until nothing is."""
+    """Counts the calls under way, and waits until there are none."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -36,10 +36,10 @@ class InFlight:
 
 
 class _Period:
-    """The time from one switch to the next, and the writes that arrived for it."""
+    """The period between two switches of the mode, and the writes that belong to it."""
 
     def __init__(self) -> None:
-        self.read_only: bool | None = None  # None until the switch before it is done
+        self.read_only: bool | None = None  # None until the switch that begins it is done
         self.begun = anyio.Event()
         self.writes = InFlight()
 
@@ -49,10 +49,10 @@ class _Period:
 
 
 class ModeGate:
-    """Lets writes through, or not.
+    """Lets writes through or refuses them.
 
-    Becoming read-only drains what is in flight, then flips. A write that arrives meanwhile belongs to the time
-    after the switch. It takes its place in the order of its scope at once, and waits there.
+    A switch waits for the writes in flight and then flips the mode. A write that arrives meanwhile belongs
+    to the period after the switch. It takes its place in the scope's order at once, and waits there.
 
     Attributes:
         read_only: whether writes are refused now.
@@ -67,12 +67,12 @@ class ModeGate:
 
     @property
     def in_flight(self) -> int:
-        """Writes that were let through, or wait for their turn."""
+        """The number of writes that run or wait for their turn."""
         return sum(period.writes.count for period in (*self._earlier, self._period))
 
     @asynccontextmanager
     async def writing(self, order: anyio.Lock) -> AsyncIterator[bool]:
-        """Hold the gate and the scope's turn for one write; yields False where the slot is read-only."""
+        """Hold the gate and the scope's turn for one write. Yields False if the slot is read-only."""
         period = self._period
         if period.read_only:
             yield False
@@ -85,9 +85,13 @@ class ModeGate:
 
     @asynccontextmanager
     async def switching(self, read_only: bool, queue_timeout_s: float) -> AsyncIterator[int]:
-        """Drain, run the body, then flip; yields how many writes were waited for. Towards read-only the flip
-        happens even if the body fails: the safe side of a half-made switch. Given up while still draining, as by
-        BackendTimeout after ``queue_timeout_s`` seconds, nothing has changed."""
+        """Drain, run the body, then flip the mode. Yields the number of writes that it waited for.
+
+        If the body fails, the slot still becomes read-only but never writable, which is the safe side.
+
+        Raises:
+            BackendTimeout: writes took longer than ``queue_timeout_s`` seconds; the mode is unchanged.
+        """
         async with self._switching:
             waited_for = self.in_flight
             last, self._period = self._period, _Period()
@@ -111,7 +115,7 @@ class ModeGate:
 
 
 class Lanes:
-    """Per-scope write order, and how many native calls the adapter takes at a time."""
+    """The write order of each scope, and the limits on concurrent native calls."""
 
     def __init__(self, traits: AdapterTraits) -> None:
         self._everywhere = _limits(traits.max_concurrency)
@@ -125,7 +129,7 @@ class Lanes:
         return self._order[scope]
 
     def drop(self, scope: MemoryScope) -> None:
-        """Keep nothing for a scope that is not used any more; what is in use stays."""
+        """Forget the locks and limits of a scope, except those in use."""
         if scope in self._order and not self._order[scope].locked():
             del self._order[scope]
         own = self._limits.get(scope, ())[: self._per_scope is not None]

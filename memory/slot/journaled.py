@@ -1,10 +1,10 @@
-"""Writes that go by way of the outbox.
+"""Writes that pass through the outbox.
 
-With a journal, every event goes that way, and stays there as the memory's past. Without one, only events that a
-host hands over do, and the outbox forgets an event once it is delivered.
+With a journal, every event passes through it and stays there as the memory's history. Without a journal, only
+events that a host hands over do, and the outbox forgets each one after its delivery.
 
 A waiting event is delivered before the next journaled write of its scope, when the scope is set up, and when
-readiness is asked for. While an older event waits, newer ones wait behind it.
+a host waits for readiness. While an older event waits, newer ones wait behind it.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from memory.storage.leases import Lease
 from memory.storage.outbox import ELSEWHERE
 from memory.storage.resets import JournalKey
 
-# How long to wait for another process that delivers to the scope, or that died over it.
+# Seconds to wait for another process that delivers to the scope, or that died during a delivery.
 _WRITE_LOCK_S, _RESET_LOCK_S = 2.0, 15.0
-# Errors of the event itself, which a retry repeats. After any other, such as a closed slot, a retry may succeed.
+# The event itself causes these errors, so every retry fails. After any other, a retry may succeed.
 _FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
 _READ_ONLY_BEHIND = "the memory behind it is read-only"
 
 
 class JournaledWrites:
-    """The writes of one slot, by way of its journal.
+    """Writes one slot's events through its journal.
 
     Args:
         calls: the way to the adapter.
         journal: keeps every event before it is sent.
-        sender: sends them.
-        resetting: finishes resets whose end is not known.
-        key_of: the lane of a scope.
-        written: told of events that were delivered, where the outbox forgets them.
+        sender: sends the events.
+        resetting: finishes resets without a known end.
+        key_of: returns the lane of a scope.
+        written: remembers delivered events if the outbox forgets them; else None.
     """
 
     def __init__(
@@ -75,33 +75,33 @@ class JournaledWrites:
         self._written = written
 
     async def keep(self, key: JournalKey, event: MemoryEvent) -> bool:
-        """Put an event into the outbox; whether it is new.
+        """Put an event into the outbox. True if the event is new.
 
         Raises:
-            JournalError: the journal cannot keep it.
-            BackendRejected: it was refused for good before.
+            JournalError: the journal cannot keep the event.
+            BackendRejected: the backend refused the event for good before.
         """
         [before] = (await self.journal.append(key, [event], send=False)).before
         if before is not None and before.status == "aside":
-            self._state_of(before, "")  # raises what it was refused with
+            self._state_of(before, "")  # raises the refusal
         return before is None
 
     async def receipt_of(
         self, key: JournalKey, event_id: str, held: str = "", *, again: bool = True
     ) -> WriteReceipt:
-        """The state of an event that was kept; ``queued`` while it waits.
+        """The state of a kept event; ``queued`` while it waits.
 
         Args:
-            key: its lane.
+            key: the event's lane.
             event_id: the event.
-            held: why its lane is held up.
-            again: whether the event came before, and was not sent again.
+            held: why the lane is held up.
+            again: whether this is a repetition, which was not sent again.
 
         Raises:
-            BackendRejected: it was refused for good.
+            BackendRejected: the backend refused the event for good.
         """
         entry = await self.journal.find(key, event_id)
-        if entry is None:  # the oldest go first where there is no room
+        if entry is None:  # a full journal drops its oldest delivered events
             return _kept(event_id, "its turn will come")
         receipt = self._state_of(entry, held)
         return repeated(receipt) if again and entry.delivered else receipt
@@ -110,11 +110,11 @@ class JournaledWrites:
         """Keep events of one scope and send them.
 
         Returns:
-            A receipt for each; ``queued`` where the backend cannot take them now.
+            A receipt for each event; ``queued`` if the backend cannot take it now.
 
         Raises:
             JournalError: nothing was kept or sent.
-            MemslotError: the backend refused an event for good; ``receipts`` are of the others that are stored.
+            MemslotError: the backend refused an event for good; ``receipts`` are those of the stored events.
         """
         if not events:
             return []
@@ -137,7 +137,7 @@ class JournaledWrites:
     async def _write_leased(
         self, span: Span, key: JournalKey, events: Sequence[MemoryEvent], done: Appended, lease: Lease
     ) -> list[WriteReceipt]:
-        """The lane is ours: what is older goes first, and nothing that is newer before these."""
+        """Write events while holding the lane's lease: after all older events, and before any newer one."""
         fresh: list[MemoryEvent] = []
         seqs: list[int] = []
         for event, seq, before in zip(events, done.seqs, done.before, strict=True):
@@ -172,7 +172,7 @@ class JournaledWrites:
     async def _send_fresh(
         self, span: Span, lease: Lease, key: JournalKey, events: Sequence[MemoryEvent], seqs: Sequence[int]
     ) -> list[WriteReceipt]:
-        """Send events that were just recorded. Raises the error of an event that the backend refused for good."""
+        """Send events that were just recorded. If the backend refuses one for good, raise its error."""
         failure: MemslotError | None = None
         try:
             receipts = await self._sender.by(span)(span, events)
@@ -187,11 +187,11 @@ class JournaledWrites:
             if (answer := known.get(event.event_id)) is not None:
                 verdicts[seq] = _verdict_of(answer)
             elif failure is not None:
-                # In a batch, only the first event without a receipt is known to be the refused one.
+                # In a batch, only the first event without a receipt is certainly the refused one.
                 verdicts[seq], refused = _verdict_of_error(failure, refused=refused), False
         try:
             await self.journal.note(lease, key, verdicts)
-        except JournalError as error:  # costs a warning, not what was written
+        except JournalError as error:  # the events are written, so this is only a warning
             self._leases.abandon(lease)
             if failure is not None:
                 raise
@@ -212,7 +212,7 @@ class JournaledWrites:
     async def _receipts(
         self, key: JournalKey, events: Sequence[MemoryEvent], done: Appended, held: str
     ) -> list[WriteReceipt]:
-        """Receipts of events, by their entries in the journal."""
+        """Receipts of events, read from the journal."""
         earlier = {entry.event.event_id for entry in done.before if entry is not None and entry.delivered}
         return [
             await self.receipt_of(key, event.event_id, held, again=event.event_id in earlier)
@@ -244,7 +244,7 @@ class JournaledWrites:
         before: float = math.inf,
         within_s: float | None = None,
     ) -> str | None:
-        """Deliver what waits for a scope with numbers below ``before``; why some of it still waits, or None."""
+        """Deliver a scope's waiting events with numbers below ``before``. Why some still wait, or None."""
         try:
             await self.resetting.finish(key)
         except BackendUnavailable as error:
@@ -267,7 +267,7 @@ class JournaledWrites:
             event = JournalEntry.of(entry).event
         except JournalError:
             return Verdict("aside", error=UNREADABLE)
-        if entry.sent:  # perhaps: by us, or by a process that died over it
+        if entry.sent:  # possibly sent, by this process or by one that died meanwhile
             found, absent = await self._sender.look_up(span, event)
             if found is not None:
                 return self._delivered(event, found)
@@ -283,7 +283,7 @@ class JournaledWrites:
         return self._delivered(event, receipt)
 
     async def _send_traced(self, event: MemoryEvent) -> list[WriteReceipt]:
-        """Send an event that waited, as a call with a trace of its own."""
+        """Send a waiting event as a separate call with its own trace."""
         fields = {"session_id": event.session_id, "event_id": event.event_id}
         with Span(self._calls, "record_event", event.scope, fields, writes=True, yielded=True) as span:
             return self._calls.traced(span, await self._sender.send_one(span, [event]))
@@ -295,15 +295,15 @@ class JournaledWrites:
 
     @asynccontextmanager
     async def _alone(self, key: JournalKey, within_s: float = 0.0) -> AsyncIterator[Lease | None]:
-        """Be the one process that sends anything of a scope; None where another one is all the time."""
+        """Hold the scope's lease, which keeps other processes from sending. None if one of them keeps it."""
         async with self.journal.outbox.leasing(key.lane, within_s) as lease:
             if lease is not None:
                 await self.journal.refresh(key)
             yield lease
 
     async def deliver(self, span: Span, key: JournalKey, within_s: float | None) -> str | None:
-        """Finish a reset whose end is not known, then deliver what waits; why some of it still waits, or None."""
-        # Nothing is shown until a reset is finished. It takes a while until a holder is known to be dead.
+        """Finish a reset without a known end, then deliver waiting events. Why some still wait, or None."""
+        # An open reset blocks all reads, so wait long enough to notice that the lease's holder is dead.
         wait_s = _RESET_LOCK_S if self.resetting.noted.is_open(key) else 0.0
         async with self._alone(key, wait_s) as lease:
             if lease is None:
@@ -312,7 +312,7 @@ class JournaledWrites:
             return await self._deliver_entries(span, lease, key, within_s=within_s)
 
     async def reset(self, span: Span, key: JournalKey) -> ResetReceipt:
-        """As :meth:`Resetting.carry_out`, while nobody delivers to the scope.
+        """As :meth:`Resetting.carry_out`, while no process delivers to the scope.
 
         Raises:
             BackendError: the backend failed, or another process is delivering to the scope.
@@ -330,7 +330,7 @@ class JournaledWrites:
 
 
 def _verdict_of(receipt: WriteReceipt) -> Verdict:
-    if receipt.status == "skipped_read_only":  # by a slot behind this one, or a process it is attached to
+    if receipt.status == "skipped_read_only":  # a slot behind this one, or the attached process, is read-only
         return Verdict("waiting", _READ_ONLY_BEHIND, "ReadOnlyError")
     outcome = receipt.model_copy(update={"trace": None}).model_dump_json()
     why = "an older event got no answer" if receipt.status == "unknown" else ""
@@ -343,7 +343,7 @@ def _verdict_of_error(error: MemslotError, *, refused: bool) -> Verdict:
 
 
 def _receipt_of(entry: JournalEntry) -> WriteReceipt:
-    # One that was taken over from an export has no receipt.
+    # An event that was imported from an export has no receipt.
     of_export = {"event_id": entry.event.event_id, "status": entry.status}
     return entry.receipt or WriteReceipt.model_validate(of_export)
 

@@ -1,4 +1,4 @@
-"""Questions of the doctor to a slot, beyond the contract."""
+"""The doctor's questions to a slot, beyond the contract."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from memory.slot.slot import MemorySlot
 
 
 def missing_of(slot: MemorySlot, declared: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Declared capabilities that are neither offered nor withheld, and the methods they lack."""
+    """What the adapter lacks of the contract or of a declared capability: its name -> the missing methods."""
     return missing_methods(slot._calls.adapter, declared)
 
 
 def allocate_probe_scopes(slot: MemorySlot, scopes: Sequence[MemoryScope]) -> int:
-    """How many of these synthetic scopes, from the first on, can be set up."""
+    """How many of these synthetic scopes can be set up, counted from the first."""
     adapter = slot._calls.adapter
     return adapter.allocate_probe_scopes(scopes) if isinstance(adapter, SupportsProbeScopes) else len(scopes)
 
 
 async def probe_models(slot: MemorySlot) -> dict[str, MemslotError | None] | None:
-    """Reach every model that the adapter calls itself, each within ``write_s``: why it does not answer, or None."""
+    """Call every model that the adapter itself calls, each within ``write_s``: role -> its error, or None.
+
+    Returns None if the adapter offers no probes.
+    """
     calls = slot._calls
     if not isinstance(calls.adapter, SupportsModelProbe):
         return None

@@ -1,4 +1,4 @@
-"""The keys of the last things seen."""
+"""A bounded set of recently seen keys."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class RecentKeys(Generic[KeyT]):
-    """The keys of the last things seen, so that nothing is taken twice.
+    """The most recently added keys, which tell a repetition from something new.
 
     Args:
-        size: how many; the oldest are forgotten.
+        size: how many keys to keep; the oldest go first.
     """
 
     def __init__(self, size: int = 10_000) -> None:
@@ -24,7 +24,7 @@ class RecentKeys(Generic[KeyT]):
         return key in self._keys
 
     def add(self, key: KeyT) -> bool:
-        """Remember a key; False where it was known."""
+        """Remember a key. False if it was known before."""
         if key in self._keys:
             return False
         self._keys[key] = None
@@ -37,6 +37,6 @@ class RecentKeys(Generic[KeyT]):
         self._keys.pop(key, None)
 
     def discard_where(self, unwanted: Callable[[KeyT], bool]) -> None:
-        """Forget the keys that are ``unwanted``."""
+        """Forget every key for which ``unwanted`` is true."""
         for key in [key for key in self._keys if unwanted(key)]:
             del self._keys[key]

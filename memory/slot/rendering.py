@@ -1,5 +1,7 @@
-"""From rows to the section: rows of this scope alone, as many as the budget takes (DESIGN sections 5.2 and 8). And
-back: recalled context is not written again, whatever it comes in, or a memory would feed on itself (DESIGN 5.6)."""
+"""Turns rows of one scope into the section, as many as the budget allows (DESIGN sections 5.2 and 8).
+
+It also strips recalled context from writes, so that a memory never feeds on itself (DESIGN 5.6).
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,13 @@ from memory.contract.requests import CROSS_CONTEXT, MemoryFeedback, NativeMutati
 
 
 class Rendering:
-    """Makes sections of what an adapter returned.
+    """Makes context sections from an adapter's results.
 
     Args:
         adapter: renders the entries.
         counter: measures sections.
-        neutral: name neither backend nor scope.
-        native_ids: show each entry's native id among its labels.
+        neutral: sections name neither backend nor scope.
+        native_ids: sections show each entry's native id among its labels.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Rendering:
         self._native_ids = native_ids
 
     def asked(self, request: RetrieveRequest) -> RetrieveRequest:
-        """The request for the adapter, with room for the labels that it reserves and no section shows."""
+        """The adapter's request: its budget also covers the labels that a neutral section does not show."""
         budget = request.budget
         if not self._neutral or budget.max_tokens is None:
             return request
@@ -76,7 +78,7 @@ class Rendering:
         return neutral_section(section) if self._neutral else section
 
     def check(self, result: RetrieveResult) -> None:
-        """Refuse a row of another scope, or of none, and a time without a zone: another moment on every machine."""
+        """Refuse a row of another scope or of none, and an ambiguous time, which is one without a zone."""
         expected: Mapping[str, str] | None = None
         for entry in result.entries:
             if not isinstance(entry, ContextEntry):
@@ -104,7 +106,7 @@ class Rendering:
     def fitted(
         self, result: RetrieveResult, request: RetrieveRequest
     ) -> tuple[RetrieveResult, str, dict[str, Any]]:
-        """The result and its section, fitted to the budget of ``request``, and what the trace says about it."""
+        """The result and its section, fitted to the budget of ``request``, and measured trace fields."""
         if result.request is not request:
             result = result.model_copy(update={"request": request})
         self.check(result)
@@ -119,7 +121,7 @@ class Rendering:
             included = self._fit(result)
             result, section, tokens = self._rendered(result, included)
         if tokens > max_tokens:
-            # An adapter's own rendering may cost more than the shared one: as many entries as fit, from the first.
+            # An adapter's own rendering may cost more than the shared one: keep the longest prefix that fits.
             costs = range(1, len(included) + 1)
             fits = bisect_right(costs, max_tokens, key=lambda n: self._rendered(result, included[:n])[2])
             result, section, tokens = self._rendered(result, included[:fits])
@@ -132,7 +134,7 @@ class Rendering:
         return result, section, self._measured(result, tokens)
 
     def for_prompt(self, result: RetrieveResult, floor: float | None) -> RetrieveResult:
-        """The fitted result as a prompt shows it: equal texts once, and no row with a score below the floor."""
+        """The fitted result for a prompt: equal texts once, and no row with a score below the floor."""
         said: set[object] = set()
         kept: list[ContextEntry] = []
         for entry in result.entries:
@@ -180,7 +182,7 @@ class Rendering:
         )
 
     def _labelled(self, result: RetrieveResult) -> RetrieveResult:
-        """The result with each entry's native id as a label, where sections show them."""
+        """The result with each entry's native id as a label, if sections show native ids."""
         if not self._native_ids:
             return result
         entries = tuple(
@@ -198,8 +200,10 @@ class Rendering:
 
 
 def _to_show(result: RetrieveResult) -> RetrieveResult:
-    """Without the rows that are there already: some servers give a record twice, or in several groups. And without
-    those of the session, where the request leaves them out."""
+    """The result without repeated rows, and without the session's own rows if the request excludes them.
+
+    Some servers return a record twice, or in several groups.
+    """
     kept: dict[object, ContextEntry] = {}
     left_out = result.request.session_id if result.request.exclude_session else object()
     for entry in result.entries:
@@ -213,13 +217,16 @@ def _to_show(result: RetrieveResult) -> RetrieveResult:
 ModelT = TypeVar("ModelT", bound=Frozen)
 SaidT = TypeVar("SaidT", MemoryEvent, MemoryFeedback, NativeMutationRequest)
 
-# Texts that name something; all others are stripped, whichever fields a type gets.
+# Fields that refer to something and are never stripped. Every other text field is, new ones included.
 _REFERENCES = {MemoryFeedback: {"native_ids"}, NativeMutationRequest: {"operation", "native_id"}}
 
 
 def without_recalled_context(said: SaidT) -> SaidT:
-    """An event, feedback or mutation without any memory section, in what was said and all beside it. Raises
-    InputError where nothing else was in it, or in an argument of a mutation."""
+    """An event, feedback or mutation without any memory section in its texts and JSON.
+
+    Raises:
+        InputError: it held nothing else, or an argument of a mutation did.
+    """
     if isinstance(said, MemoryEvent):
         messages = [_stripped(message, Message) for message in said.messages]
         kept = tuple(message for message in messages if message.content or message.tool_calls)
@@ -249,7 +256,7 @@ def _something(said: SaidT, left: object, where: str = "") -> SaidT:
 
 
 def _stripped(said: ModelT, model: type[Frozen]) -> ModelT:
-    """A text of which nothing is left is absent, where that is allowed."""
+    """``said`` without memory sections. An optional text becomes None if nothing else was in it."""
     changed: dict[str, Any] = {}
     for name in _names(model):
         if not (before := getattr(said, name)):
@@ -277,7 +284,7 @@ _LOGIC = frozenset({"and", "or", "not", "any", "all", "nor", "xor", "should", "m
 
 
 def check_filters(request: RetrieveRequest, operators: frozenset[str]) -> None:
-    """Filters may narrow, never widen (DESIGN 5.2): refuse what could escape, or what the adapter cannot apply."""
+    """Refuse a filter that could widen the scope (DESIGN 5.2), or that the adapter cannot apply."""
     if not request.filters:
         return
     cross = request.filters.get(CROSS_CONTEXT)

@@ -1,6 +1,6 @@
-"""Resets of scopes: noted before they begin and after they end, with or without a journal.
+"""Resets of scopes, each noted before it begins and after it ends, with or without a journal.
 
-A reset whose end is not noted is carried out again before anything else happens to its scope.
+A reset without a noted end is carried out again before anything else happens to its scope.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Resetting:
 
     Args:
         calls: the way to the adapter.
-        noted: where resets are noted.
-        store: where hosts keep what goes with a reset; None keeps nothing.
-        written: what the slot remembers of its writes.
+        noted: the table of noted resets.
+        store: holds the hosts' data that a reset removes; None holds nothing.
+        written: the slot's record of its writes.
 
     Attributes:
         counts: resets that were carried out, or may have been, by scope.
@@ -44,9 +44,9 @@ class Resetting:
         self._under_way: set[MemoryScope] = set()  # by this slot
 
     def check_readable(self, key: JournalKey) -> None:
-        """Raises BackendUnavailable if a reset ended without an answer: it may have left something.
+        """Raises BackendUnavailable if a reset ended without an answer, because it may have left something.
 
-        A reset that is under way here does not count. A read beside it sees the memory before or after it.
+        This slot's own reset does not count: a concurrent read sees the memory before or after it.
         """
         if key.scope not in self._under_way and self.noted.is_open(key):
             raise BackendUnavailable(
@@ -56,15 +56,15 @@ class Resetting:
             )
 
     def warnings(self) -> list[str]:
-        """A sentence for health where the end of resets is not known."""
+        """A sentence for health if some resets have no known end."""
         begun = self.noted.count_open() - len(self._under_way)
         return [f"{begun} resets were begun and their end is not known"] if begun > 0 else []
 
     async def carry_out(self, span: Span, key: JournalKey) -> ResetReceipt:
         """Reset a scope. Earlier events are no longer delivered or replayed.
 
-        That is noted before the backend is asked, and for good unless it certainly reset nothing: a process that
-        dies over it, or gets no answer, must not deliver to a memory that was cleared.
+        The reset is noted before the call, because a process that dies or gets no answer must not deliver to
+        a cleared memory. The note is cancelled only if the backend certainly reset nothing.
 
         Raises:
             BackendError: the backend failed.
@@ -84,10 +84,10 @@ class Resetting:
             self._under_way.discard(key.scope)
 
     async def finish(self, key: JournalKey) -> None:
-        """Carry out again a reset whose end is not known; what was recorded since stays.
+        """Repeat a reset without a known end. Events recorded since then stay in the journal.
 
         Raises:
-            BackendUnavailable: it could not be finished.
+            BackendUnavailable: the reset could not be finished.
         """
         if not self.noted.is_open(key):
             return

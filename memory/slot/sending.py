@@ -1,4 +1,4 @@
-"""Sending events: looked up after a lost answer, and sent again only where that is safe (DESIGN section 5)."""
+"""Sends events. After a lost answer it looks an event up, and resends it only if safe (DESIGN section 5)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memory.slot.calls import NativeCalls, Span
 from memory.slot.written import Written
 
 _RETRY_PAUSE_S = 0.2
-_LAST_LOOK_S = 0.4  # for a look-up where a write has used up its time
+_LAST_LOOK_S = 0.4  # a look-up gets this much even if the write has used up its time
 
 
 class Sender:
@@ -23,7 +23,7 @@ class Sender:
 
     Args:
         calls: the way to the adapter.
-        written: told of every receipt and every error.
+        written: notes every receipt and every error.
     """
 
     def __init__(self, calls: NativeCalls, written: Written) -> None:
@@ -36,14 +36,14 @@ class Sender:
         return isinstance(self._calls.adapter, SupportsEventLookup)
 
     def by(self, span: Span) -> Callable[[Span, Sequence[MemoryEvent]], Awaitable[list[WriteReceipt]]]:
-        """How the events of a call are sent: by the bulk call where that was asked for."""
+        """The method that sends a call's events: the bulk call for ``record_events``, else one by one."""
         return self.send_all if span.operation == "record_events" else self.send_one
 
     async def send_one(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Send one event; again only where a look-up or the backend's own deduplication makes it safe."""
+        """Send one event. Resend it only if a look-up or the backend's own deduplication makes that safe."""
         [event] = events
         calls, attempt, began = self._calls, 1, anyio.current_time()
-        lost: MemslotError | None = None  # an ambiguous attempt: whatever later ones say, it may be stored
+        lost: MemslotError | None = None  # the first ambiguous attempt, after which the event may be stored
         while True:
             try:
                 receipt = await calls.call(
@@ -73,11 +73,11 @@ class Sender:
     async def send_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Send events of one scope by the adapter's bulk call, ``traits.bulk_size`` at a time, in order.
 
-        Every call has a place and a deadline of its own, so other calls run between two of them. A call without an
-        answer goes as written where a look-up finds all of its events.
+        Each bulk call has its own place and deadline, so other calls run in between. A call without an answer
+        succeeds if a look-up finds all of its events.
 
         Raises:
-            MemslotError: a call failed; ``receipts`` are all that are known.
+            MemslotError: a call failed; its ``receipts`` are those of all events known to be stored.
         """
         calls, adapter = self._calls, cast(SupportsBulkIngest, self._calls.adapter)
         size = calls.traits.bulk_size or max(1, len(events))
@@ -108,7 +108,7 @@ class Sender:
     async def _stored(
         self, span: Span, batch: Sequence[MemoryEvent], error: MemslotError, deadline_s: float
     ) -> list[WriteReceipt]:
-        """Receipts of the events that a failed call has written; looked up, up to the first that is missing."""
+        """Receipts of the events that a failed call has written. Look-ups stop at the first missing event."""
         known: dict[str, WriteReceipt] = {receipt.event_id: receipt for receipt in error.receipts}
         if ambiguous(error):
             for event in batch:
@@ -122,18 +122,18 @@ class Sender:
     async def look_up(
         self, span: Span, event: MemoryEvent, deadline_s: float | None = None
     ) -> tuple[WriteReceipt | None, bool]:
-        """The receipt of an event that the backend has; else None, and whether sending it again is safe.
+        """The receipt of an event that the backend has, or None; and whether a second send is safe.
 
-        ``deadline_s`` is in seconds. By default the look-up is part of a write, and has at most as long as one.
+        ``deadline_s`` is in seconds: by default the shorter of ``write_s`` and ``query_s``.
         """
         if not self.can_look_up:
-            return None, True  # with write_retries above 0 it declares that the backend deduplicates
+            return None, True  # by write_retries above 0, the adapter declares that the backend deduplicates
         try:
             deadlines = self._calls.deadlines
             limit_s = deadline_s or min(deadlines.write_s, deadlines.query_s)
             if (ids := await self._calls.look_up(span, event, limit_s)) is None:
                 return None, True
-            # Memories that are derived from a stored event may not exist yet.
+            # The event is stored, but memories derived from it may not exist yet.
             receipt = WriteReceipt(
                 event_id=event.event_id,
                 status="committed" if self._calls.traits.consistency == "immediate" else "queued",
@@ -141,7 +141,7 @@ class Sender:
                 warnings=("confirmed by look-up after the answer was lost",),
             )
         except MemslotError as error:
-            return None, isinstance(error, CapabilityNotSupported)  # of a slot whose adapter has no look-up
+            return None, isinstance(error, CapabilityNotSupported)  # a slot behind this one has no look-up
         return receipt, False
 
 
@@ -159,10 +159,10 @@ def skipped_receipts(*events: MemoryEvent) -> list[WriteReceipt]:
 
 
 def ambiguous(error: BaseException) -> bool:
-    """Whether a call that failed so may have been carried out."""
+    """Whether a call that failed with this error may have been carried out."""
     return isinstance(error, BackendError) and error.ambiguous
 
 
 def changed_nothing(span: Span, error: BaseException) -> bool:
-    """Whether a call that failed so was certainly not carried out."""
+    """Whether a call that failed with this error was certainly not carried out."""
     return not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error))

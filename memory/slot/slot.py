@@ -1,7 +1,7 @@
-"""MemorySlot: what a host holds. Every rule that holds for all adapters is applied here, once (DESIGN section 5).
+"""MemorySlot: the object that a host holds. It applies every rule that all adapters share (DESIGN section 5).
 
-An event goes through ``calls.NativeCalls`` (trace, scope, mode, order), ``delivery.Delivery`` (journal, look-up)
-and ``NativeCalls.call`` (place, deadline, errors) to the adapter. No call goes past ``NativeCalls.call``.
+An event passes through ``calls.NativeCalls`` (trace, scope, mode, order) and ``delivery.Delivery`` (journal,
+look-up). ``NativeCalls.call`` (place, deadline, errors) then calls the adapter. No call bypasses it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 class Companion(Protocol):
-    """What is built on a slot and closed before it."""
+    """An object that is built on a slot and closed before it."""
 
     async def aclose(self) -> None: ...
 
@@ -64,27 +64,27 @@ C = TypeVar("C", bound=Companion)
 
 
 class MemorySlot(MemoryAdapter):
-    """The memory an agent loop holds. Itself a :class:`MemoryAdapter`.
+    """The memory that an agent loop holds. A slot is itself a :class:`MemoryAdapter`.
 
     Args:
         adapter: the backend or condition behind the slot.
-        scope: default scope of :meth:`before_turn` and :meth:`after_turn`; set up when the slot is opened.
+        scope: default scope of :meth:`before_turn` and :meth:`after_turn`. Opening the slot sets it up.
         budget: default budget of :meth:`before_turn`.
         deadlines: seconds per kind of native call.
         token_counter: measures the context section; its name goes into every trace.
         trace_sink: receives the trace of every call.
         native_ids: context sections show the native id of each entry that has one.
-        neutral_sections: context sections name neither backend nor scope, so that no model can tell them by that.
-        idle_scopes: scopes of :meth:`for_scope` kept set up while nobody uses them.
+        neutral_sections: context sections name neither backend nor scope, so no model can tell either.
+        idle_scopes: how many unused scopes of :meth:`for_scope` stay set up.
         journal: keeps every event before it is sent; closed with the slot. None keeps nothing.
-        store: of this memory, or its directory. Resets are noted in it, and what hosts keep there goes with a
-            scope's reset. None notes nothing.
+        store: this memory's store, or its directory. The slot notes resets in it. A scope's reset also
+            removes what hosts keep there for the scope. None notes nothing.
 
     A slot belongs to the event loop that first uses it. Use it as ``async with slot:``, or call
     :meth:`aclose` yourself.
 
     Attributes:
-        delivery: what waits for the backend, and what is built on a slot needs beside the contract.
+        delivery: the waiting events, and calls beyond the contract for code that is built on a slot.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class MemorySlot(MemoryAdapter):
                 with self._calls.span("start") as span:
                     await self._calls.call(span, self._calls.deadlines.setup_s, self._adapter.start)
         except BaseException:
-            with suppress(MemslotError):  # that it did not open is what is to be told
+            with suppress(MemslotError):  # the caller needs the first error, not this one
                 await self.aclose()
             raise
         return self
@@ -137,12 +137,12 @@ class MemorySlot(MemoryAdapter):
 
     @property
     def loop(self) -> object | None:
-        """The event loop it belongs to; None before its first call."""
+        """The event loop that the slot belongs to; None before its first call."""
         return self._calls.loop
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no call any more."""
+        """Whether the slot refuses every further call."""
         return self._calls.closed
 
     @property
@@ -167,9 +167,9 @@ class MemorySlot(MemoryAdapter):
         return capabilities_of(self._adapter)
 
     def capability(self, protocol: Callable[..., T]) -> T | None:
-        """The guarded capability, e.g. ``slot.capability(SupportsReadiness)``, or None where there is none.
+        """The guarded capability, e.g. ``slot.capability(SupportsReadiness)``; None if the adapter lacks it.
 
-        Guarded means: mode gate, scope check, deadline, trace and error mapping, as for the contract itself.
+        The mode gate, scope check, deadline, trace and error mapping apply as for the contract's calls.
 
         Raises:
             InputError: ``protocol`` is not a capability protocol.
@@ -177,12 +177,13 @@ class MemorySlot(MemoryAdapter):
         return guard(self._calls, self.delivery, protocol)
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Make a scope usable, until the slot is closed. Idempotent. While read-only only where
-        ``traits.setup_writes`` is False.
+        """Make a scope usable until the slot is closed. Idempotent.
+
+        A read-only slot sets up a new scope only if ``traits.setup_writes`` is False.
 
         Raises:
             ScopeError: the adapter cannot represent the scope without sharing.
-            ReadOnlyError: the slot is read-only, and the scope was not set up before.
+            ReadOnlyError: the slot is read-only, the set-up may write, and the scope was not set up before.
             BackendError: the backend failed.
         """
         self.delivery.leases.keep(scope)
@@ -208,11 +209,11 @@ class MemorySlot(MemoryAdapter):
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Switch between accumulation and read-only test sessions (spec 4.2).
 
-        Writes in flight are finished first, for at most ``deadlines.drain_s``; writes arriving meanwhile wait for
-        the switch. Should the adapter fail while becoming read-only, the slot is read-only all the same.
+        The switch waits at most ``deadlines.drain_s`` for writes in flight. Writes that arrive meanwhile
+        wait for the switch. The slot becomes read-only even if the adapter fails to.
 
         Raises:
-            BackendTimeout: writes did not end in time, and the mode is as before; or the adapter did not answer.
+            BackendTimeout: writes did not end in time (the mode is unchanged), or the adapter did not answer.
             BackendError: the adapter failed.
         """
         calls = self._calls
@@ -225,23 +226,23 @@ class MemorySlot(MemoryAdapter):
         """Write one event. While read-only nothing is sent and the receipt says ``skipped_read_only``.
 
         Returns:
-            The receipt. ``unknown`` means that it was sent and may be stored: no answer, a failure of the server,
-            or an answer that cannot be read.
+            The receipt. ``unknown`` means that the event was sent and may be stored: the server failed or
+            did not answer, or its answer is unreadable.
 
         Raises:
             ScopeError: the event's scope is not set up.
-            InputError: nothing is left of the event once recalled context is stripped.
+            InputError: the event holds nothing but recalled context.
             BackendError: the backend failed, and the event is not stored.
         """
         return await self.delivery.record(event)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """Ask the memory; the result holds the raw payload, the fitted context section and the trace.
+        """Ask the memory. The result holds the raw payload, the fitted context section and the trace.
 
         Raises:
             ScopeError: the scope is not set up, or a filter would widen it.
             IsolationError: the backend returned a row of another scope.
-            BackendError: the backend failed. Empty is never an error, and an error never looks empty.
+            BackendError: the backend failed. An empty result is never an error.
         """
         calls, fields = self._calls, {"session_id": request.session_id}
         if request.filters.get(CROSS_CONTEXT) is True:
@@ -273,8 +274,8 @@ class MemorySlot(MemoryAdapter):
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Clear exactly this scope, after its writes in flight. The scope stays set up.
 
-        A scope whose set-up has failed may be reset, and set up again: its store may be what is broken. Events that
-        wait for it are discarded, unless the backend surely reset nothing.
+        A reset also works after a failed set-up, because it may repair a broken store. It discards the
+        scope's waiting events, unless the backend certainly reset nothing.
 
         Raises:
             ReadOnlyError: the slot is read-only; a test session must not reset anything.
@@ -288,19 +289,19 @@ class MemorySlot(MemoryAdapter):
             return await calls.write(span, lambda: self.delivery.reset(span, scope), refuse, tried=True)
 
     async def health(self) -> BackendHealth:
-        """Probe the backend. A failing probe is ``unavailable`` with diagnostics, not an exception."""
+        """Probe the backend. A failed probe gives ``unavailable`` with diagnostics and raises nothing."""
         return await health_of(self._calls, self.delivery)
 
     def companion(self, kind: type[C], make: Callable[[], C]) -> C:
-        """The one object of a kind that belongs to this slot: made at the first call, closed before the slot."""
+        """This slot's single object of a kind. The first call makes it; :meth:`aclose` closes it first."""
         return cast(C, self._companions.setdefault(kind, self._companions.get(kind) or make()))
 
     async def aclose(self) -> None:
         """Wait for calls under way (at most ``deadlines.close_s``) and release the adapter. Idempotent.
 
-        Before, turns that are delivered in the background have as long as one write; the rest stays in the journal.
+        Before that, background deliveries of turns get the time of one write. The rest stays in the journal.
 
-        Cancelled, it goes on to its end. A second closer waits for the first, and tries again where that failed.
+        A cancelled close still runs to its end. A second one waits for the first and retries if it failed.
 
         Raises:
             BackendError: the adapter could not release everything.
@@ -328,13 +329,13 @@ class MemorySlot(MemoryAdapter):
     ) -> str:
         """The context section for the prompt of the coming turn, or ``""`` if nothing is remembered.
 
-        It leaves out the rows of this session if the backend names them, because the chat window still shows them.
+        It omits rows that the backend marks as part of this session, because the chat still shows them.
         It shows equal texts once, and no row with a score below the backend's floor.
 
         Args:
             user: what the user just said, without recalled context.
             session_id: the conversation.
-            scope: in place of the slot's default.
+            scope: replaces the slot's default.
             fields: ``budget``, ``scenario``, ``context``, ``attribute``, ``filters``, ``exclude_session``, see
                 :class:`~memory.slot.turns.RecallFields`.
         """
@@ -344,7 +345,7 @@ class MemorySlot(MemoryAdapter):
         return self.for_prompt(await self.retrieve(request)).formatted_context
 
     def for_prompt(self, result: RetrieveResult) -> RetrieveResult:
-        """The rows of a result for :meth:`before_turn`: equal texts once, and no row below the backend's floor.
+        """The result as :meth:`before_turn` shows it: equal texts once, and no row below the backend's floor.
 
         Raises:
             BackendError: the adapter's own rendering failed.
@@ -357,12 +358,12 @@ class MemorySlot(MemoryAdapter):
     ) -> WriteReceipt:
         """Record what was said in a turn.
 
-        Where the backend extracts with a language model and there is a journal, no turn waits for the extraction:
-        the receipt says ``queued``, and the delivery follows in the background.
+        If the slot has a journal and the backend extracts with a language model, no turn waits for the
+        extraction: the receipt says ``queued``, and the delivery follows in the background.
 
         Args:
             session_id: the conversation.
-            scope: in place of the slot's default.
+            scope: replaces the slot's default.
             fields: ``user``, ``assistant``, ``messages``, ``event_id``, ``turn_id``, ``timestamp``, ``agent_id``,
                 ``scenario``, ``context``, ``attribute``, ``metadata``, see :class:`~memory.slot.turns.TurnFields`.
         """
@@ -377,17 +378,16 @@ class MemorySlot(MemoryAdapter):
         run_id: str | int | UUID | None = None,
         agent_id: str | int | UUID | None = None,
     ) -> ScopedMemory:
-        """One person's view of this slot, set up when first used: ``memory.for_scope("alice")``.
+        """One person's view of this slot, set up at its first use: ``memory.for_scope("alice")``.
 
-        One slot serves a whole process: an embedded store is locked by the slot that opened it, so share the slot
-        instead of opening a second one.
+        Share one slot in the whole process: a second one cannot open an embedded store, which is locked.
 
         Args:
-            scope: a scope, or a person's id within the slot's own scope. By default the slot's own scope.
-            persona_id, run_id, agent_id: in place of the scope's.
+            scope: a scope, or a person's id within the slot's own scope. Default: the slot's own scope.
+            persona_id, run_id, agent_id: replace the scope's fields.
 
         Raises:
-            ScopeError: there is no scope to begin from, or an id is malformed.
+            ScopeError: neither the call nor the slot gives a scope, or an id is malformed.
         """
         if scope is not None and not isinstance(scope, MemoryScope):
             scope, persona_id = None, scope

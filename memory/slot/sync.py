@@ -1,4 +1,4 @@
-"""The slot for programs without an event loop: blocking calls onto a loop that runs in a thread of its own."""
+"""The slot for programs without an event loop. Its blocking calls run on a loop in a separate thread."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from memory.slot.turns import RecallFields, ScopedMemory, TurnFields
 
 T = TypeVar("T")
 
-_OF_PARENTS: list[ExitStack] = []  # kept, because a collected one would wait for a thread that is not here
+# Kept alive in forked processes: a collected stack would wait for a thread that only the parent has.
+_OF_PARENTS: list[ExitStack] = []
 
 
 @dataclass(frozen=True)
 class LoopThread:
-    """An event loop in a thread of its own. A forked process has a copy of this object and no such thread."""
+    """An event loop in a separate thread. A forked process has a copy of this object, but not the thread."""
 
     portal: BlockingPortal
     pid: int
@@ -52,7 +53,10 @@ class Opened(Generic[T]):
 
 @contextmanager
 def opened_in_thread(opening: AbstractAsyncContextManager[T]) -> Iterator[Opened[T]]:
-    """Enter ``opening`` in an event loop that runs in a thread until leaving. A forked process leaves nothing."""
+    """Enter ``opening`` in an event loop that runs in a thread, and leave it at the end of the block.
+
+    In a forked process the end of the block closes nothing: the parent still uses it.
+    """
     with ExitStack() as stack:
         portal = stack.enter_context(start_blocking_portal())
         thread = LoopThread(portal, os.getpid())
@@ -65,8 +69,10 @@ def opened_in_thread(opening: AbstractAsyncContextManager[T]) -> Iterator[Opened
 
 
 class SyncMemory:
-    """A slot, or one person's view of it, for code that does not await. Made by ``open_memory_sync``. Calls may
-    come from any thread; each waits for its answer."""
+    """A slot, or one person's view of it, for code that does not await. ``open_memory_sync`` makes it.
+
+    Any thread may call it. Each call waits for its answer.
+    """
 
     def __init__(self, slot: MemorySlot, thread: LoopThread, view: ScopedMemory | None = None) -> None:
         self.slot = slot
@@ -86,7 +92,7 @@ class SyncMemory:
         return self._call(partial(self._of.after_turn, session_id=session_id, **fields))
 
     def reset(self) -> ResetReceipt:
-        """As :meth:`MemorySlot.reset_scope`, of this person."""
+        """As :meth:`MemorySlot.reset_scope`, for this person's scope."""
         view = self._view or self.slot.for_scope()
         return self._call(view.reset)
 
@@ -108,5 +114,5 @@ class SyncMemory:
         return self._thread.call(partial(call, *arguments))
 
     def run(self, call: Callable[[MemorySlot], Awaitable[T]]) -> T:
-        """Anything else of the slot: ``memory.run(lambda slot: slot.health())``."""
+        """Run any other call of the slot: ``memory.run(lambda slot: slot.health())``."""
         return self._call(call, self.slot)

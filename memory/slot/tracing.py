@@ -1,4 +1,4 @@
-"""Where traces go: nowhere by default, a JSONL file in the harness, OpenTelemetry by choice. And their sums."""
+"""Sinks for traces, none of which is on by default, and the sum of several traces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SELDOM = frozenset({"aclose", "reset_scope", "set_mode", "setup_scope", "start"
 
 
 def log_trace(trace: Trace) -> None:
-    """One line for a call, at INFO for what happens seldom and DEBUG for the rest; never text of a user."""
+    """Log a call in one line without user text: rare operations at INFO, the rest at DEBUG."""
     level = logging.INFO if trace.operation in _SELDOM else logging.DEBUG
     if not log.isEnabledFor(level):
         return
@@ -40,13 +40,13 @@ def log_trace(trace: Trace) -> None:
 
 
 class TraceSink(Protocol):
-    """Receives the trace of every call. Must be quick and must not raise."""
+    """Receives the trace of every call. A sink must be quick and must not raise."""
 
     def emit(self, trace: Trace) -> None: ...
 
 
 class JsonlTraceSink(AbstractContextManager["JsonlTraceSink"]):
-    """One JSON object a line, flushed with every trace so that a crash loses none.
+    """Appends each trace as one line of JSON and flushes it, so that a crash loses none.
 
     Raises:
         ConfigError: the file cannot be opened for appending.
@@ -59,12 +59,12 @@ class JsonlTraceSink(AbstractContextManager["JsonlTraceSink"]):
             raise ConfigError(f"trace file {path}: {error.strerror}; choose a writable path") from error
 
     def emit(self, trace: Trace) -> None:
-        """Append it as a line of JSON, at once."""
+        """Append the trace."""
         self._file.write(trace.model_dump_json() + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """The file takes no trace any more. Idempotent."""
+        """Close the file. Idempotent."""
         self._file.close()
 
     def __exit__(self, *ended: object) -> None:
@@ -72,7 +72,7 @@ class JsonlTraceSink(AbstractContextManager["JsonlTraceSink"]):
 
 
 class OpenTelemetrySink:
-    """Each trace as a finished span named ``memslot.<operation>`` with ``memslot.*`` attributes.
+    """Turns each trace into a finished span named ``memslot.<operation>`` with ``memslot.*`` attributes.
 
     Args:
         tracer: an OpenTelemetry tracer; by default the global provider's.
@@ -91,7 +91,7 @@ class OpenTelemetrySink:
         self._tracer = tracer
 
     def emit(self, trace: Trace) -> None:
-        """Hand it to the tracer, as a span that began and ended when the call did."""
+        """Hand the trace to the tracer, as a span that began and ended when the call did."""
         start = int(trace.started_at.timestamp() * 1e9) if trace.started_at else None
         span = self._tracer.start_span(f"memslot.{trace.operation or 'call'}", start_time=start)
         for name, value in trace.model_dump(mode="json", exclude={"scope", "started_at"}).items():
@@ -108,8 +108,8 @@ _WEAKEST = ("pending", "queued", "committed")
 
 
 def summed_trace(receipts: Sequence[Any]) -> Trace | None:
-    """The traces of a bulk write's receipts as one: numbers are added, times are the first and the last."""
-    if len(receipts) == 1:  # of nearly every call
+    """One trace for a bulk write's receipts: counts are added up, times span the first to the last."""
+    if len(receipts) == 1:  # the fast path of nearly every call
         return getattr(receipts[0], "trace", None)
     found = [getattr(receipt, "trace", None) for receipt in receipts]
     traces = [trace for trace in found if isinstance(trace, Trace)]
@@ -134,8 +134,8 @@ def summed_trace(receipts: Sequence[Any]) -> Trace | None:
 
 
 def summed_fields(receipts: Sequence[Any]) -> dict[str, Any]:
-    """Ids and warnings of all receipts, and the state that holds for every one of them."""
-    if len(receipts) == 1:  # of nearly every call
+    """Ids and warnings of all receipts, and the weakest of their states."""
+    if len(receipts) == 1:  # the fast path of nearly every call
         [only] = receipts
         state = getattr(only, "status", None)
         return {

@@ -1,4 +1,4 @@
-"""A host's two calls of a turn, and one person's part of a slot that many share."""
+"""The two calls that a host makes in each turn, and one person's view of a shared slot."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ T = TypeVar("T")
 
 
 class RecallFields(TypedDict, total=False):
-    """Arguments of ``before_turn`` beside the words and the session; absent or None is the default.
+    """Further arguments of ``before_turn``; an absent one, or None, stands for the default.
 
-    ``budget`` replaces the slot's. ``exclude_session=False`` also shows what was said in this session. The other
-    fields are as in :class:`RetrieveRequest`."""
+    ``budget`` replaces the slot's. ``exclude_session=False`` also shows rows of this session. The other
+    fields are as in :class:`RetrieveRequest`.
+    """
 
     budget: ContextBudget | None
     scenario: str | None
@@ -39,11 +40,13 @@ class RecallFields(TypedDict, total=False):
 
 
 class TurnFields(TypedDict, total=False):
-    """Arguments of ``after_turn`` beside the session; absent or None is the default. ``user`` and ``assistant`` are
-    what each said, blank ones are left out. ``messages`` stand between the two, as :meth:`Message.from_any` reads
-    them; parts without words are counted in ``metadata.left_out``. ``event_id`` and ``turn_id`` are fresh by
-    default: give your own where a turn may be recorded twice. ``timestamp`` is when it was said, now by default;
-    the rest is as in :class:`MemoryEvent`."""
+    """Further arguments of ``after_turn``; an absent one, or None, stands for the default.
+
+    ``user`` and ``assistant`` are the words of each; blank ones are left out. ``messages`` go between the
+    two, read as by :meth:`Message.from_any`; ``metadata.left_out`` counts their parts without words.
+    ``event_id`` and ``turn_id`` are fresh by default: give your own if a turn may be recorded twice.
+    ``timestamp`` is the time of the turn, now by default. The other fields are as in :class:`MemoryEvent`.
+    """
 
     user: str | None
     assistant: str | None
@@ -61,15 +64,18 @@ class TurnFields(TypedDict, total=False):
 def request_of(
     user: str, session_id: str, scope: MemoryScope, **fields: Unpack[RecallFields]
 ) -> RetrieveRequest:
-    """The question of the coming turn, without recalled context; fields as for :meth:`MemorySlot.before_turn`."""
+    """The coming turn's request, without recalled context; fields as for :meth:`MemorySlot.before_turn`."""
     _check_text("user", user)
     given = _given(fields, RecallFields)
     return RetrieveRequest(query=strip_json(user), scope=scope, session_id=session_id, **given)
 
 
 def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFields]) -> MemoryEvent:
-    """The event of a turn; fields as for :meth:`MemorySlot.after_turn`. Raises :class:`InputError` where one is
-    malformed, or nothing was said."""
+    """The event of a turn; fields as for :meth:`MemorySlot.after_turn`.
+
+    Raises:
+        InputError: a field is malformed, or nothing was said.
+    """
     given = _given(fields, TurnFields)
     user, assistant = given.pop("user", ""), given.pop("assistant", "")
     _check_text("user", user)
@@ -96,7 +102,7 @@ def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFi
 
 
 def _given(fields: Mapping[str, Any], known: type) -> dict[str, Any]:
-    """The fields that are not left to their defaults; a misspelt one is refused as Python refuses any argument."""
+    """The fields that are not None. An unknown field raises TypeError, as any unknown argument does."""
     for name in fields.keys() - known.__annotations__.keys():
         raise TypeError(f"{name!r} is no argument of it; there are {', '.join(known.__annotations__)}")
     return {name: value for name, value in fields.items() if value is not None}
@@ -108,9 +114,9 @@ def _check_text(name: str, said: object) -> None:
 
 
 class ScopeLeases:
-    """Which scopes views have set up: the one used longest ago is released where over ``max_idle`` are idle.
+    """The scopes that views have set up.
 
-    A scope that the host has set up itself is never released.
+    Beyond ``max_idle`` scopes, the least recently used idle ones are released. Those that the host set up stay.
     """
 
     def __init__(
@@ -124,16 +130,16 @@ class ScopeLeases:
         self._setting_up: dict[MemoryScope, anyio.Lock] = {}
 
     def keep(self, scope: MemoryScope) -> None:
-        """The host sets a scope up itself, and answers for it."""
+        """Note that the host sets this scope up itself, so that it is never released here."""
         self._of_host.add(scope)
 
     def let_go(self, scope: MemoryScope) -> None:
-        """The host has released a scope."""
+        """Note that the host has released a scope."""
         self._of_host.discard(scope)
 
     @asynccontextmanager
     async def lease(self, scope: MemoryScope) -> AsyncIterator[None]:
-        """Keep a scope set up while the body runs; set it up first where it is not."""
+        """Keep a scope set up while the body runs. Set it up first if necessary."""
         is_set_up = self._calls.scopes.get
         if scope in self._of_host and is_set_up(scope, False):
             yield
@@ -180,8 +186,10 @@ class _Slot(Protocol):
 
 @dataclass(slots=True, eq=False)
 class ScopedMemory:
-    """A light view of a slot; hundreds of them cost what their memories cost, and need no closing. Its scope is set
-    up at its first use, and again where the slot released it because many others were used since."""
+    """A light view of a slot, which needs no closing.
+
+    Its first use sets its scope up. A later use repeats that if the slot has released the scope meanwhile.
+    """
 
     _slot: _Slot
     _leases: ScopeLeases
@@ -206,7 +214,10 @@ class ScopedMemory:
             return await self._slot.reset_scope(self.scope)
 
     async def wait_until_ready(self, timeout_s: float) -> BackendReadiness:
-        """Wait at most ``timeout_s`` seconds until what was written is retrievable; ``unknown`` if nobody tells."""
+        """Wait at most ``timeout_s`` seconds until all writes are retrievable.
+
+        The state is ``unknown`` if the backend cannot tell.
+        """
         async with self._leases.lease(self.scope):
             readiness = self._slot.capability(SupportsReadiness)
             if readiness is None:

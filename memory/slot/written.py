@@ -1,4 +1,4 @@
-"""The memory that a slot has of its writes: their ids, their failures, and those not retrievable yet."""
+"""A slot's record of its writes: their receipts and failures, and those that are not retrievable yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Written:
     """The writes of one slot.
 
     Attributes:
-        last_at: when the backend took an event for the last time.
+        last_at: when the backend last accepted an event; None if it never did.
         queued: writes that the backend did not store at once, by scope.
         unknown: writes that got no answer.
     """
@@ -30,13 +30,13 @@ class Written:
         self.unknown = 0
         self._derived: Counter[MemoryScope] = (
             Counter()
-        )  # of ``queued``, how many were retrievable when last asked
-        # By scope and event id: what was said, as a hash, and the receipt.
+        )  # how many of ``queued`` were retrievable at the last look
+        # (scope, event id) -> (hash of the messages, receipt)
         self._receipts: OrderedDict[tuple[MemoryScope, str], tuple[int, WriteReceipt]] = OrderedDict()
         self._failures: Counter[str] = Counter()  # since the last success, by class of the error
 
     def note(self, scope: MemoryScope, receipts: Sequence[WriteReceipt]) -> None:
-        """The backend gave these receipts."""
+        """Note the receipts that the backend gave."""
         for receipt in receipts:
             if receipt.status == "unknown":
                 self.unknown += 1
@@ -48,15 +48,15 @@ class Written:
                 self.queued[scope] += 1
 
     def note_failure(self, error: MemslotError) -> None:
-        """A write failed."""
+        """Note a failed write."""
         self._failures[type(error).__name__] += 1
 
     def note_unanswered(self, count: int) -> None:
-        """So many events of a bulk write got no answer."""
+        """Note ``count`` events that got no answer."""
         self.unknown += count
 
     def remember(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
-        """An event was sent; when it comes again, it is not."""
+        """Remember that an event was sent, so that a repetition is not."""
         if receipt.status == "skipped_read_only":
             return
         self._receipts[event.scope, event.event_id] = (_said(event), receipt)
@@ -64,12 +64,12 @@ class Written:
             self._receipts.popitem(last=False)
 
     def receipt_of(self, event: MemoryEvent) -> WriteReceipt | None:
-        """The receipt of an event that was sent before with the same words."""
+        """The receipt of an event that was sent before with the same messages, or None."""
         said, receipt = self._receipts.get((event.scope, event.event_id), (0, None))
         return receipt if receipt is not None and said == _said(event) else None
 
     def forget(self, scope: MemoryScope) -> None:
-        """The backend may hold something else than was written to a scope: an id is no repetition any more."""
+        """Forget a scope's events: its contents may have changed, so a known id is no longer a repetition."""
         for key in [key for key in self._receipts if key[0] == scope]:
             del self._receipts[key]
 
@@ -79,7 +79,7 @@ class Written:
             self._derived[scope] = max(queued, self._derived[scope])
 
     def is_pending(self, scope: MemoryScope) -> bool:
-        """Whether something that was written to a scope may not be retrievable yet."""
+        """Whether some writes of a scope may not be retrievable yet."""
         return self.queued[scope] > self._derived[scope]
 
     def warnings(self) -> list[str]:
@@ -93,7 +93,7 @@ class Written:
 
 
 def repeated(receipt: WriteReceipt) -> WriteReceipt:
-    """The receipt of an event that comes again."""
+    """The receipt of a repeated event."""
     warning = "recorded before; it was not sent again"
     return receipt.model_copy(update={"warnings": (*receipt.warnings, warning)})
 
