@@ -1,4 +1,4 @@
-"""Graphiti as a memory backend, through ``graphiti-core`` on FalkorDB, Kuzu or Neo4j (spec section 5.3)."""
+"""Graphiti as a memory backend, by ``graphiti-core`` on FalkorDB, Kuzu or Neo4j (spec section 5.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract in calls of ``graphiti_core.Graphiti``; a scope has a graph, driver, client and lock of its own."""
+"""The adapter for ``graphiti_core.Graphiti``. Each scope has its own graph, driver, client and lock."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ from memory.backends.graphiti.translate import (
 if TYPE_CHECKING:
     from memory.backends.graphiti.client import NativeGraph, Stored
 
-_CHANGES = ("created_at", "invalid_at", "expired_at")  # of a fact: stored, no longer true, found to be so
+_CHANGES = ("created_at", "invalid_at", "expired_at")  # a fact was stored, ended, was found to have ended
 _BULK_WARNING = "written by add_episode_bulk: facts of this batch that contradict each other all stay valid"
 _NOTHING = "there was nothing to send"
 
@@ -106,9 +106,8 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         self._body = partial(episode_body, ingest=options.ingest, cs_in_body=options.cs_in_body)
         self._graphs: dict[str, NativeGraph] = {}
         self._failed: set[str] = set()  # graphs whose last write failed
-        self._doubts: defaultdict[str, set[str]] = defaultdict(
-            set
-        )  # by graph, events that may be stored in part
+        # By graph: events that may be stored only in part.
+        self._doubts: defaultdict[str, set[str]] = defaultdict(set)
         self._opening = anyio.Lock()
         self.shielded: ShieldedCalls = ShieldedCalls()  # the closing of graphs
         places = self._store.keeps_open or sys.maxsize
@@ -121,10 +120,13 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
     async def graph(
         self, scope: MemoryScope, *, writing: bool = False, clearing: bool = False
     ) -> AsyncIterator[NativeGraph]:
-        """The scope's graph, open while it is used. With ``clearing`` a graph that cannot be opened is emptied.
+        """Yield the scope's graph, which stays open in the body.
 
-        Where open graphs hold memory, writes wait for writes and reads for reads: a write may take as long as its
-        model.
+        If the number of open graphs is limited, reads and writes have separate limits, because a write waits
+        for its model.
+
+        Args:
+            clearing: empty a graph that cannot be opened.
         """
         place = self._places[writing]
         if place.value:
@@ -144,7 +146,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
             failure = normalise_error(
                 cause, backend_name=name, operation="the write", table=ERRORS, deadline="write_s"
             )
-            failure.sent = False  # also where a model's answer was lost: nothing is stored
+            failure.sent = False  # nothing is stored, even if a model's answer was lost
             raise failure from cause
         finally:
             place.release()
@@ -155,7 +157,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                 if group_id not in self._graphs:
                     await self._make_room()
                     self._graphs[group_id] = await self._opened(group_id, clearing)
-        graph = self._graphs[group_id] = self._graphs.pop(group_id)  # the last to be closed again
+        graph = self._graphs[group_id] = self._graphs.pop(group_id)  # now last in line to be closed
         return graph
 
     async def _opened(self, group_id: str, clearing: bool) -> NativeGraph:
@@ -180,7 +182,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return graph
 
     async def _make_room(self) -> None:
-        """Close graphs that have not been used for longest, where each open one holds memory."""
+        """Close the least recently used graphs if the number of open graphs is limited."""
         largest = self._store.keeps_open
         for group_id, graph in list(self._graphs.items()):
             if largest is None or len(self._graphs) < largest:
@@ -195,7 +197,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                 pass
         except OSError as error:
             if error.filename is None:
-                raise  # of a connection
+                raise  # a connection's error, not the path's
             raise ConfigError(
                 f"memory.backends.{self.backend_name}.path: cannot be used ({error.strerror}); choose another"
             ) from error
@@ -233,7 +235,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return self._receipt(event, call, stored, warnings)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """Ready where the graph answers, its last write did not fail, and it holds no event in part."""
+        """Ready if the graph answers, its last write did not fail, and no event is stored in part."""
         answer = await super().readiness(scope)
         doubts = self._doubts[group_of(scope)]
         if doubts:
@@ -287,7 +289,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return self.receipt(event, operation, stored or (), warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """None also where parts are missing, as a server without transactions leaves them."""
+        """The event's native ids. None also if parts are missing, as after a failure without transactions."""
         async with self.graph(event.scope) as graph:
             found, complete = await graph.parts_of(event.event_id)
         if found and not complete:
@@ -336,9 +338,9 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return NativeMutationReceipt(status="committed", native_ids=ids, raw=raw, trace=trace)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """Without ``native_id``: facts that were stored, or became or were found invalid, in the range.
+        """Without ``native_id``, return the facts that were stored, ended or were invalidated in the range.
 
-        The argument ``by`` narrows this to one of the three: ``created_at``, ``invalid_at`` or ``expired_at``.
+        The argument ``by`` selects one of these times: ``created_at``, ``invalid_at`` or ``expired_at``.
         """
         async with self.graph(request.scope) as graph:
             if request.native_id is None:
@@ -380,7 +382,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "get_by_group_ids"))
 
     async def health(self) -> BackendHealth:
-        """The models are not called: that would cost money."""
+        """Probe the store and the open graphs. Models are not called, because that would cost money."""
         options = self._options
         ranker = getattr(options.cross_encoder, "model", "lexical")
         await self._store.probe()
@@ -400,7 +402,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         )
 
     async def aclose(self) -> None:
-        """Close all parts, even if cancelled. A second closer waits for the first."""
+        """Close all parts, even if cancelled. A second call waits for the first."""
         await self.shielded.run("closing", self._close)
         await self.shielded.idle()
 
@@ -418,14 +420,14 @@ def _may_be_stored(error: BaseException) -> bool:
 
 
 def _store_of(options: GraphitiOptions) -> str:
-    """The name of a graph database: its driver and its place, without a key."""
+    """The name of a graph database: its driver and location, without credentials."""
     server = getattr(options, options.driver, None)
     named = [str(getattr(server, key)) for key in ("uri", "host", "port", "database") if hasattr(server, key)]
     return "|".join([options.driver, str(options.path or ""), *named])
 
 
 def _modes(driver: Driver) -> tuple[str, ...]:
-    """Every ingest mode of Graphiti on a database; its Kuzu driver has no sagas."""
+    """The ingest modes of a driver. Graphiti's Kuzu driver has no sagas."""
     further = ("bulk", "custom_entity_types", "custom_edge_types", *(() if driver == "kuzu" else ("saga",)))
     return (*get_args(Ingest), *further)
 

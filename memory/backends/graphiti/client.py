@@ -38,7 +38,7 @@ _RECIPES = {
     "combined_mmr": recipes.COMBINED_HYBRID_SEARCH_MMR,
     "combined_cross_encoder": recipes.COMBINED_HYBRID_SEARCH_CROSS_ENCODER,
 }
-Stored = tuple[str, ...]  # what an event became: its episode, and the facts that name it as a source
+Stored = tuple[str, ...]  # native ids of an event: its episode, then the facts that have it as a source
 
 
 class NativeGraph:
@@ -64,11 +64,11 @@ class NativeGraph:
         self._calls = ShieldedCalls()
         self._recipe = cache(partial(make_recipe, options))
         self._filter = make_filter(options)
-        self._events: dict[str, str | None] = {}  # of episodes, so that no search needs to ask
+        self._events: dict[str, str | None] = {}  # by episode uuid, so that searches need no query for them
         self.users = 0
 
     async def events_of(self, edges: Iterable[EntityEdge]) -> Mapping[str, str | None]:
-        """Event ids by episode uuid, at least for these facts. Unknown episodes take one query."""
+        """Event ids by episode uuid, at least for these facts. One query fetches unknown episodes."""
         unknown = {episode for edge in edges for episode in edge.episodes if episode not in self._events}
         for episode in await self.episodes(sorted(unknown)) if unknown else ():
             self.remember(episode.uuid, event_id_of(episode.source_description))
@@ -98,7 +98,7 @@ class NativeGraph:
         return await self._by_uuid(EntityEdge, uuids)
 
     async def _by_uuid(self, owner: Any, uuids: Sequence[str]) -> list[Any]:
-        """Records in the order of ``uuids``, without deleted ones and those of other groups."""
+        """Records in the order of ``uuids``, without deleted records and those of other groups."""
         place = {uuid: at for at, uuid in enumerate(uuids)}
         try:
             found = await owner.get_by_uuids(self.driver, list(uuids)) if uuids else []
@@ -136,13 +136,13 @@ class NativeGraph:
         return [row["uuid"] for row in rows]
 
     async def holds_vectors(self) -> bool:
-        """Whether the graph has an entity: every vector belongs to one, or to a fact between two."""
+        """Whether the graph has an entity. Every vector belongs to an entity or to a fact between two."""
         query = "MATCH (n:Entity) WHERE n.group_id = $group_id RETURN count(*) AS found"
         rows, _, _ = await self.driver.execute_query(query, group_id=self.group_id)
         return bool(rows[0]["found"])
 
     async def counts(self) -> dict[str, int]:
-        """Nodes and facts by their labels in this database."""
+        """The number of nodes and facts by label."""
         found = {}
         for label, pattern in self.driver.counted.items():
             query = f"MATCH {pattern} WHERE n.group_id = $group_id RETURN count(*) AS found"
@@ -155,10 +155,10 @@ class NativeGraph:
         return self.users > 0 or self._calls.busy()
 
     async def alone(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run a write after the one before it: concurrent ones would duplicate entities and invalidate nothing.
+        """Run writes one by one, because concurrent writes would duplicate entities and invalidate no facts.
 
         Raises:
-            WriteFailed: it failed before it began to save.
+            WriteFailed: the write failed before it began to save.
         """
         write = Write()
 
@@ -174,7 +174,7 @@ class NativeGraph:
                 turn.release()
 
         try:
-            with awaiting_turn(last=False):  # known at once, and not when the task that waits comes to know
+            with awaiting_turn(last=False):  # marks a cancelled write before its waiting task does
                 return await self._calls.run(None, in_turn)
         except asyncio.CancelledError:
             write.abandon()
@@ -215,13 +215,13 @@ class NativeGraph:
             "group_id": self.group_id,
             "custom_extraction_instructions": self._options.custom_instructions,
             "saga": self._saga(event),
-            **{name: copy(given) for name, given in self._ontology.items()},  # which Graphiti may change
+            **{name: copy(given) for name, given in self._ontology.items()},  # Graphiti may change them
         }
 
     async def add_batch(self, pairs: Iterable[tuple[MemoryEvent, str]]) -> dict[str, Stored]:
-        """One extraction over many episodes, which are saved before it.
+        """Save many episodes, then extract from all of them at once.
 
-        A saga takes whole batches, so sessions that become sagas are batches of their own.
+        A batch belongs to one saga, so each session is a separate batch if sessions become sagas.
         """
         stored: dict[str, Stored] = {}
         for _, batch in itertools.groupby(pairs, key=lambda pair: self._saga(pair[0])):
@@ -253,7 +253,7 @@ class NativeGraph:
         return episode.uuid, *dict.fromkeys(edge.uuid for edge in edges if episode.uuid in edge.episodes)
 
     async def add_triplets(self, event: MemoryEvent, body: str, triplets: Sequence[Triplet]) -> Stored:
-        """``add_triplet`` of each, with an episode of the event as their source. Nothing is extracted."""
+        """Call ``add_triplet`` for each, with an episode of the event as the source. Nothing is extracted."""
 
         async def add() -> Stored:
             episode = EpisodicNode(
@@ -265,7 +265,7 @@ class NativeGraph:
                 valid_at=event.timestamp,
                 created_at=datetime.now(UTC),
             )
-            # First, so that a look-up finds the facts that a kill or a failure left alone.
+            # Saved first, so that a look-up finds an event that a kill or a failure left incomplete.
             await episode.save(self.driver)
             edges: list[Any] = []
             for triplet in triplets:
@@ -279,7 +279,7 @@ class NativeGraph:
         return await self.alone(add)
 
     async def complete_or_remove(self, event_id: str) -> Stored:
-        """The ids of an event that is stored whole. Parts of an event are removed, and no id is returned."""
+        """Return the ids of a completely stored event. Otherwise remove its parts and return no ids."""
 
         async def look() -> Stored:
             found, complete = await self.parts_of(event_id)
@@ -318,7 +318,11 @@ class NativeGraph:
         return source, edge, target
 
     async def remove(self, native_id: str, *, episode: bool = False) -> str:
-        """Delete a fact, or an episode with all that only it supports; with ``episode``, no fact."""
+        """Delete a fact, or an episode with everything that only it supports. Returns the deleted kind.
+
+        Raises:
+            ScopeError: native_id names nothing, or a fact although ``episode`` is set.
+        """
 
         async def delete() -> str:
             found = await self.find(native_id)
@@ -334,7 +338,7 @@ class NativeGraph:
         return await self.alone(delete)
 
     async def build_communities(self) -> int:
-        """Build communities here: ``add_episode(update_communities=True)`` fails in 0.31, after it has saved."""
+        """Build communities. In 0.31, ``add_episode(update_communities=True)`` fails after it has saved."""
         built, _ = await self.alone(lambda: self.graphiti.build_communities(group_ids=[self.group_id]))
         return len(built)
 
@@ -342,7 +346,7 @@ class NativeGraph:
         """Delete the graph.
 
         Returns:
-            How many nodes and facts went, None if they could not be counted; and whether none is left.
+            The number of deleted nodes and facts, or None if they could not be counted; whether none is left.
         """
 
         async def delete() -> tuple[int | None, bool]:
@@ -357,9 +361,9 @@ class NativeGraph:
         return await self.alone(delete)
 
     async def search(self, query: str, limit: int) -> SearchResults:
-        """Search with a copy of the recipe, because ``search`` changes the one that ingestion reads.
+        """Search with a copy of the recipe, because ``Graphiti.search`` changes the recipe used by ingestion.
 
-        A search that is abandoned goes on: cancelled, Graphiti would leave coroutines that nobody awaits.
+        An abandoned search continues, because a cancelled one would leave coroutines unawaited.
         """
 
         async def find() -> SearchResults:

@@ -1,4 +1,4 @@
-"""Declarations of Graphiti for the conformance kit."""
+"""Graphiti's declarations for the conformance kit."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from memory.testing import FAKE_KEY, ConformanceProfile
 
 
 class GraphitiConformance(ConformanceProfile):
-    """Graphiti, on whichever graph database is configured."""
+    """Graphiti, on the configured graph database."""
 
     native_query = ("edges", {})
     rewrites = "a model turns what is said into facts"
-    concurrent_scopes = 12  # three times as many as graphs may stay open
-    ready_timeout_s = 30.0  # they wait for each other
+    concurrent_scopes = 12  # three times the default of ``open_graphs``
+    ready_timeout_s = 30.0  # scopes wait for each other
 
     def native_rows(self, raw: Any) -> list[Any]:
-        """Facts, in their order."""
+        """The facts, in order."""
         return list(raw["edges"])
 
     async def fingerprint(self, adapter: Any) -> Any:
@@ -35,14 +35,17 @@ class GraphitiConformance(ConformanceProfile):
 
     @contextmanager
     def native_fault(self, adapter: Any, kind: str) -> Iterator[None]:
-        """Every query fails as Kuzu's do, or takes half a second longer."""
+        """Make every query fail like Kuzu's, or take half a second longer."""
         with graph_fault("memory.backends.graphiti.kuzu:ScopeDriver", kind):
             yield
 
 
 @contextmanager
 def graph_fault(owner: str, kind: str) -> Iterator[None]:
-    """Every query of a class of drivers (``module:class``) fails, repeating what was sent, or takes longer."""
+    """Make every query of a driver class (``module:class``) fail or take longer.
+
+    The error repeats the query.
+    """
     module, _, name = owner.partition(":")
     driver = getattr(importlib.import_module(module), name)
     native = driver.execute_query

@@ -1,6 +1,6 @@
-"""One scope's Kuzu database: a lock on its directory, an open call and queries. Synchronous, one call at a time.
+"""One scope's Kuzu database, with a lock on its directory. Synchronous, one call at a time.
 
-Kuzu guards its own file and log. It locks per process only, so the lock of memslot is taken first.
+Kuzu protects its own file and log. Its lock is per process only, so memslot's lock is taken first.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from memory.backends.graphiti.stores import OWNERSHIP
 Statement = tuple[str, dict[str, Any]]  # a query and its parameters
 
 _FILE = "graph.kuzu"
-_LARGEST_BYTES = 1 << 34  # address space per database; the default of 8 TB leaves room for a dozen of them
+_LARGEST_BYTES = 1 << 34  # address space per database; with Kuzu's default of 8 TB, only a dozen fit
 _INDEXES = {create.split("'")[1]: create for create in get_fulltext_indices(GraphProvider.KUZU)}  # by table
 
 
 def exists(directory: Path) -> bool:
-    """Whether a graph lies there. Kuzu takes an emptied file for a new one."""
+    """Whether the directory has a graph. An empty file does not count, because Kuzu treats it as new."""
     path = directory / _FILE
     return path.exists() and path.stat().st_size > 0
 
@@ -39,8 +39,8 @@ def exists(directory: Path) -> bool:
 class Database:
     """The graph in ``directory``.
 
-    Beside Kuzu's own files the directory holds ``lock``, ``new.kuzu`` while a file is being prepared, and
-    ``reindex`` from an unclean end until the full-text indexes are rebuilt.
+    Besides Kuzu's own files, the directory contains ``lock``. It contains ``new.kuzu`` while a file is
+    prepared, and ``reindex`` from an unclean end until the full-text indexes are rebuilt.
     """
 
     def __init__(self, directory: Path, buffer_mb: int) -> None:
@@ -50,13 +50,13 @@ class Database:
         self._stale = directory / "reindex"
         self._buffer_mb = buffer_mb
         self._lock = FileLock(directory / "lock", what=f"the graph at {directory}", instead=OWNERSHIP)
-        self._known = False  # it was open, so a file that is missing is lost
+        self._known = False  # the file was open before, so it is lost if it is missing
         self._tables: set[str] = set()
         self._connection: Connection | None = None
         self._changed = False
 
     def open(self, tables: Iterable[str] = ()) -> None:
-        """Open the graph with full-text indexes on ``tables`` and on those of earlier calls. Idempotent."""
+        """Open the graph with full-text indexes on ``tables`` and the tables of earlier calls. Idempotent."""
         if not self._tables.issuperset(tables):
             self._release(checkpoint=True)
             self._tables.update(tables)
@@ -70,7 +70,7 @@ class Database:
                 self._connection = self._opened()
             except BaseException as error:
                 self._lock.release()
-                if not isinstance(error, RuntimeError):  # Kuzu raises nothing else
+                if not isinstance(error, RuntimeError):  # Kuzu raises no other type
                     raise
                 if "lock" in str(error).lower():
                     raise self._lock.refusal() from error
@@ -98,7 +98,7 @@ class Database:
         return connection
 
     def _begin_anew(self) -> None:
-        """Put an empty database in place of whatever there is."""
+        """Replace the files with an empty database."""
         for file in (*self._logs(), *self._directory.glob(f"{self._new.name}*")):
             file.unlink()
         self._new.write_bytes(_blank(frozenset(self._tables)))
@@ -108,8 +108,9 @@ class Database:
     def _reindex(self) -> None:
         """Rebuild the full-text indexes in a copy, which replaces the file once it is complete.
 
-        Kuzu 0.11.3 restores its log without these indexes: words are not found, and a change of a restored row
-        ends the process. Kuzu cannot replay a log that drops an index, so an index is never dropped in place.
+        Kuzu 0.11.3 replays its log without these indexes. Searches then miss words, and changing a replayed
+        row crashes the process. Kuzu cannot replay a log that drops an index, so no index is dropped in
+        place.
         """
         self._stale.touch()
         for leftover in self._directory.glob(f"{self._new.name}*"):
@@ -129,8 +130,8 @@ class Database:
     def save(self, statements: Sequence[Statement]) -> Any:
         """Run all statements in one transaction and return the rows of the last.
 
-        A rollback leaves rows in Kuzu's memory that end the process when they are written again, so a failed
-        save closes the database. The next call opens it again.
+        A rollback leaves rows in Kuzu's memory that crash the process when they are written again. Therefore
+        a failed save closes the database, and the next call opens it again.
         """
         connection = self._ready()
         self._changed = True
@@ -147,7 +148,7 @@ class Database:
         return rows[0] if rows else []
 
     def reset(self, tables: Iterable[str] = ()) -> None:
-        """Replace the graph by an empty file: text that Kuzu deletes would stay readable on disk."""
+        """Replace the graph with an empty file, because text that Kuzu deletes stays readable on disk."""
         self._tables.update(tables)
         self._release()
         create_directory(self._directory)
@@ -156,7 +157,7 @@ class Database:
         self._ready()
 
     def close(self) -> None:
-        """Move Kuzu's log into its file, close, and give the directory back. Idempotent."""
+        """Move Kuzu's log into its file, close it, and release the directory's lock. Idempotent."""
         self._release(checkpoint=True)
         self._lock.release()
         trim_heap()
@@ -181,9 +182,9 @@ class Database:
 
 
 class Connection:
-    """Kuzu with bounded memory, which prepares each query once.
+    """A Kuzu connection with bounded memory, which prepares each query once.
 
-    A query that is prepared each time costs a tenth of a search, and a third of a megabyte that is never freed.
+    Preparing a query takes a tenth of a search's time, and a third of a megabyte that Kuzu never frees.
     """
 
     def __init__(self, path: Path, buffer_mb: int) -> None:
@@ -192,19 +193,19 @@ class Connection:
             str(path),
             buffer_pool_size=buffer_mb << 20,
             max_db_size=_LARGEST_BYTES,
-            max_num_threads=1,  # with more, rows come in another order each time
+            max_num_threads=1,  # with more, the order of rows varies
         )
         self._prepared: dict[tuple[str, frozenset[str]], kuzu.PreparedStatement] = {}
         try:
             self._native = kuzu.Connection(self._database)
-            # Otherwise closing writes down what a failed save has left in memory.
+            # Otherwise closing would write the rows that a failed save left in memory.
             self.rows("CALL force_checkpoint_on_close=false", {})
         except BaseException:
             self._database.close()
             raise
 
     def rows(self, query: str, parameters: dict[str, Any]) -> Any:
-        """Rows as dicts; for several statements, a list of rows each."""
+        """The rows as dicts; for several statements, a list of rows for each."""
         try:
             prepared = self._prepare(query, parameters) if parameters else query
             answer = self._native.execute(prepared, parameters)
@@ -234,7 +235,7 @@ class Connection:
         self.rows("CHECKPOINT", {})
 
     def _prepare(self, query: str, parameters: dict[str, Any]) -> kuzu.PreparedStatement:
-        key = (query, frozenset(parameters))  # a parameter left out would keep the value it had before
+        key = (query, frozenset(parameters))  # an omitted parameter would keep its earlier value
         statement = self._prepared.get(key)
         if statement is None:
             statement = kuzu.PreparedStatement(self._native, query, parameters)
@@ -252,7 +253,7 @@ class Connection:
 
 @cache
 def _blank(tables: frozenset[str]) -> bytes:
-    """An empty database with Graphiti's schema and indexes; to create it takes a second, to copy it nothing."""
+    """An empty database with Graphiti's schema and indexes. Cached, because creating it takes a second."""
     with tempfile.TemporaryDirectory(prefix="memslot-graphiti-") as directory:
         path = Path(directory) / _FILE
         with closing(Connection(path, 64)) as connection:

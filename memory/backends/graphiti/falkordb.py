@@ -1,4 +1,4 @@
-"""Graphiti's FalkorDB driver, made safe, with one graph per scope."""
+"""Graphiti's FalkorDB driver with one graph per scope, and without its crashes and repeated writes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FalkorStore(Store):
         return FalkorGraph(self, group_id)
 
     async def connected(self) -> FalkorDB:
-        """The client all graphs share; the server is asked nothing."""
+        """The client that all graphs share. Creating it sends no request."""
         async with self._opening:
             if self._db is None:
                 longest = ("write_s", "retrieve_s", "reset_s")
@@ -49,7 +49,7 @@ class FalkorStore(Store):
                     decode_responses=True,
                     socket_timeout=max(self.deadlines.get(name, 15.0) for name in longest),
                     socket_connect_timeout=self.connect_s,
-                    retry=Retry(NoBackoff(), 0),  # redis-py repeats lost commands, writes included
+                    retry=Retry(NoBackoff(), 0),  # redis-py would repeat lost commands, even writes
                 )
                 self._db = _Client(connection)
         return self._db
@@ -69,7 +69,10 @@ class FalkorStore(Store):
 
 
 class _Client(FalkorDB):  # type: ignore[misc]
-    """FalkorDB's client on a given connection. Its own constructor asks the server and blocks the event loop."""
+    """FalkorDB's client on a given connection.
+
+    Its own constructor would block the event loop for a request.
+    """
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -78,10 +81,10 @@ class _Client(FalkorDB):  # type: ignore[misc]
 
 
 class FalkorGraph(ScopeGraph, FalkorDriver):
-    """Graphiti's driver with range indexes on ids alone, built when the graph is opened.
+    """Graphiti's driver with range indexes only on ids, built when the graph is opened.
 
-    A property with a range index and a full-text index crashes the server. Ranges over times answer wrongly. The
-    parent builds indexes whenever it is cloned.
+    A property with both a range index and a full-text index crashes the server. Range indexes on times give
+    wrong answers. The parent builds indexes with every clone.
     """
 
     def __init__(self, store: FalkorStore, group_id: str) -> None:
@@ -118,7 +121,7 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         return Session(self)
 
     async def save(self, queries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """All of them in one transaction, or none."""
+        """Run all queries in one transaction."""
         Write.save()
         self.client = await self._store.connected()
         graph = self.client.select_graph(self._database)
@@ -143,5 +146,5 @@ class Session(SavingSession, FalkorDriverSession):
 
 
 def searchable(query: str) -> str:
-    """Control characters, and a word that is one underscore, are errors of syntax to FalkorDB; two are no word."""
+    """Replace control characters and lone underscores, which are syntax errors. ``__`` matches no word."""
     return _LONE.sub("__", _CONTROL.sub("_", query))

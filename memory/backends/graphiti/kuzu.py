@@ -1,4 +1,4 @@
-"""Graphiti's driver of embedded Kuzu, with a database and a thread for each scope."""
+"""Graphiti's driver for embedded Kuzu, with one database and one thread per scope."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class KuzuStore(Store):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.keeps_open = self.options.open_graphs
-        self._tables = ["Entity", "RelatesToNode_"]  # what a write searches, and every recipe
+        self._tables = ["Entity", "RelatesToNode_"]  # searched by every write and every recipe
         if self.options.recipe.startswith("combined"):
             self._tables += ["Episodic", "Community"]
 
@@ -41,11 +41,10 @@ class KuzuStore(Store):
 
 
 class ScopeDriver(ScopeGraph, KuzuDriver):
-    """Graphiti's Kuzu driver over a :class:`Database`, which one thread of its own talks to.
+    """Graphiti's Kuzu driver over a :class:`Database`, which only one worker thread uses.
 
-    The parent answers a cancelled query with nothing, and Graphiti goes on with an empty result; here it stays
-    cancelled. A question mark is no wildcard. One unit of Graphiti's saving is one transaction, which nothing
-    interrupts.
+    The parent returns nothing for a cancelled query, and Graphiti continues with an empty result. Here the
+    query stays cancelled. Each save of Graphiti is one transaction, which nothing interrupts.
     """
 
     counted: Mapping[str, str] = {**NODES, "RelatesToNode_": "(n:RelatesToNode_)"}
@@ -70,7 +69,7 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         return await self._worker.run(lambda: call(self._files), sends=sends)
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> tuple[Any, None, None]:
-        """Parameters that are None are left out, as the parent does."""
+        """Run a query. As in the parent, parameters that are None are left out."""
         Write.check()
         if changes(cypher_query_):
             return await self.save([(cypher_query_, kwargs)]), None, None
@@ -109,6 +108,6 @@ def _statement(query: str, kwargs: Mapping[str, Any]) -> Statement:
     given = {name: value for name, value in kwargs.items() if value is not None}
     parameters = {name: value for name, value in given.items() if name not in ("database_", "routing_")}
     if "QUERY_FTS_INDEX" in query and isinstance(parameters.get("query"), str):
-        # These are wildcards to Kuzu, so that a question would lose its last word.
+        # Kuzu reads these as wildcards, so a question would lose its last word.
         parameters["query"] = _WILDCARDS.sub(" ", parameters["query"])
     return query, parameters

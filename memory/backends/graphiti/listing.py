@@ -1,4 +1,4 @@
-"""The rows of Graphiti's graphs in the memory's table of partitions, checked whenever a graph is opened."""
+"""Checks each graph that is opened against its row in the memory's table of partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Listing:
-    """What the table says of each graph: its place, its engine, and the embedder of its vectors."""
+    """The table's rows for graphs: location, engine, and the embedder of the vectors."""
 
     def __init__(self, settings: AdapterSettings[GraphitiOptions], store: Store, models: Models) -> None:
         self._settings = settings
@@ -28,10 +28,10 @@ class Listing:
         self._models = models
 
     async def refuse_missing(self, graph: NativeGraph) -> None:
-        """Before a graph is opened, which would create it.
+        """Check a listed graph before it is opened, because opening would create a missing graph.
 
         Raises:
-            StoreError: the graph is listed, and its engine does not have it.
+            StoreError: the graph is listed, but its engine does not have it.
             ConfigError: another driver made it.
         """
         known = await to_thread.run_sync(self._partitions.listed, graph.group_id)
@@ -50,7 +50,7 @@ class Listing:
         """List an open graph, or compare it with its row.
 
         Raises:
-            ConfigError: another embedder made its vectors, or their length is another.
+            ConfigError: another embedder made its vectors, or their length differs.
         """
         group_id = graph.group_id
         known = await to_thread.run_sync(self._partitions.listed, group_id)
@@ -71,5 +71,5 @@ class Listing:
         await to_thread.run_sync(lambda: self._partitions.open(wanted, exists=True, is_empty=lambda: empty))
 
     def close(self) -> None:
-        """Give the table back. Idempotent."""
+        """Close the handle on the table. Idempotent."""
         self._settings.store.close()

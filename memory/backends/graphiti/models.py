@@ -1,4 +1,4 @@
-"""The models that Graphiti is given: extracting LLM, embedder, cross-encoder. Never its own defaults."""
+"""The models for Graphiti: extracting LLM, embedder and cross-encoder. Graphiti's defaults are never used."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _LEXICAL_DIMENSIONS = 1024
 
 
 class ExtractingLlm(OpenAIGenericClient):
-    """Graphiti's client for any OpenAI-compatible endpoint, with the request and the reading of memslot.
+    """Graphiti's client for OpenAI-compatible endpoints. memslot builds the request and parses the answer.
 
-    Every option of ``llm`` reaches the request. Graphiti itself asks for 16,384 tokens where it extracts facts,
-    always sends a temperature, and repeats an unreadable answer three times after pauses of 5 to 120 s.
+    Every option of ``llm`` reaches the request. Graphiti itself asks for 16,384 tokens to extract facts,
+    always sends a temperature, and retries an unreadable answer three times after pauses of 5 to 120 s.
     """
 
     def __init__(self, options: GraphitiLlm, client: AsyncOpenAI) -> None:
@@ -83,10 +83,10 @@ def _response_format(options: GraphitiLlm, response_model: type[BaseModel] | Non
 
 
 def _read(response: Any, response_model: type[BaseModel] | None) -> dict[str, Any]:
-    """The object that a model answers with.
+    """Parse a model's answer as an object.
 
-    A bare list becomes the only list that ``response_model`` has. Graphiti checks answers of the user's own types
-    itself, after it has merged them with what it knows.
+    A bare list becomes the value of the only list field in ``response_model``. Answers of the user's own
+    types are not checked here, because Graphiti checks them after it has merged them with known values.
     """
     choices = getattr(response, "choices", None)
     if not choices:
@@ -110,21 +110,21 @@ def _read(response: Any, response_model: type[BaseModel] | None) -> dict[str, An
 
 
 def _only_list(response_model: type[BaseModel] | None) -> str | None:
-    """The field of an answer that is a list, where there is exactly one such field."""
+    """The name of the only list field of an answer, or None if there are none or several."""
     schema = response_model.model_json_schema() if response_model is not None else {}
     lists = [name for name, field in schema.get("properties", {}).items() if field.get("type") == "array"]
     return lists[0] if len(lists) == 1 else None
 
 
 class _InBatches(EmbedderClient):
-    """An embedder that makes one vector as a batch of one."""
+    """An embedder that makes a single vector as a batch of one."""
 
     async def create(self, input_data: Any) -> list[float]:
         return (await self.create_batch([_one_text(input_data)]))[0]
 
 
 class LexicalModel(_InBatches, CrossEncoderClient):
-    """memslot's zero-key embedder as Graphiti's, and cosine of its vectors as a cross-encoder."""
+    """memslot's lexical embedder in Graphiti's interface, and a cross-encoder that ranks by its cosine."""
 
     name = "lexical"
     prefixes = ("", "")
@@ -148,7 +148,7 @@ class LexicalModel(_InBatches, CrossEncoderClient):
 
 
 class LocalEmbedderModel(_InBatches):
-    """A model of ``fastembed`` as Graphiti's embedder, loaded on a thread when it is first asked."""
+    """A ``fastembed`` model in Graphiti's interface. The first call loads it on a worker thread."""
 
     def __init__(self, options: LocalModel, where: str) -> None:
         self.name = f"local:{options.model}"
@@ -173,7 +173,10 @@ class LocalEmbedderModel(_InBatches):
 
 
 class EndpointEmbedder(_InBatches):
-    """A model behind an OpenAI-compatible endpoint. Graphiti's own client cuts vectors that are too long."""
+    """A model behind an OpenAI-compatible endpoint.
+
+    It refuses long vectors, which Graphiti would truncate.
+    """
 
     def __init__(self, options: GraphitiEmbedder, dimensions: int | None, client: AsyncOpenAI) -> None:
         self.name = options.model
@@ -205,7 +208,7 @@ class EndpointEmbedder(_InBatches):
 
 
 def _one_text(given: Any) -> str:
-    """The text of a call: Graphiti gives a bare string, or a list with one string."""
+    """The text to embed. Graphiti passes a string, or a list with one string."""
     return given if isinstance(given, str) else " ".join(map(str, given))
 
 
@@ -219,7 +222,7 @@ class Models:
         self._options = options
         write_s, retrieve_s = deadlines.get("write_s", 60.0), deadlines.get("retrieve_s", 15.0)
         llm, embedder, ranker = options.llm, options.embedder, options.cross_encoder
-        assert llm is not None  # the options refuse to be without
+        assert llm is not None  # the options require it
         self.llm = ExtractingLlm(llm, self._connect(llm, write_s))
         self.embedder: LexicalModel | LocalEmbedderModel | EndpointEmbedder
         if isinstance(embedder, GraphitiEmbedder):
@@ -254,9 +257,9 @@ class Models:
         await self.llm.generate_response([message], response_model=YesOrNo)
 
     async def dimensions(self, listed: int | None) -> int:
-        """Length of the vectors: as configured, else as listed, else as the embedder answers.
+        """The length of the vectors: configured, else listed, else measured.
 
-        A model behind an endpoint is asked only where nothing else says it, so that a graph opens without it.
+        An endpoint is asked only if the length is neither configured nor listed. So a graph opens without it.
         """
         embedder = self.embedder
         if isinstance(embedder, EndpointEmbedder):

@@ -1,4 +1,4 @@
-"""Graphiti's Neo4j driver within the slot's deadlines; scopes share a database."""
+"""Graphiti's Neo4j driver, bound to the slot's deadlines. Scopes share one database."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Neo4jStore(Store):
     packages = ("neo4j",)
     warnings = ("this adapter has not been run on a Neo4j server by its authors",)
     _client: AsyncDriver | None = None
-    indexed = False  # once for all scopes
+    indexed = False  # indexes are built once for all scopes
 
     def graph(self, group_id: str) -> Neo4jGraph:
         return Neo4jGraph(self)
 
     @property
     def client(self) -> AsyncDriver:
-        """The client all graphs share. Neo4j's own limits are 30 to 60 s."""
+        """The client that all graphs share. Its time limits replace Neo4j's defaults of 30 to 60 s."""
         if self._client is None:
             server = self.options.neo4j
             self._client = AsyncGraphDatabase.driver(
@@ -48,7 +48,7 @@ class Neo4jStore(Store):
 
 
 class Neo4jGraph(ScopeGraph, Neo4jDriver):
-    """Connects within the deadline, builds indexes when it is opened, and ends without hanging up on others."""
+    """A driver that connects within the deadline, builds indexes once, and never closes the shared client."""
 
     def __init__(self, store: Neo4jStore) -> None:
         GraphDriver.__init__(self)
@@ -67,7 +67,10 @@ class Neo4jGraph(ScopeGraph, Neo4jDriver):
             self._store.indexed = True
 
     async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:
-        """One after the other: abandoned, the parent's gathering leaves queries unawaited."""
+        """Build indexes one by one.
+
+        The parent gathers its queries, and leaves some unawaited if abandoned.
+        """
         if delete_existing:
             await self.delete_all_indexes()
         for query in (*get_range_indices(self.provider), *get_fulltext_indices(self.provider)):

@@ -1,4 +1,4 @@
-"""Importing Graphiti without its side effects."""
+"""Imports Graphiti without its side effects."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from memory.backends.graphiti.stores import store_module
 
 
 def import_sdk(driver: Driver = "kuzu") -> None:
-    """Import Graphiti without telemetry, and without the variables of a ``.env`` file that it finds."""
+    """Import Graphiti without telemetry, and without loading a ``.env`` file into the environment."""
     os.environ["GRAPHITI_TELEMETRY_ENABLED"] = "false"
     with environment_kept(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of its own code
+        warnings.simplefilter("ignore", DeprecationWarning)  # raised by Graphiti's own code
         for own in ("models", "client"):
             importlib.import_module(f"memory.backends.graphiti.{own}")
         try:
@@ -30,8 +30,8 @@ def import_sdk(driver: Driver = "kuzu") -> None:
                 f"graphiti: driver: {driver} needs {error.name}{needs}, which is not installed: "
                 f"pip install 'memslot[{extra}]'"
             ) from error
-    # Graphiti runs this pattern on the host's event loop, and its time grew with the square of a word's length. A
-    # search needs one letter before ``'ll``, not all of them.
+    # Graphiti runs this pattern on the event loop, and its time grows with the square of a word's length.
+    # For a search, one letter before ``'ll`` is enough.
     module: Any = importlib.import_module("graphiti_core.utils.maintenance.temporal_edge_utils")
     native: re.Pattern[str] = module._FUTURE_ASSERTION_RE
     module._FUTURE_ASSERTION_RE = re.compile(native.pattern.replace("[a-z]+'ll", "[a-z]'ll"), native.flags)

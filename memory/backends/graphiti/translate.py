@@ -1,4 +1,4 @@
-"""Between memslot's terms and Graphiti's: episodes, triplets, rows, entries, errors. Pure; imports no SDK."""
+"""Translates episodes, triplets, rows, entries and errors to and from Graphiti. Imports no SDK."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from memory.adapter import (
 from memory.adapter.fields import NotBlank, parse_time
 from memory.backends.graphiti.options import Ingest
 
-# Graphiti allows [a-zA-Z0-9_-]. Capitals would meet on file systems that fold case, and full-text indexes split
-# a name at "-".
+# Graphiti allows [a-zA-Z0-9_-]. Capitals would collide on case-insensitive file systems, and full-text
+# indexes split a name at "-".
 GROUP_IDS = IdAlphabet(safe="", escape="_", separator="_x", max_length=120, prefix="ms_")
-# Kinds of search results in the order of the context section: plural and singular.
+# Kinds of search results, plural and singular, in the order of the context section.
 KINDS = {"edges": "edge", "nodes": "node", "episodes": "episode", "communities": "community"}
 _ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
 _VECTORS = frozenset({"fact_embedding", "name_embedding"})
 
-# An episode takes many calls, so that none of these says by itself that nothing is stored.
+# An episode takes many calls, so none of these errors proves that nothing is stored.
 ERRORS: ErrorTable = {
     **OPENAI_ERRORS,
     "graphiti_core.llm_client.errors.RateLimitError": NativeError(BackendRateLimited, sent=True),
@@ -111,7 +111,7 @@ def episode_body(event: MemoryEvent, ingest: Ingest, *, cs_in_body: bool) -> tup
 
 
 def description(event: MemoryEvent) -> str:
-    """The episode's ``source_description``, where the event's own fields stay traceable."""
+    """The episode's ``source_description``, which keeps the event's own fields traceable."""
     fields = {
         "event_id": event.event_id,
         "session_id": event.session_id,
@@ -124,7 +124,7 @@ def description(event: MemoryEvent) -> str:
 
 
 def event_id_of(source_description: Any) -> str | None:
-    """None where memslot did not write the episode."""
+    """The event id in a ``source_description``, or None if memslot did not write the episode."""
     try:
         found = json.loads(source_description).get("event_id")
     except (AttributeError, TypeError, ValueError, RecursionError):
@@ -156,7 +156,7 @@ def parse_triplet(given: Any, where: str, now: datetime) -> Triplet:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """Kuzu returns naive datetimes, which are UTC."""
+    """The moment in UTC. A naive datetime comes from Kuzu and is in UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
@@ -172,7 +172,7 @@ def json_ready(record: Any, score: float | None = None) -> dict[str, Any]:
     return row
 
 
-@lru_cache(maxsize=4096)  # the same facts are found again and again, each with three times or four
+@lru_cache(maxsize=4096)  # searches find the same facts again, each with three or four datetimes
 def _time_text(moment: datetime) -> str:
     return in_utc(moment).isoformat()
 
@@ -190,14 +190,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if hasattr(value, "iso_format"):
-        return value.iso_format()  # Neo4j's own times
+        return value.iso_format()  # Neo4j's time types
     return value
 
 
 def to_entries(
     raw: Mapping[str, list[dict[str, Any]]], events: Mapping[str, str | None], edge_types: Container[str] = ()
 ) -> Iterable[ContextEntry]:
-    """Facts come first, other kinds under their name. ``events`` maps episodes to event ids."""
+    """Entries of all kinds; facts come first, without a group. ``events`` maps episodes to event ids."""
     for kind in KINDS:
         text = {"edges": "fact", "episodes": "content"}.get(kind)
         for row in raw[kind]:
@@ -218,7 +218,7 @@ def to_entries(
 
 
 def _labels(kind: str, row: Mapping[str, Any], edge_types: Container[str]) -> Iterable[tuple[str, str]]:
-    """Times of validity, types, and the fields of custom types, as far as they are known."""
+    """The known validity times, types, and fields of custom types."""
     if kind == "edges":
         yield from ((name, row[name]) for name in ("valid_at", "invalid_at") if row.get(name))
         types = [row["name"]] if row["name"] in edge_types else []
