@@ -1,4 +1,4 @@
-"""Answers by their words: token F1 and exact match of a reply, and how much of the right answer a section shows."""
+"""Scores on words and ranks: token F1, exact match, IDF-weighted share, recall@k, reciprocal rank, nDCG."""
 
 from __future__ import annotations
 
@@ -8,35 +8,34 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-# A Chinese character is a word of its own, as scores for Chinese reading comprehension count.
+# Each Chinese character counts as a word, as in scores of Chinese reading comprehension.
 _WORD = re.compile(r"[\u4e00-\u9fff]|[^\W_]+")
 _ARTICLES = frozenset(("a", "an", "the"))
 FIRST = 10
-"""Entries of a section that nDCG looks at."""
+"""The number of entries that count in nDCG, the k of nDCG@k."""
 
 
 def words(text: str) -> list[str]:
-    """The words of a text as SQuAD's evaluation counts them (Rajpurkar et al. 2016): lower case, no articles."""
+    """The words of a text after SQuAD's normalisation (Rajpurkar et al. 2016): lower case, no articles."""
     return [word for word in _WORD.findall(text.casefold()) if word not in _ARTICLES]
 
 
 def token_f1(reply: str, answer: str) -> float:
-    """The harmonic mean of precision and recall of a reply's words (Rajpurkar et al. 2016), from 0 to 1."""
+    """Token F1 (Rajpurkar et al. 2016): the harmonic mean of word precision and recall, from 0 to 1."""
     said, wanted = Counter(words(reply)), Counter(words(answer))
     common = (said & wanted).total()
     return 2 * common / (said.total() + wanted.total()) if common else 0.0
 
 
 def exact_match(reply: str, answer: str) -> bool:
-    """Whether a reply is the answer, apart from case, punctuation and articles."""
+    """Exact match (Rajpurkar et al. 2016): equality apart from case, punctuation and articles."""
     return words(reply) == words(answer)
 
 
 class Vocabulary:
-    """The words of one conversation and how rare they are.
+    """The words of one conversation, weighted by inverse document frequency (IDF, Spärck Jones 1972).
 
-    A word weighs ``log((turns + 1) / (turns that hold it + 0.5))``, its inverse document frequency (Spärck Jones
-    1972), so that words which any section holds hardly count.
+    A word weighs ``log((turns + 1) / (turns that hold it + 0.5))``. Words that most turns hold hardly count.
     """
 
     def __init__(self, turns: Iterable[str]) -> None:
@@ -52,16 +51,16 @@ class Vocabulary:
         return {word: place for place, word in enumerate(ordered)}
 
     def weight(self, word: str) -> float:
-        """How much a word counts: the more, the fewer turns hold it."""
+        """The inverse document frequency of a word."""
         return math.log((len(self._turns) + 1) / (self._held_by[word] + 0.5))
 
     def shown(self, answer: str, section: str) -> float | None:
-        """The weighted share of an answer's words that stand in a section; None of an answer without words."""
+        """The IDF-weighted share of the answer's words in a section; None for an answer without words."""
         held = set(words(section))
         return self._share(answer, [word in held for word in dict.fromkeys(words(answer))])
 
     def by_nonsense(self, answer: str, section: str) -> float | None:
-        """The same share for a section of as many words that holds the most frequent ones, each once."""
+        """The same share for a baseline section of equally many words: the most frequent ones, each once."""
         size = len(words(section))
         return self._share(
             answer,
@@ -76,20 +75,22 @@ class Vocabulary:
 
 
 def recall_at(ranks: Sequence[int], gold: int, first: int) -> float:
-    """The share of ``gold`` turns among the first entries; ``ranks`` are those of the found ones, from 1."""
+    """Recall@k: the share of the ``gold`` turns in the ``first`` entries.
+
+    Args:
+        ranks: ranks of the found turns, from 1.
+    """
     return sum(rank <= first for rank in ranks) / gold
 
 
 def reciprocal_rank(ranks: Sequence[int]) -> float:
-    """One over the rank of the first entry that holds a gold turn; 0 without one. Its mean is the MRR."""
+    """The reciprocal rank of the first entry that holds a gold turn; 0 without one. Its mean is the MRR."""
     return 1 / min(ranks) if ranks else 0.0
 
 
 def ndcg(ranks: Sequence[int], gold: int) -> float:
-    """Normalised discounted cumulative gain of the first :data:`FIRST` entries, each gold turn being worth 1
-    (Järvelin and Kekäläinen 2002)."""
+    """nDCG@k (Järvelin and Kekäläinen 2002) with k = :data:`FIRST`. Each gold turn has gain 1."""
     gain = math.fsum(1 / math.log2(rank + 1) for rank in ranks if rank <= FIRST)
     best = math.fsum(1 / math.log2(rank + 1) for rank in range(1, min(gold, FIRST) + 1))
-    return min(
-        1.0, gain / best
-    )  # an entry that holds several gold turns may exceed the best order of single ones
+    # An entry that holds several gold turns may exceed the ideal order of single ones.
+    return min(1.0, gain / best)

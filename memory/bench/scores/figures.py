@@ -1,12 +1,12 @@
-"""The figures, each defined once: which requests it is over, and what one of them is worth.
+"""The figures, each defined once: the requests it covers, and the value of one request.
 
-The eight figures on behaviour are those of MemPABench, each one complaint of a user, in its three groups: CS
-(context sensitivity), PET (preference evolution tracking), IQI (interaction quality); over-personalisation stands
-beside them. How MemPABench computes its own was not public in detail when this was written: the definitions are
-below, and figures of the two do not compare.
+The eight behaviour figures are those of MemPABench, each a complaint of a user, in three groups: CS (context
+sensitivity), PET (preference evolution tracking) and IQI (interaction quality). Over-personalisation stands
+apart. MemPABench's formulas were not public in detail when this was written, so its figures and these do not
+compare.
 
-Nothing leaves a denominator. A request that the provider failed has the worst value of every figure that applies.
-One that the harness broke has no value, and bounds stand beside the figure.
+Nothing leaves a denominator. A request that the provider failed has the worst value of every figure that
+applies. A request that the harness failed has no value, and bounds stand beside the figure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memory.bench.scores.model import Better, Group, ProbeRecord, ProbeStatus, S
 
 
 class Unit(NamedTuple):
-    """What a share is over: a request, a change, a session or a turn. ``value`` is None where it is missing."""
+    """One unit of a share: a request, a change or a session. ``value`` is None if it is missing."""
 
     cluster: str
     key: str
@@ -32,30 +32,30 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a preference: the requests that ask for it afterwards, in their order."""
+    """A preference change, with the requests for it afterwards in their order."""
 
     cluster: str
     replicate: int
     name: str
     since: int
     requests: tuple[ProbeRecord, ...]
-    noticed: int | None  # place of the first of two in a row that show it; None if no two do
+    noticed: int | None  # index of the first of two in a row that show it; None if no two do
 
     @property
     def status(self) -> ProbeStatus:
-        """That of the requests that decide: up to the two that show it."""
+        """The least certain status up to the two requests that show it, or of all requests."""
         upto = self.requests[: None if self.noticed is None else self.noticed + 2]
         return worst_status(item.status for item in upto)
 
     @property
     def waited(self) -> int:
-        """Sessions until it was noticed, or looked for in vain for the last time."""
+        """Sessions until the change was noticed, or until the last request if it was not."""
         return self.requests[-1 if self.noticed is None else self.noticed].after - self.since
 
     @property
     def by_chance(self) -> float:
-        """How probably replies at random, one of four settings at a time, would notice it."""
-        alone, last = 1.0, 0.0  # not noticed yet, and the last reply did not show it, or did
+        """The probability that random replies, each one of four settings, would notice it."""
+        alone, last = 1.0, 0.0  # P(not noticed, last reply wrong), P(not noticed, last reply right)
         for _ in self.requests:
             alone, last = (alone + last) * 3 / 4, alone / 4
         return 1 - alone - last
@@ -69,7 +69,7 @@ class Requests:
 
     @cached_property
     def changes(self) -> list[Change]:
-        """Changes that were asked for after they were said."""
+        """The changes with at least one later request."""
         found: dict[tuple[str, int, str, int], list[ProbeRecord]] = {}
         for cluster, record, replicate in self.samples:
             if record.of_memory and record.change is not None and record.since is not None:
@@ -89,17 +89,17 @@ class Requests:
 
 
 def suits(record: ProbeRecord) -> bool | None:
-    """Whether the first reply suits; where nobody replies, whether a fixed reader takes the setting in force."""
+    """Whether the first reply suits. If only the memory is asked: see :func:`read_right`."""
     return record.fit_first if record.judged else read_right(record)
 
 
 def read_right(record: ProbeRecord) -> bool | None:
-    """Whether a reader takes the setting in force from a section without settings that the user never had."""
+    """Whether the fixed reader takes the setting in force, and the section shows no unknown setting."""
     return None if record.taken is None else record.taken == "current" and not record.shows_unknown
 
 
 def is_missing(record: ProbeRecord, *, of_replies: bool) -> bool:
-    """Whether nobody knows how a request went: the harness broke, or the judgement cannot be read."""
+    """Whether the outcome of a request is unknown: the harness failed, or the judgement cannot be read."""
     unread = of_replies and record.judged and record.answered and record.fit_first is None
     return record.status == "missing" or unread
 
@@ -111,7 +111,7 @@ def worst_status(statuses: Iterable[ProbeStatus]) -> ProbeStatus:
 
 
 def averaged(units: Iterable[Unit]) -> list[Unit]:
-    """The mean of each unit over its replicates; missing if all are."""
+    """The mean of each unit over its replicates; missing if all of them are."""
     found: dict[tuple[str, str], list[Unit]] = {}
     for unit in units:
         found.setdefault((unit.cluster, unit.key), []).append(unit)
@@ -132,9 +132,9 @@ class Figure:
     """A share.
 
     Attributes:
-        units: what it is over.
-        fault: whether it says nothing alone: it can look better for a memory that shows less, or shows everything.
-            Such a figure ranks nobody.
+        units: yields its units.
+        fault: whether it means nothing alone, because a memory can improve it by showing less or everything.
+            Such a figure ranks no provider.
     """
 
     name: str
@@ -159,8 +159,12 @@ def of_requests(
     value: Callable[[ProbeRecord], float | None],
     fault: bool = False,
 ) -> Figure:
-    """A figure over the single requests to which it ``applies``, by what was planned; ``value`` is what an answered
-    one is worth, between 0 and 1, or None where its answer says nothing of this figure."""
+    """A figure over single requests.
+
+    Args:
+        applies: whether a planned request belongs to the figure.
+        value: the value of an answered request, from 0 to 1; None if its answer does not bear on the figure.
+    """
 
     def units(requests: Requests) -> Iterator[Unit]:
         for cluster, record, _ in requests.samples:
@@ -354,5 +358,5 @@ FIGURES: tuple[Figure, ...] = (
 )  # fmt: skip
 BY_NAME = {figure.name: figure for figure in FIGURES}
 HEADLINES = ("style fit", "right answers", "answer F1", "read right", "evidence recall")
-"""The first of these of which anything is known decides: behaviour, else answers, else what was put before the
-assistant. None of them improves when a memory shows less, or more, than it should."""
+"""The first of these with any requests decides: behaviour, else answers, else what the section shows. None of
+them improves when a memory shows less, or more, than it should."""

@@ -1,20 +1,20 @@
-"""Intervals and tests where requests of one persona share its memory, so that personas are what was sampled.
+"""Confidence intervals and tests. Requests of one persona share its memory, so personas are the samples.
 
-Every formula is a textbook one:
+All formulas are textbook formulas:
 
-- The standard error of a mean is clustered by persona (Liang and Zeger 1986; for evaluations Miller 2024):
-  ``SE² = K/(K-1) · Σ_k (Σ_i (x_ki - mean))² / n²`` for K personas and n requests.
-- A share has Wilson's interval (1927). Independent requests, one for each persona, count n. Otherwise it is taken
-  at the effective sample size ``mean · (1 - mean) / SE²``, at most n, with Student's t of K - 1 degrees of freedom
-  in place of the normal quantile (Korn and Graubard 1998; Dean and Pagano 2015). At 0 or 1 the standard error says
-  nothing, and each persona counts as one request.
-- A difference of two providers is the mean of paired differences with its clustered standard error and Student's t.
-  All differences of one page are one family, corrected by Bonferroni's inequality (Dunn 1961): of m comparisons
-  each has an interval at ``1 - 0.05 / m`` and a p value times m, both from one t statistic.
-- How long until something happens is the median of Kaplan and Meier's estimate (1958).
+- Standard error of a mean: cluster-robust, clustered by persona (Liang and Zeger 1986; for evaluations Miller
+  2024). For K personas and n requests it is ``SE² = K/(K-1) · Σ_k (Σ_i (x_ki - mean))² / n²``.
+- Interval of a share: Wilson score interval (1927). With one request for each persona, the sample size is n.
+  Otherwise it is the effective sample size ``mean · (1 - mean) / SE²``, at most n, with the quantile of
+  Student's t with K - 1 degrees of freedom (Korn and Graubard 1998; Dean and Pagano 2015). At a mean of 0 or
+  1 the standard error is 0, and the sample size is K.
+- Difference of two providers: mean of paired differences, with its cluster-robust standard error and
+  Student's t.
+- All m differences of a page: Bonferroni correction (Dunn 1961). Each interval is at the level ``1 -
+  0.05/m``, and each p value is multiplied by m. Both come from one t statistic.
+- Latency: median of the Kaplan-Meier estimate (1958).
 
-``tests/perf/interval_figures.py`` simulates how often these intervals hold the truth. ``docs/experiment.md`` has
-what came out.
+``tests/perf/interval_figures.py`` simulates the coverage of these intervals; see ``docs/experiment.md``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import NamedTuple
 from memory.bench.scores.model import Difference, Estimate, Latency
 
 MIN_CLUSTERS = 5
-"""Personas below which no interval is given."""
+"""The smallest number of personas for which an interval is given."""
 TOO_FEW = (
     f"Fewer than {MIN_CLUSTERS} personas: no interval can be given. What holds for these need not hold for others; "
     "play more personas or seeds."
@@ -45,7 +45,7 @@ _NORMAL = 1.959964
 
 
 def estimate(values: Iterable[tuple[str, float]]) -> Estimate:
-    """The mean of shares with its 95 % interval.
+    """The mean of shares with its 95 % Wilson score interval.
 
     Args:
         values: persona and value, from 0 to 1, of each request.
@@ -65,7 +65,7 @@ def estimate(values: Iterable[tuple[str, float]]) -> Estimate:
 
 
 def _wilson(share: float, size: float, quantile: float) -> tuple[float, float]:
-    """Wilson's interval of a share of so many independent requests."""
+    """The Wilson score interval of a share over ``size`` independent requests."""
     squared = quantile**2 / size
     middle = (share + squared / 2) / (1 + squared)
     half = math.sqrt(squared * (share * (1 - share) + squared / 4)) / (1 + squared)
@@ -73,7 +73,7 @@ def _wilson(share: float, size: float, quantile: float) -> tuple[float, float]:
 
 
 def _effective(sums: Sequence[tuple[float, int]], mean: float) -> float:
-    """How many independent requests would have the same standard error."""
+    """The effective sample size: the number of independent requests with the same standard error."""
     requests = sum(count for _, count in sums)
     if mean in (0.0, 1.0):
         return len(sums)
@@ -82,7 +82,7 @@ def _effective(sums: Sequence[tuple[float, int]], mean: float) -> float:
 
 
 def _standard_error(sums: Sequence[tuple[float, int]], mean: float) -> float:
-    """The standard error of a mean, clustered by persona."""
+    """The cluster-robust standard error of a mean, clustered by persona."""
     clusters, requests = len(sums), sum(count for _, count in sums)
     squares = math.fsum((total - mean * count) ** 2 for total, count in sums)
     return math.sqrt(clusters / (clusters - 1) * squares) / requests
@@ -91,11 +91,11 @@ def _standard_error(sums: Sequence[tuple[float, int]], mean: float) -> float:
 def difference(
     figure: str, first: str, second: str, values: Iterable[tuple[str, float]], family: int = 1
 ) -> Difference:
-    """How much more the first of two providers shows than the second, on the requests that both have.
+    """The mean paired difference of two providers, with a Bonferroni-corrected t interval and p value.
 
     Args:
-        values: persona, and the first one's value less the second one's, of each request.
-        family: comparisons of the page, for all of which intervals and p values are to hold together.
+        values: persona, and the first provider's value minus the second's, of each common request.
+        family: number of comparisons on the page.
     """
     sums = _sums(values)
     requests, clusters = sum(count for _, count in sums), len(sums)
@@ -107,8 +107,8 @@ def difference(
             half = student(clusters - 1, 1 - (1 - _LEVEL) / family) * error
             p = min(1.0, (1 - within(abs(mean) / error, clusters - 1)) * family)
         else:
-            # All personas differ by the same. A share s of people who are unlike them is missed by K draws with
-            # probability (1 - s)^K, which bounds s as Clopper and Pearson do (1934).
+            # All personas differ by the same amount. K draws miss a share s of unlike personas with
+            # probability (1 - s)^K, which gives the Clopper-Pearson bound on s (1934).
             half = 1 - ((1 - _LEVEL) / (2 * family)) ** (1 / clusters)
             p = min(1.0, 2 * family * (1 - abs(mean)) ** clusters)
         low, high = max(mean - half, -1.0), min(mean + half, 1.0)
@@ -127,7 +127,7 @@ def difference(
 
 
 def within(t: float, freedom: int) -> float:
-    """How probable it is that Student's t stays between -t and t (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """The probability that Student's t lies between -t and t (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan(t / math.sqrt(freedom))
     sine, square = math.sin(angle), math.cos(angle) ** 2
     odd = freedom % 2
@@ -141,7 +141,7 @@ def within(t: float, freedom: int) -> float:
 
 @cache
 def student(freedom: int, level: float = _LEVEL) -> float:
-    """The t between whose negative and itself a share ``level`` of Student's distribution lies."""
+    """The two-sided quantile of Student's t: a share ``level`` of the distribution lies between -t and t."""
     low, high = 0.0, 1e6
     for _ in range(100):
         middle = (low + high) / 2
@@ -150,7 +150,7 @@ def student(freedom: int, level: float = _LEVEL) -> float:
 
 
 def _sums(values: Iterable[tuple[str, float]]) -> list[tuple[float, int]]:
-    """The sum and the number of each persona's values."""
+    """The sum and the count of each persona's values."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for cluster, value in values:
         found[cluster].append(value)
@@ -158,15 +158,15 @@ def _sums(values: Iterable[tuple[str, float]]) -> list[tuple[float, int]]:
 
 
 class Waited(NamedTuple):
-    """One wait; ``time`` is until it happened, or until nobody looked any more."""
+    """One wait. ``time`` runs until the event, or until the last observation if it did not happen."""
 
     time: float
     happened: bool
-    weight: float = 1.0  # less for a replicate among several
+    weight: float = 1.0  # one over the number of replicates
 
 
 def latency(waits: Sequence[Waited]) -> Latency:
-    """The median wait; None where fewer than half have happened."""
+    """The median wait by Kaplan and Meier; None if fewer than half have happened."""
     return Latency(
         median=next((time for time, share in survival(waits) if share <= 0.5), None),
         n=round(sum(wait.weight for wait in waits)),
@@ -175,7 +175,7 @@ def latency(waits: Sequence[Waited]) -> Latency:
 
 
 def survival(waits: Sequence[Waited]) -> list[tuple[float, float]]:
-    """At each time something happened: the share for which it had not, after that time."""
+    """The Kaplan-Meier curve: for each event time, the share that is still waiting after it."""
     curve, share = [], 1.0
     for time in sorted({wait.time for wait in waits if wait.happened}):
         waiting = math.fsum(wait.weight for wait in waits if wait.time >= time)

@@ -1,4 +1,4 @@
-"""From records to figures."""
+"""Computes figures from records."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from memory.bench.scores.model import (
 )
 
 MAX_MISSING = 0.02
-"""Share of a figure's requests that may be missing before it has no value."""
+"""The largest share of missing requests with which a figure still has a value."""
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """The value below which ``share`` of the values lie, interpolated; None of nothing."""
+    """The quantile ``share`` of the values, linearly interpolated; None without values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -41,7 +41,7 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 
 
 def spread(values: Iterable[float | None]) -> Spread:
-    """A distribution of what is known."""
+    """The distribution of the known values."""
     found = [float(value) for value in values if value is not None]
     return Spread(
         mean=fmean(found) if found else None,
@@ -52,13 +52,13 @@ def spread(values: Iterable[float | None]) -> Spread:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """The properties that decide with whom a provider is compared.
+    """The properties that decide with which providers a provider is compared.
 
     Attributes:
-        shown: what tables show for its label.
-        standing: only architectures and controls are compared; references are floors and ceilings.
-        alike: what must be the same of two that are compared, such as group and budget.
-        named: whether it is the control that the settings name.
+        shown: its label in tables.
+        standing: only architectures and controls are compared, never references.
+        alike: must be equal for two providers to be compared, such as group and budget.
+        named: whether the settings name it as the control.
     """
 
     shown: str
@@ -77,9 +77,9 @@ def experiment_metrics(
     """The figures of an experiment.
 
     Args:
-        providers: label and records of each; personas as all of them share them.
-        rivals: by label.
-        comparable: whether all were asked the same, so that requests can be paired.
+        providers: label and records of each provider. Equal clusters are the same persona.
+        rivals: by label; a provider without an entry counts as a control.
+        comparable: whether all providers were asked the same, so that requests can be paired.
     """
     known = {label: Rival(label) for label, _ in providers} | dict(rivals or {})
     requests = {label: Requests(samples) for label, samples in providers}
@@ -99,7 +99,7 @@ def experiment_metrics(
 
 
 def _chance(headlines: Sequence[str], requests: Iterable[Requests]) -> float | None:
-    """The share that a guess reaches in the first headline, if there is a choice."""
+    """The share that guessing reaches in the first headline; None without choices."""
     if not headlines or headlines[0] in ("answer F1", "evidence recall"):
         return None
     choices = [record.choices for each in requests for _, record, _ in each.samples if record.choices]
@@ -109,7 +109,7 @@ def _chance(headlines: Sequence[str], requests: Iterable[Requests]) -> float | N
 def provider_metrics(
     label: str, requests: Requests, headlines: Sequence[str], rival: Rival
 ) -> ProviderMetrics:
-    """The figures of one provider. A reference has no intervals: floors and ceilings are no sample."""
+    """The figures of one provider. References have no intervals: floors and ceilings are not samples."""
     reference = rival.standing == "reference"
     records = [record for _, record, _ in requests.samples]
     answered = [record for record in records if record.answered]
@@ -147,7 +147,7 @@ def provider_metrics(
 
 
 def _waits(requests: Requests) -> list[Waited]:
-    """Waits for changes to be noticed; a change counts once, however often it was played."""
+    """The wait of each change until it is noticed. The replicates of one change together weigh 1."""
     known = [change for change in requests.changes if change.status != "missing"]
     often = Counter((change.cluster, change.name) for change in known)
     weights = (1 / often[change.cluster, change.name] for change in known)
@@ -158,7 +158,7 @@ def _waits(requests: Requests) -> list[Waited]:
 
 
 def _estimated(figure: Figure, averaged: Sequence[Unit], *, reference: bool = False) -> Estimate:
-    """A figure over averaged units; bounds stand beside it where something went wrong."""
+    """A figure over averaged units, with bounds if any unit failed, was unready or is missing."""
     known = [(unit.cluster, unit.value) for unit in averaged if unit.value is not None]
     found = estimate(known)
     if reference:
@@ -202,9 +202,9 @@ def _category(record: ProbeRecord) -> str | None:
 def _differences(
     figure: str, units: Mapping[str, Mapping[str, list[Unit]]], ranked: Mapping[str, Rival]
 ) -> Iterator[Difference]:
-    """Each architecture against the named control, or against every control where none is named.
+    """Compares each architecture with the named control, or with every control if none is named.
 
-    Without an architecture, controls are compared with each other. All of it is one family.
+    Without architectures, the controls are compared. All comparisons form one family.
     """
     compared = []
     for first, second in _pairs(ranked):
@@ -238,10 +238,10 @@ PHASES = ("ingest", "retrieve")
 
 
 def llm_use(traces: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int | None]]:
-    """Calls and tokens by phase, from the rows of ``traces.jsonl``; None once a trace does not say.
+    """Calls and tokens by phase, from the rows of ``traces.jsonl``; None if any trace does not report them.
 
-    The writes, with the waits and switches that may finish them, are ``ingest``; a diagnostic query belongs to
-    neither phase.
+    ``ingest`` covers writes, and the waits and mode switches that may finish them. Diagnostic queries are
+    left out.
     """
     sums: dict[str, dict[str, int | None]] = {phase: {"calls": 0, "tokens": 0} for phase in PHASES}
     for trace in traces:

@@ -1,5 +1,7 @@
-"""The judged requests of ``results.jsonl`` (ids, counts and relations, never a text and never a time), and the
-figures of ``metrics.json``. A share of nothing is null, never zero."""
+"""The records of ``results.jsonl`` and the figures of ``metrics.json``.
+
+Records hold ids, counts and relations, never texts or times. A share without requests is null, never zero.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,12 @@ from pydantic import BaseModel, ConfigDict
 Group = Literal["CS", "PET", "IQI", "over-personalisation", "questions", "retrieval"]
 Better = Literal["higher", "lower"]
 Standing = Literal["architecture", "control", "reference"]
-"""What a provider is in a comparison. References are the floor, which shows nothing, and the ceiling, the truth."""
+"""The part of a provider in a comparison. The references are the floor, which shows nothing, and the ceiling,
+which shows the truth."""
 
 
 class Record(BaseModel):
-    """What all records and settings share: frozen, no unknown fields, no input in errors."""
+    """The base of all records and settings: frozen, no unknown fields, no input in error messages."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
@@ -24,49 +27,45 @@ class Record(BaseModel):
 
 
 class Estimate(Record):
-    """A mean over requests, each averaged over its replicates first."""
+    """A mean over requests. Each request is averaged over its replicates first."""
 
-    value: float | None  # the mean; null where nothing could be counted, or where more than 2 % is missing
-    n: int  # requests it is over, the missing ones aside
-    clusters: int = 0  # personas these belong to
-    low: float | None = None  # end of the 95 % interval by persona (see intervals); null with too few
-    high: float | None = None
-    failed: int = 0  # of n: the provider failed or refused them; they count as misses
-    unready: int = 0  # of n: asked while nobody knew that the memory was ready; they count as it behaved
-    missing: int = 0  # not in n: the harness broke
-    worst: float | None = None  # if all that is missing had gone as badly as can be; null where nothing is
-    best: float | None = None  # if all that failed, was unready or is missing had gone as well as can be
+    value: float | None  # the mean; null without requests, or if more than 2 % are missing
+    n: int  # number of requests, without the missing ones
+    clusters: int = 0  # personas of these requests
+    low: float | None = None  # lower end of the 95 % interval by persona; null if none is given
+    high: float | None = None  # upper end
+    failed: int = 0  # of n: the provider failed or refused the request, which counts as a miss
+    unready: int = 0  # of n: asked before the memory was known to be ready; the answer counts
+    missing: int = 0  # not in n: the harness failed, or the judgement cannot be read
+    worst: float | None = None  # the mean if each missing request had the worst value; null without any
+    best: float | None = None  # the mean if each failed, unready or missing request had the best value
 
 
 class Difference(Record):
-    """How much more one provider shows than another, on the requests that both have."""
+    """The difference of a figure between two providers, over the requests that both have."""
 
     figure: str
     first: str  # label of a provider
     second: str
-    value: float | None  # the first one's share less the second one's; null without a request in common
-    n: int  # requests in common
-    clusters: int  # personas they belong to
-    low: (
-        float | None
-    )  # end of the 95 % interval by persona, corrected for the family; null with too few personas
-    high: float | None
-    p: float | None = (
-        None  # two-sided, by persona, corrected for the family; below 0.05 where the interval lacks 0
-    )
-    family: int = 1  # comparisons that are made together
+    value: float | None  # mean of the first minus the second; null without a common request
+    n: int  # common requests
+    clusters: int  # personas of these requests
+    low: float | None  # lower end of the 95 % interval by persona, corrected for the family; null with few
+    high: float | None  # upper end
+    p: float | None = None  # two-sided, corrected for the family; below 0.05 if the interval excludes 0
+    family: int = 1  # number of comparisons made together
 
 
 class Latency(Record):
-    """How long it takes until something is noticed, as Kaplan and Meier estimate it."""
+    """The time until a change is noticed, as a Kaplan-Meier estimate."""
 
-    median: float | None  # sessions until half have happened; null where fewer did while anybody looked
-    n: int  # what was waited for
-    censored: int  # of n: had not happened when it was looked for last
+    median: float | None  # sessions until half of the changes are noticed; null if fewer were
+    n: int  # number of changes
+    censored: int  # of n: not noticed by the last request
 
 
 class Spread(Record):
-    """A distribution; null where nothing was measured."""
+    """A distribution; null without measurements."""
 
     mean: float | None
     p50: float | None
@@ -77,12 +76,10 @@ class Measure(Record):
     """One figure of one provider."""
 
     name: str
-    group: Group  # what it belongs to
-    better: Better  # which way is good
-    estimate: Estimate  # the share; null where nothing could be counted
-    again: float | None = (
-        None  # the share of the second time less this one; null where nothing was asked again
-    )
+    group: Group
+    better: Better  # the direction that is good
+    estimate: Estimate
+    again: float | None = None  # second share minus the first; null if nothing was asked a second time
 
 
 class Part(Record):
@@ -97,102 +94,102 @@ class ProviderMetrics(Record):
     """The figures of one provider with one setting."""
 
     label: str
-    shown: str  # the same as tables show it, with the control's own name and what stands in for a model
+    shown: str  # the label in tables, with the equivalent control and any stand-in for a model
     requests: int  # planned
-    failed: int  # the provider failed or refused them; they count as misses
-    unready: int  # asked while nobody knew that the memory was ready; they count as it behaved
-    missing: int  # not known, because the harness broke; bounds stand in their place
-    unreadable: int  # whose judgement could not be read: missing in figures of replies
-    leaks: int  # whose section shows a phrase of another persona: anything but 0 is a broken isolation
-    agreement: float | None  # mean share of a judge's votes that say the same; null where nothing was judged
-    measures: tuple[Measure, ...]  # the figures
-    latency: Latency  # sessions from a change to the first request that shows it
-    detection_by_chance: float | None  # share of changes that replies at random, one of four, would notice
-    changes: int  # changes that were tested
-    noticed: int  # changes that some request shows
+    failed: int  # the provider failed or refused the request, which counts as a miss
+    unready: int  # asked before the memory was known to be ready; the answer counts
+    missing: int  # unknown because the harness failed; bounds stand in their place
+    unreadable: int  # the judgement cannot be read; missing in figures of replies
+    leaks: int  # sections with a phrase of another persona; isolation is broken unless it is 0
+    agreement: float | None  # mean share of a judge's votes that agree; null without judgements
+    measures: tuple[Measure, ...]
+    latency: Latency  # sessions from a change until it is noticed
+    detection_by_chance: float | None  # share of changes that random replies, one of four settings, notice
+    changes: int  # tested changes
+    noticed: int  # of changes: two requests in a row show it
     tokens: Spread  # tokens of the section, per first reply
-    cut: int  # sections that would have been longer without the budget
-    parts: tuple[Part, ...]  # the headline figures by category
+    cut: int  # sections that the budget shortened
+    parts: tuple[Part, ...]  # headline figures by category
 
 
 class Metrics(Record):
-    """The figures of an experiment, as ``metrics.json`` holds them: no times, so a resumed run has the same."""
+    """The content of ``metrics.json``. It holds no times, so that a resumed run has the same figures."""
 
     experiment_id: str
-    headlines: tuple[str, ...]  # figures that parts are given of; the first one decides
-    chance: float | None  # what guessing reaches in the first one; null where nothing can be guessed
+    headlines: tuple[str, ...]  # figures that ``parts`` break down; the first one decides
+    chance: float | None  # the share that guessing reaches in the first one; null if nothing can be guessed
     providers: tuple[ProviderMetrics, ...]  # in the order of the file
-    differences: tuple[
-        Difference, ...
-    ]  # the one family: architectures against controls, in the first headline
+    differences: tuple[Difference, ...]  # one family of comparisons, in the first headline
 
 
 ProbeStatus = Literal["scored", "unready", "failed", "missing"]
-"""``scored``: the memory was ready. ``unready``: nobody knew that it was, after the wait; it counts as it behaved.
-``failed``: the provider failed or refused the request; a miss. ``missing``: the harness broke; bounds instead."""
+"""``scored``: the memory was ready. ``unready``: it was not known to be ready after the wait; its answer
+counts. ``failed``: the provider failed or refused the request, which counts as a miss. ``missing``: the
+harness failed; bounds stand in its place."""
 Shown = Literal["current", "stale", "other", "decoy", "unknown", "nothing"]
-"""How a reply relates to the truth: the setting in force; one this cell had before; the other context's; hearsay
-or a single case; any other; none."""
+"""How a reply relates to the truth. ``current``: the setting in force. ``stale``: an earlier one of this
+cell. ``other``: one of the other context. ``decoy``: hearsay or a single case. ``unknown``: any other
+setting. ``nothing``: no setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeRecord:
-    """A request of a test session, or a question to the memory. Every planned one has a record."""
+    """A request of a test session, or a question to the memory. Each planned one has a record."""
 
-    probe_id: str  # unique within the cell; a request's is <persona>:<test session>:<beat>
+    probe_id: str  # unique within the cell; of a request: <persona>:<test session>:<beat>
     persona_id: str
     session_id: str
-    kind: str  # of the beat (see memory.bench.data.timeline.BeatKind), or "question"
-    after: int  # sessions ingested when it was asked
+    kind: str  # a memory.bench.data.timeline.BeatKind, or "question"
+    after: int  # number of sessions ingested before it
     status: ProbeStatus = "scored"
-    category: str | None = None  # for tables: of a data set's questions, or the kind
+    category: str | None = None  # of a question; None in test sessions
     context: str | None = None
     attribute: str | None = None
-    judged: bool = True  # whether a reply to it is judged; nobody replies where the memory alone is asked
-    wanted: bool = False  # whether a preference is in force here that the section should show
+    judged: bool = True  # whether a reply to it is judged; False if only the memory is asked
+    wanted: bool = False  # whether a preference is in force that the section should show
     repeated: bool = False  # whether its session asked for this attribute before
-    cross_context: bool = False  # asked across contexts, so that no CS field was filtered by
-    change: str | None = None  # this and since: as in memory.bench.data.timeline.PreferenceTruth
+    cross_context: bool = False  # asked across contexts, so without a filter by CS fields
+    change: str | None = None  # change and since: see memory.bench.data.timeline.PreferenceTruth
     since: int | None = None
     has_stale: bool = False  # whether the cell had an earlier value
-    has_other: bool = False  # whether the other context's differs
-    first: Shown | None = None  # what the first reply showed; None where a judge that reads does not say
+    has_other: bool = False  # whether the other context has or had another value
+    first: Shown | None = None  # what the first reply showed; None without a reply, or for an answer in words
     last: Shown | None = None
-    fit_first: bool | None = None  # whether it suited; None of a judged request: the judgement cannot be read
+    fit_first: bool | None = None  # whether it suits; None of a judged one: the judgement cannot be read
     fit_last: bool | None = None
-    turns: int = 0  # replies it took
-    coherent: bool | None = None  # its session had shown the same before; None: attribute not met before
-    shows_current: bool | None = None  # whether the section holds such a setting
+    turns: int = 0  # number of replies
+    coherent: bool | None = None  # whether its session showed the same before; None for a new attribute
+    shows_current: bool | None = None  # this and the next four: whether the section holds such a setting
     shows_stale: bool | None = None
     shows_other: bool | None = None
-    shows_unlabelled: bool | None = None  # the other context's in an entry that does not name that context
-    shows_unknown: bool | None = None  # a setting of the attribute that this user never had or heard of
-    taken: Shown | None = None  # the setting that a fixed reader takes from the section
-    choices: int | None = None  # settings or given answers of which a guess would take one
-    leaks: bool | None = None  # whether it holds a phrase of another persona
-    read: bool = False  # whether a reader answers it in its own words, and a right answer is known
-    has_answer: bool = False  # whether the data gives an answer in words
-    answer_f1: float | None = None  # token F1 of the reply; of a question without an answer 1 for saying so
-    exact: bool | None = None  # whether the reply is the answer, word by word
-    answer_shown: float | None = None  # share of the answer's words in the section, rare ones weighing more
-    nonsense_shown: float | None = None  # the same of as many words, the most frequent ones
-    gold: int = 0  # turns that hold the answer
-    unresolved: int = 0  # ids of the data that name no turn
-    found: int | None = None  # of gold, those whose words stand in the section
-    ranks: list[int] | None = None  # of each that was found the place of its entry in the section, from 1
+    shows_unlabelled: bool | None = None  # the other context's, in an entry that does not name that context
+    shows_unknown: bool | None = None  # a setting of the attribute that never came up for this user
+    taken: Shown | None = None  # the setting that the fixed reader takes from the section
+    choices: int | None = None  # number of settings or given answers to guess from
+    leaks: bool | None = None  # whether the section holds a phrase of another persona
+    read: bool = False  # whether a reader answers it in words that can be scored
+    has_answer: bool = False  # whether the data has an answer in words
+    answer_f1: float | None = None  # token F1; of an unanswerable question 1 if the reply says so
+    exact: bool | None = None  # exact match
+    answer_shown: float | None = None  # IDF-weighted share of the answer's words in the section
+    nonsense_shown: float | None = None  # the same share for as many of the most frequent words
+    gold: int = 0  # number of turns that hold the answer
+    unresolved: int = 0  # gold ids in the data that name no turn
+    found: int | None = None  # gold turns whose text stands in the section
+    ranks: list[int] | None = None  # rank of the entry of each found turn, from 1
     items: int | None = None  # entries shown
     retrieved: int | None = None  # native records returned
-    left_out: int | None = None  # those the budget had no room for
-    tokens: int | None = None  # this and shortfall: of the section of the first reply
-    shortfall: int | None = None
-    readiness: str = "not_offered"  # the memory's state as the session began
-    votes: int = 1  # this and agreement: of the judge on the first reply
-    agreement: float | None = None
-    error: str | None = None  # class name of the error that ended it
+    left_out: int | None = None  # records for which the budget had no room
+    tokens: int | None = None  # of the section of the first reply
+    shortfall: int | None = None  # tokens below ``budget.min_tokens``
+    readiness: str = "not_offered"  # of the memory at the start of the session
+    votes: int = 1  # of the judge on the first reply
+    agreement: float | None = None  # share of these votes that agree
+    error: str | None = None  # class name of the error that ended the request
 
     @classmethod
     def load(cls, row: Mapping[str, Any]) -> ProbeRecord:
-        """From a line of ``results.jsonl``; fields this version does not know are left out."""
+        """Build a record from a line of ``results.jsonl``. Unknown fields are ignored."""
         return cls(**{name: row[name] for name in _FIELDS if name in row})
 
     def row(self) -> dict[str, Any]:
@@ -205,7 +202,7 @@ class ProbeRecord:
 
     @property
     def of_memory(self) -> bool:
-        """Whether it tells of the memory. A repeated request tells about the assistant."""
+        """Whether it tests the memory: it is neither neutral nor a repetition, which tests the assistant."""
         return self.kind != "neutral" and not self.repeated
 
 
@@ -216,7 +213,7 @@ OF_SECTION = ("shows_current", "shows_stale", "shows_other", "shows_unlabelled",
 
 
 class Sample(NamedTuple):
-    """A record, and whose it is: ``cluster`` is one persona of one seed, ``replicate`` which time it was played."""
+    """A record with its ``cluster`` (one persona of one seed) and its ``replicate`` (from 1)."""
 
     cluster: str
     record: ProbeRecord

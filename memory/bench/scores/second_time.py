@@ -1,4 +1,4 @@
-"""The control of contamination: what each figure would be if all requests had been put a second time."""
+"""The contamination control: each figure as if all requests had been asked a second time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from memory.bench.scores.model import ProviderMetrics, Sample
 def with_second_time(
     found: ProviderMetrics, first: Sequence[Sample], otherwise: Sequence[Sample]
 ) -> ProviderMetrics:
-    """The figures of a provider, each with how far the second time moves it.
+    """The figures of a provider, each with its shift in the second round.
 
     Args:
         first: every request of the provider.
-        otherwise: the requests whose answer differed the second time, as they were then.
+        otherwise: the requests whose answer differed the second time, as answered then.
     """
     moved = _moved(first, otherwise) if otherwise else {}
     measures = (
@@ -29,7 +29,7 @@ def with_second_time(
 
 
 def _moved(first: Sequence[Sample], otherwise: Sequence[Sample]) -> dict[str, float]:
-    """The share of the second time less the first, for each figure that has both."""
+    """The share of the second time minus the first, for each figure that has both."""
     then = {(sample.cluster, sample.replicate, sample.record.probe_id): sample for sample in otherwise}
     second = [then.get((each.cluster, each.replicate, each.record.probe_id), each) for each in first]
     units, again = Requests(first).units, Requests(second).units

@@ -1,4 +1,4 @@
-"""A context section as a reader sees it: entries, each with its labels and the group it stands under.
+"""Parses a context section into entries, each with its labels and its group.
 
 Only this text reaches the assistant, so only this text is judged.
 """
@@ -26,7 +26,7 @@ _LABEL_END = re.compile(r"[:)\]>-] ")
 
 @dataclass(frozen=True, slots=True)
 class SectionEntry:
-    """An entry: its lines as they stand, what its labels say, and the group line above it; empty without."""
+    """An entry: its lines unchanged, its labels, and the group line above it. Missing parts are empty."""
 
     text: str
     labels: str = ""
@@ -34,7 +34,7 @@ class SectionEntry:
 
 
 def entries_of(section: str) -> Iterator[SectionEntry]:
-    """The entries of a section; a line that is not indented begins one, unless it is a group's."""
+    """The entries of a section. A line without indentation begins an entry, unless it is a group line."""
     group, labels, lines = "", "", list[str]()
     for line in section.splitlines():
         if _FENCE.fullmatch(line):
@@ -55,12 +55,12 @@ def entries_of(section: str) -> Iterator[SectionEntry]:
 
 
 def plain(text: str) -> str:
-    """As a section shows a text, without line breaks and indents, in lower case."""
+    """A text as a section shows it (without line breaks and indents), in lower case."""
     return " ".join(clean_text(text).split()).casefold()
 
 
 def holds(text: str, phrases: Iterable[str]) -> bool:
-    """Whether a text that is :func:`plain` holds any of the phrases."""
+    """Whether a :func:`plain` text contains any of the phrases."""
     return any(_plain_phrase(phrase) in text for phrase in phrases)
 
 
@@ -68,16 +68,17 @@ _plain_phrase = lru_cache(maxsize=4096)(plain)
 
 
 def abstains(reply: str, trap: str | None = None) -> bool:
-    """Whether a reply says that something was never mentioned, and does not claim the trap all the same."""
+    """Whether a reply says that something was never mentioned, without claiming the trap."""
     text = plain(reply)
     return bool(_ABSTAINS.search(text)) and not (trap and len(trap) > 3 and holds(text, [trap]))
 
 
 class WholeTurns:
-    """Finds the turns of a conversation in a section by their whole text.
+    """Finds conversation turns in a section by their whole text.
 
-    A turn may stand on a line of its own or an entry of its own, after a label such as ``user:`` or a date in
-    brackets, and its line breaks may have become blanks. A turn that quotes another turn is not that other turn.
+    A turn may stand on its own line or in its own entry, after a label such as ``user:`` or a date in
+    brackets. Its line breaks may have become spaces. A turn that only quotes another turn does not count as
+    that turn.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:  # event id -> text
@@ -87,12 +88,12 @@ class WholeTurns:
         self._heights = sorted(lines - {0}, reverse=True)
 
     def shown(self, text: str) -> frozenset[str]:
-        """Event ids of the turns whose whole text is in a section, or in one of its entries."""
+        """Event ids of the turns whose whole text stands in a section or an entry."""
         found: set[str] = set()
         lines = [line for raw in text.splitlines() if (line := plain(raw))]
         at = 0
         while at < len(lines):
-            # The tallest first, so that the first line of a turn is not taken for a turn of one line.
+            # Tallest first: otherwise the first line of a turn could match a turn of one line.
             for height in (*self._heights, 1):
                 if whole := self._whole(" ".join(lines[at : at + height]), len(lines[at])):
                     found.add(whole)
@@ -101,7 +102,7 @@ class WholeTurns:
         return frozenset(turn for turn, text in self.plain.items() if text in found)
 
     def _whole(self, text: str, first_line: int) -> str | None:
-        """The turn that a text is, whatever labels precede it in its first line, which has so many characters."""
+        """The known turn in a text, after any labels in its first ``first_line`` characters."""
         within = min(first_line, _LONGEST_LABELS)
         begins = [0, *(label.end() for label in _LABEL_END.finditer(text, 0, within))]
         return next((text[at:] for at in begins if text[at:] in self._known), None)
@@ -116,10 +117,13 @@ def settings_shown(
     wordings: Callable[[str], Sequence[str]] = lambda marker: (marker,),
     settings: Sequence[str] = (),
 ) -> dict[str, bool | None]:
-    """Which settings of a cell a section holds: the fields of a record that begin with ``shows``, and ``leaks``.
+    """Which settings of a cell a section holds: record fields that begin with ``shows``, and ``leaks``.
 
-    ``other_context`` was not asked for, ``foreign`` are phrases of other personas, ``wordings`` gives every way in
-    which a setting is said, and ``settings`` are all that the attribute has.
+    Args:
+        other_context: the context that was not asked for.
+        foreign: phrases of other personas.
+        wordings: marker of a setting -> all its wordings.
+        settings: markers of all settings of the attribute.
     """
     of_user = {truth.current, *truth.stale, *truth.other, *truth.decoys}
     text = plain(section)
@@ -143,6 +147,6 @@ def settings_shown(
 
 
 def _names(entry: SectionEntry, context: str) -> bool:
-    """Whether an entry says which context it belongs to: in its group's line, its labels or its words."""
+    """Whether an entry names its context, in its group line, its labels or its text."""
     name = re.compile(rf"\b{re.escape(context)}\b", re.IGNORECASE)
     return any(name.search(text) for text in (entry.group, entry.text))
