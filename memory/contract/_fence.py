@@ -1,8 +1,8 @@
-"""The tags of the ``<memory-context>`` section in a text, in every spelling that a reader takes for them: with
-invisible characters, look-alikes, tag characters, or escapes such as ``\\u003c``.
+"""Finds the tags of a ``<memory-context>`` section in a text, in every spelling that a reader would accept.
 
-A text is folded once, to what a reader takes it for, and each place of the folded text leads back to the text.
-Every function takes linear time.
+Such spellings use invisible characters, look-alikes, tag characters, or escapes such as ``\\u003c``. A text
+is folded once into what a reader sees, and each position of the folded text maps back to the original. Every
+function takes linear time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _ESCAPE = (
 _SPECIAL = re.compile(rf"[{_ANGLES}\\%]|&#")
 _UNSEEN_ASCII = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _BEGINS = re.compile(rf"[{_ANGLES}]|{_ESCAPE}", re.IGNORECASE)
-# Case counts here: without it, the range holds the Kelvin sign and others, and i, k and s would end a piece.
+# Case-sensitive: otherwise the range would match the Kelvin sign and others, and i, k and s would end a
+# piece.
 _PLAIN = r"(?-i:[^\\&%\x00-\x08\x0e-\x1f\x7f-\U0010ffff]++)"
 _PIECE = re.compile(rf"({_PLAIN})|([{_UNSEEN}]++)|({_ESCAPE})|(.)", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<\s*+(/?+)\s*+memory[-_\s]?+context(?![a-z0-9])([^<>]{0,1000}+)>")
@@ -56,7 +57,7 @@ _ALIKE = str.maketrans(
 
 
 class Tag(NamedTuple):
-    """A tag of a section, where it stands in the text; ``[start, end)`` counts characters."""
+    """A tag of a section and its position in the text; ``[start, end)`` counts characters."""
 
     start: int
     end: int
@@ -65,7 +66,7 @@ class Tag(NamedTuple):
 
 
 def find_tags(text: str) -> list[Tag]:
-    """Every whole tag, in its order."""
+    """Every complete tag, in order."""
     if not _may_hold_fence(text):
         return []
     folded = _Folded(text)
@@ -76,7 +77,7 @@ def find_tags(text: str) -> list[Tag]:
 
 
 def escape_tags(text: str) -> str:
-    """A text in which no tag begins: what begins one is written as ``&lt;``."""
+    """The text with ``&lt;`` in place of each character that begins a tag."""
     if not _may_hold_fence(text):
         return text
     folded, kept, at = _Folded(text), [], 0
@@ -88,7 +89,7 @@ def escape_tags(text: str) -> str:
 
 
 def count_beginnings(text: str) -> int:
-    """How many characters, or spellings of one, might begin a tag."""
+    """How many characters might begin a tag, in any spelling."""
     return len(_BEGINS.findall(text)) if _SPECIAL.search(text) else 0
 
 
@@ -103,12 +104,12 @@ def _may_hold_fence(text: str) -> bool:
 
 
 class _Folded:
-    """A text as a reader takes it, in small ASCII letters; other characters are ``~``."""
+    """A text as a reader sees it, in lower-case ASCII; every other character becomes ``~``."""
 
     def __init__(self, text: str) -> None:
         pieces: list[str] = []
         self._folded: list[int] = []  # where each piece begins in the folded text
-        self._places: list[tuple[int, int, bool]] = []  # and in the text; whether both are alike
+        self._places: list[tuple[int, int, bool]] = []  # where it lies in the text, and whether lengths agree
         length = 0
         for piece in _PIECE.finditer(text):
             plain, unseen, escape, other = piece.groups()
@@ -122,13 +123,13 @@ class _Folded:
         self.text = "".join(pieces)
 
     def start(self, place: int) -> int:
-        """Where the text of a place begins."""
+        """The start, in the original text, of a position in the folded text."""
         at = bisect_right(self._folded, place) - 1
         start, _, alike = self._places[at]
         return start + place - self._folded[at] if alike else start
 
     def end(self, place: int) -> int:
-        """Where the text up to a place ends."""
+        """The end, in the original text, of what lies before a position in the folded text."""
         at = bisect_right(self._folded, place - 1) - 1
         start, end, alike = self._places[at]
         return start + place - self._folded[at] if alike else end
@@ -136,11 +137,11 @@ class _Folded:
 
 @lru_cache(4096)
 def _seen(character: str) -> str:
-    """The small ASCII letters that a reader takes a character for."""
+    """The lower-case ASCII that a reader takes a character for."""
     if character.isspace():
         return " "
     code = ord(character)
-    if 0xE0020 <= code <= 0xE007E:  # tag characters: ASCII that shows nothing
+    if 0xE0020 <= code <= 0xE007E:  # tag characters: invisible ASCII
         return chr(code - 0xE0000).lower()
     folded = unicodedata.normalize("NFKD", character.lower().translate(_ALIKE)).translate(_ALIKE).lower()
     letters = "".join(letter for letter in folded if not unicodedata.combining(letter))

@@ -1,4 +1,4 @@
-"""Names of a page that load when they are first used: a hook that needs one error class waits for nothing else."""
+"""Loads a page's names at their first use, so that a hook that needs one error class imports nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def attach(
 
     Args:
         page: the page's globals.
-        late: module -> names, with blanks between them, that load from it on first use.
+        late: module -> names, separated by spaces, that load from it at their first use.
     """
     modules = {name: module for module, names in late.items() for name in names.split()}
 

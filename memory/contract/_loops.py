@@ -1,4 +1,4 @@
-"""Tells which event loop runs, for the few places where it matters."""
+"""Tells which event loop is running, for the few places where it matters."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from anyio.lowlevel import current_token
 
 
 def running_loop() -> object:
-    """The running event loop, as an object to compare: asyncio's loop, or trio's token."""
-    asyncio = sys.modules.get("asyncio")  # not imported here: it is a quarter of what importing memory costs
-    try:  # asked for on every call, and a tenth of the price of anyio's answer
+    """The running event loop as a comparable object: asyncio's loop or trio's token."""
+    asyncio = sys.modules.get("asyncio")  # an import would be a quarter of the cost of importing memory
+    try:  # every call asks for it, and this costs a tenth of anyio's answer
         return asyncio.get_running_loop() if asyncio else current_token().native_token
     except RuntimeError:
         return current_token().native_token
 
 
 def loop_or_none() -> object | None:
-    """:func:`running_loop`, or None where none runs in this thread."""
+    """:func:`running_loop`, or None if no loop runs in this thread."""
     try:
         return running_loop()
     except RuntimeError:
@@ -30,13 +30,13 @@ def on_trio() -> bool:
 
 
 async def checkpoint() -> None:
-    """Let other tasks have their turn, and a cancellation come through."""
+    """Let other tasks run, and let a cancellation take effect."""
     asyncio = sys.modules.get("asyncio")
     try:
         on_asyncio = asyncio is not None and asyncio.get_running_loop() is not None
     except RuntimeError:
         on_asyncio = False
     if asyncio is not None and on_asyncio:
-        await asyncio.sleep(0)  # a third of what anyio's own costs
+        await asyncio.sleep(0)  # a third of the cost of anyio's checkpoint
     else:
         await anyio_checkpoint()

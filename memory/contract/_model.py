@@ -1,4 +1,4 @@
-"""Building blocks of the contract's types: the frozen base, checked strings, and text on its way to a store."""
+"""Building blocks of the contract's types: the frozen base, checked strings, and text clean-up for stores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from memory.contract.errors import InputError, MemslotError
 
 MAX_ID_LENGTH = 512
 MAX_DEPTH = 32
-"""Levels of lists and objects in any JSON of the contract: what is accepted is read back by every store."""
+"""Levels of lists and objects in any JSON of the contract. Every store can read that many back."""
 MAX_EVENT_BYTES = 16_000_000
 """UTF-8 bytes that the texts and JSON of an event may take together."""
 _LONGEST_NAME = 40
@@ -33,9 +33,9 @@ _DEEPEST = 6
 
 
 def first_problem(error: ValidationError) -> str:
-    """``field: what is wrong`` of a pydantic error's first problem, without the offending value.
+    """``field: what is wrong`` for the first problem of a pydantic error, without the offending value.
 
-    The path to it ends before what looks like user text, and where JSON is nested deep.
+    The path ends before any part that looks like user text, and after six parts.
     """
     problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
     where = ".".join(map(str, takewhile(_is_name, problem["loc"][:_DEEPEST])))
@@ -56,25 +56,25 @@ if TYPE_CHECKING:
 else:
 
     class _Meta(type(BaseModel)):
-        """Turns pydantic's error into ours, at the outermost construction only: nested paths stay whole."""
+        """Turns pydantic's error into a MemslotError, only at the outermost object, to keep paths whole."""
 
-        def __call__(cls, /, **data):  # a field may be called cls
+        def __call__(cls, /, **data):  # positional-only, because a field may be called cls
             try:
                 return super().__call__(**data)
             except ValidationError as error:
-                # `from None`: pydantic's own text would repeat what the user said.
+                # `from None`: pydantic's own text would repeat user text.
                 raise cls._error(f"{cls.__name__}.{first_problem(error)}") from None
 
 
 class Frozen(BaseModel, metaclass=_Meta):
-    """Base of the contract's types: immutable, no unknown fields, values never repeated in errors."""
+    """Base of the contract's types: immutable, without unknown fields, and with no values in errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     _error: ClassVar[type[MemslotError]] = InputError
 
     def __copy__(self) -> Self:
-        """As pydantic's, which asks the module copy four times; every call of a slot makes several copies."""
+        """Faster than pydantic's, which calls ``copy.copy`` four times: slot calls make many copies."""
         made, put = type(self).__new__(type(self)), object.__setattr__
         extra, private = self.__pydantic_extra__, self.__pydantic_private__
         put(made, "__dict__", self.__dict__.copy())
@@ -85,7 +85,7 @@ class Frozen(BaseModel, metaclass=_Meta):
 
 
 def _check_id(value: object) -> object:
-    """An id as text. Databases have numbers and UUIDs for ids; every other type is left for pydantic to refuse."""
+    """An id as text. Databases use numbers and UUIDs as ids; pydantic refuses every other type."""
     if isinstance(value, UUID) or (isinstance(value, int) and not isinstance(value, bool)):
         return str(value)
     if not isinstance(value, str):
@@ -142,7 +142,7 @@ def _check_json(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and objects are nested deeper than so many levels. Looks at no level below."""
+    """Whether lists and objects are nested deeper than ``levels``. Deeper levels are not visited."""
     below: list[Any] = [value]
     for _ in range(levels + 1):
         containers = [each for each in below if isinstance(each, (dict, list, tuple))]
@@ -160,17 +160,17 @@ def _is_json(value: Any) -> bool:
     return True
 
 
-# Strict: bytes are not decoded, or b"run" and "run" would be one scope.
+# Strict, because pydantic would otherwise decode bytes, and b"run" and "run" would name one scope.
 Id = Annotated[str, Strict(), BeforeValidator(_check_id)]
 Text = Annotated[str, Strict(), AfterValidator(check_text)]
 """A text that can be encoded as UTF-8."""
 AwareDatetime = Annotated[datetime, AfterValidator(check_aware)]
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]
-"""Strings, finite numbers, booleans, null, lists and objects, by strings."""
+"""A JSON object: string keys, and strings, finite numbers, booleans, null, lists and objects as values."""
 
 
 def words_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """Names of a model's fields that hold a person's words: text or JSON, but no id, time or choice."""
+    """The names of a model's fields that hold free text or JSON, and no id, time or choice."""
     return tuple(
         name for name, field in model.model_fields.items() if _holds_words(field.annotation, field.metadata)
     )
@@ -186,15 +186,15 @@ def _holds_words(annotation: Any, marks: Iterable[Any] = ()) -> bool:
 
 T = TypeVar("T")
 
-# Text that may hold a run of combining marks; the two halfwidth ones pass for letters.
+# Text that may hold a long run of combining marks. The two halfwidth marks count as letters in \w.
 _MARKS = re.compile(r"(?:[^\w\s]|[\uff9e\uff9f]){32,}+")
-_MAX_MARKS = 30  # as Unicode's Stream-Safe Text Format (UAX 15) allows; no script needs more than a few
+_MAX_MARKS = 30  # the limit of Unicode's Stream-Safe Text Format (UAX 15); no script needs more than a few
 
 
 def normalise(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
-    """``unicodedata.normalize``, of text whose runs of combining marks are cut to the first thirty.
+    """``unicodedata.normalize``, after cutting each run of combining marks to the first thirty.
 
-    Normalising sorts such a run by insertion: 40,000 marks would hold the interpreter's lock for 20 s.
+    Normalising sorts a run by insertion: 40,000 marks would hold the interpreter's lock for 20 s.
     """
     return unicodedata.normalize(form, text if text.isascii() else _MARKS.sub(_bounded, text))
 
@@ -210,7 +210,7 @@ def _bounded(found: re.Match[str]) -> str:
 
 
 def without_nul(value: T) -> T:
-    """JSON, or a text, without NUL characters, which PostgreSQL cannot hold."""
+    """A JSON value or a text without NUL characters, which PostgreSQL cannot store."""
     cleaned: Any = value
     if isinstance(value, str):
         cleaned = value.replace("\0", "")
@@ -222,7 +222,7 @@ def without_nul(value: T) -> T:
 
 
 def parse_time(text: object, *, naive_is_utc: bool = False) -> datetime | None:
-    """An ISO 8601 time in UTC. None if the text is not a time, or its zone is not known."""
+    """An ISO 8601 time in UTC. None if the text is no time, or its zone is unknown."""
     try:
         moment = datetime.fromisoformat(cast(str, text))
         if moment.tzinfo is None:

@@ -1,7 +1,7 @@
-"""Why a model failed, in words a user can act on.
+"""Explains why a model failed, in words that a user can act on.
 
-An allow-list: numbers, and codes and names of fields that a provider defines. A provider's message is searched for
-token counts alone, because it may repeat what a user said.
+Only an allow-list passes: numbers, and the codes and field names that a provider defines. A provider's
+message is searched for token counts only, because it may repeat user text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LIMIT = re.compile(
 _ASKED = re.compile(
     r"(?:resulted in|requested|has|prompt contains(?: at least)?) ([\d,]{1,12}) (?:input )?tokens", re.I
 )
-_LONGEST_MESSAGE = 2000  # characters that are searched for token counts
+_LONGEST_MESSAGE = 2000  # characters of a message to search for token counts
 _TIMEOUTS = ("APITimeoutError", "ReadTimeout", "WriteTimeout", "TimeoutException")
 _TOO_LONG = frozenset({"context_length_exceeded", "exceed_context_size_error", "context_window_exceeded"})
 _WORDS = {
@@ -34,12 +34,12 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """Facts that the last answer of a model carries about itself.
+    """Facts that a model's answer carries about itself.
 
     Attributes:
         finish_reason: the provider's word; ``length`` for an answer that was cut.
-        json: whether the answer was JSON at all.
-        called_tool: whether a tool was called; None where none was offered.
+        json: whether the endpoint answered with JSON.
+        called_tool: whether the model called the tool; None if none was offered.
     """
 
     finish_reason: str | None = None
@@ -48,7 +48,7 @@ class ModelAnswer:
 
     @property
     def fault(self) -> str | None:
-        """Why the answer could not be read; None if that is not known."""
+        """Why the answer could not be read; None if unknown."""
         if not self.json:
             return "the endpoint did not answer with JSON; check base_url"
         if self.finish_reason in ("length", "max_tokens"):
@@ -62,25 +62,25 @@ _last: ContextVar[ModelAnswer | None] = ContextVar("memslot_model_answer", defau
 
 
 def note_answer(answer: ModelAnswer | None) -> None:
-    """Keep the facts of an answer for the error that its reader may raise; None before a new call."""
+    """Keep an answer's facts for the error that its reader may raise. None clears them before a new call."""
     _last.set(answer)
 
 
 def model_answer_fault() -> str | None:
-    """The fault of the last answer of a model in this context, or None.
+    """The fault of the last model answer in this context, or None.
 
-    For an adapter that cannot read an answer and has only its text.
+    It is for an adapter that cannot read an answer and has only its text.
     """
     answer = _last.get()
     return None if answer is None else answer.fault
 
 
 def reason_of(links: Iterable[BaseException], deadline: str | None) -> tuple[str | None, dict[str, Any]]:
-    """Why a call failed, as a clause, and the facts behind it for diagnostics.
+    """Why a call failed, as a clause or None, and the facts behind it for diagnostics.
 
     Args:
         links: an error and its causes, nearest first.
-        deadline: the deadline that bounds the call, such as ``write_s``.
+        deadline: the name of the deadline that bounds the call, such as ``write_s``.
     """
     facts: dict[str, Any] = {}
     unread = False
@@ -148,7 +148,7 @@ def _clause(facts: Mapping[str, Any], deadline: str | None) -> str | None:
 def _attribute(owner: object, name: str) -> Any:
     try:
         return getattr(owner, name, None)
-    except Exception:  # somebody else's property may fail
+    except Exception:  # a foreign property may fail
         return None
 
 
@@ -163,7 +163,7 @@ def _count(value: object) -> int | None:
 
 
 def _timeout(link: BaseException) -> float | None:
-    """The seconds that an HTTP client waited for the next byte."""
+    """How many seconds an HTTP client waited for the next byte, or None."""
     extensions = _attribute(_attribute(link, "request"), "extensions")
     waited = extensions.get("timeout") if isinstance(extensions, Mapping) else None
     seconds = waited.get("read") if isinstance(waited, Mapping) else None

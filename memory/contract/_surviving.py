@@ -1,4 +1,4 @@
-"""One failure never ends a loop that others share: name the failed item, count it, and go on (DESIGN section 5)."""
+"""Keeps shared loops alive: a failed item is logged and counted, and the loop goes on (DESIGN section 5)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Failures:
     """The failures of one shared loop.
 
     Args:
-        loop: what the loop does, such as ``hooks``; it begins each line of the log.
-        log: takes one line for each failure. The line holds the message of our own errors, which holds no user
-            text, and the type alone of others.
+        loop: the loop's name, such as ``hooks``; it begins each line of the log.
+        log: gets one line for each failure. The line holds the message of a MemslotError, which has no user
+            text, and only the type of any other error.
 
     Attributes:
         count: failed items so far.
-        last: the last failure in words; None while there was none.
+        last: the last failure in words; None before the first.
     """
 
     def __init__(self, loop: str, log: logging.Logger) -> None:
@@ -31,10 +31,10 @@ class Failures:
         self._log = log
 
     def survived(self, item: str) -> _Survived:
-        """Run one item: ``with failures.survived("request 5"): ...`` goes on behind the block if it fails.
+        """Run one item: ``with failures.survived("request 5"): ...`` continues after the block if it fails.
 
-        Every exception counts as a failure of the item, ``SystemExit`` and ``KeyboardInterrupt`` included. The
-        cancellation of the loop itself passes.
+        Every exception counts as a failure of the item, ``SystemExit`` and ``KeyboardInterrupt`` included,
+        unless it ends the loop's own task (see :func:`ends_the_task`).
         """
         return _Survived(self, item)
 
@@ -68,10 +68,10 @@ class _Survived(AbstractContextManager["_Survived"]):
 
 
 def ends_the_task(error: BaseException) -> bool:
-    """Whether an exception is the end of the running task, and no failure of what the task just did.
+    """Whether an exception ends the running task, and is no failure of the task's current item.
 
-    On asyncio a task that nobody cancels has no cancellation of its own: a ``CancelledError`` comes from the item.
-    Ctrl-C cancels the main task there. On trio Ctrl-C raises ``KeyboardInterrupt`` in the code that runs.
+    On asyncio, a ``CancelledError`` in a task without a pending cancellation comes from the item. Ctrl-C
+    cancels the main task there. On trio, Ctrl-C raises ``KeyboardInterrupt`` in the running code.
     """
     if isinstance(error, Exception):
         return False
@@ -86,7 +86,7 @@ def ends_the_task(error: BaseException) -> bool:
 
 
 def _ends_on_trio(error: BaseException) -> bool:
-    """A nursery that is cancelled while its tasks fail raises a group of both, as ``open_tcp_stream`` does."""
+    """:func:`ends_the_task` on trio. A nursery that is cancelled while tasks fail raises a group of both."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(_ends_on_trio, error.exceptions))
     return type(error).__module__.startswith("trio") or isinstance(error, KeyboardInterrupt)

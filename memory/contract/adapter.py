@@ -1,4 +1,4 @@
-"""The contract: what an adapter does, and what it may additionally do (spec section 2).
+"""The contract: the required and the optional methods of an adapter (spec section 2).
 
 An adapter maps ids, builds native requests and formats native results. It never extracts, ranks, embeds, summarises
 or reasons. The slot applies the rules that hold for every adapter.
@@ -43,7 +43,7 @@ from memory.contract.requests import (
 from memory.contract.scope import MemoryScope
 
 FILTER_OPERATORS = frozenset({"eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "icontains"})
-"""Operators a filter may use; all of them narrow."""
+"""The operators of filters. None of them can widen a search."""
 
 
 @dataclass(frozen=True)
@@ -55,31 +55,33 @@ class AdapterTraits:
         consistency: when a write becomes retrievable.
         cs_filtering: whether scenario/context/attribute filter natively (``hard``), influence ranking only
             (``soft``), or have no effect (``none``).
-        pet_observability: how retrievals show change over time: by ``dated`` rows, a ``versioned`` representation,
-            or neither (``weak``); None is not declared.
-        filter_operators: what ``RetrieveRequest.filters`` may use; empty refuses every filter.
-        recalls_writes: False for conditions whose context does not come from what was written.
-        max_concurrency: native calls at a time over all scopes; None is unlimited. The deadline of a call begins
-            with its place. A call that polls gives its place back by :func:`memory.adapter.yield_turn`.
-        max_scope_concurrency: native calls at a time within one scope. Writes of a scope are always in order.
+        pet_observability: how retrievals show change over time: by ``dated`` rows, by a ``versioned``
+            representation, or by neither (``weak``); None if not declared.
+        filter_operators: the operators that ``RetrieveRequest.filters`` may use; empty refuses every filter.
+        recalls_writes: False for conditions whose context does not come from earlier writes.
+        max_concurrency: concurrent native calls over all scopes; None is unlimited. A call's deadline begins
+            when it gets its place. A call that polls gives its place back by
+            :func:`memory.adapter.yield_turn`.
+        max_scope_concurrency: concurrent native calls in one scope. Its writes are always in order.
         write_retries: how often a write may be sent again after an ambiguous failure. Above 0 only if the backend
             deduplicates by event id, or the adapter offers :class:`SupportsEventLookup`.
-        bulk_size: events in one bulk call; None is all of them. Every call has a deadline of its own.
-        setup_writes: whether ``setup_scope`` may change something natively. A read-only slot then sets up no scope.
-        asyncio_only: the SDK knows no other event loop; the slot then refuses to be used on trio.
-        counts_llm_calls: :func:`memory.adapter.count_llm_call` is told of every answer of a language model.
-        extracts: a write waits for a language model. The journal is then on by default, and a turn is delivered in
-            the background.
+        bulk_size: events in one bulk call; None is all of them. Each call has its own deadline.
+        setup_writes: ``setup_scope`` may change something natively, so a read-only slot sets up no scope.
+        asyncio_only: the SDK runs on no other event loop. The slot then refuses to run on trio.
+        counts_llm_calls: the adapter reports every answer of a language model by
+            :func:`memory.adapter.count_llm_call`.
+        extracts: a write waits for a language model. The journal is then on by default, and turns are
+            delivered in the background.
         equivalent_control: the control whose method this configuration uses, such as ``simple_rag``.
-        differs_from_control: this configuration resolves to other options than that control has by default.
+        differs_from_control: whether this configuration's options differ from that control's defaults.
         score_floor: ``before_turn`` leaves rows with a lower score out of the prompt; None shows all.
         fallback_components: components in place of a model, such as ``lexical embedder``.
-        native_memory_types, native_ingest_modes, native_query_modes: what the backend has, in its own words; None
-            if it names none. Query modes are by default the names of ``native_queries``.
-        store: tells this store from another of the same backend: an address without credentials, or a path of the
-            configuration; "" for the place that follows from ``memory.data_dir``.
-        errors: what the exceptions of the SDK mean. A write that failed with one of another type may be stored.
-        packages: distributions whose versions health tells.
+        native_memory_types, native_ingest_modes, native_query_modes: the backend's kinds, in its own words;
+            None if it names none. Query modes default to the names of ``native_queries``.
+        store: distinguishes this store from others of the same backend: an address without credentials, or a
+            configured path; "" for the place that follows from ``memory.data_dir``.
+        errors: the meaning of the SDK's exceptions. After any other exception, a write may be stored.
+        packages: distributions whose versions appear in health.
         native_queries, native_mutations: the operations by name, with their arguments; the slot refuses all others.
             None leaves the refusal to the adapter.
     """
@@ -115,8 +117,8 @@ class AdapterTraits:
     def of(cls, adapter: object) -> AdapterTraits:
         """The traits that an adapter declares.
 
-        An adapter that declares nothing gets the defaults, with ``eventual`` consistency: it does not promise that
-        a write can be found at once.
+        An adapter without traits gets the defaults, but with ``eventual`` consistency, because it does not
+        promise that a write is retrievable at once.
         """
         declared: AdapterTraits | None = getattr(adapter, "traits", None)
         return cls(consistency="eventual") if declared is None else declared
@@ -148,9 +150,9 @@ def label_of(
     *,
     differs_from_control: bool = False,
 ) -> str:
-    """A provider's name, and in parentheses what the name alone would hide.
+    """A provider's name, followed in parentheses by its control and its fallback components.
 
-    Every table that shows a figure of the provider shows this label. Arguments as in :class:`AdapterTraits`.
+    Every table with a figure of the provider shows this label. Arguments as in :class:`AdapterTraits`.
     """
     hidden = []
     if equivalent_control and differs_from_control:
@@ -164,7 +166,7 @@ def label_of(
 def declared_health(
     backend_name: str, traits: AdapterTraits, *, versions: Mapping[str, str] | None = None, **seen: object
 ) -> BackendHealth:
-    """Health with what the traits declare; ``versions`` go beside those of ``traits.packages``."""
+    """Health with the facts that the traits declare. ``versions`` add to those of ``traits.packages``."""
     installed = {}
     for name in traits.packages:
         with suppress(metadata.PackageNotFoundError):
@@ -186,7 +188,7 @@ def declared_health(
 class MemoryAdapter(Protocol):
     """The minimal contract (spec section 2).
 
-    An adapter may have three members more, which :class:`memory.adapter.BaseAdapter` shows: ``traits``
+    An adapter may have three more members, as :class:`memory.adapter.BaseAdapter` does: ``traits``
     (:meth:`AdapterTraits.of`), ``native_scope`` (:func:`native_scope_of`) and ``aclose`` (:func:`close_adapter`).
     """
 
@@ -196,28 +198,28 @@ class MemoryAdapter(Protocol):
         """Create or check the native isolation resources of a scope. Idempotent."""
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Called by the slot after writes are drained. An adapter with background work finishes it here."""
+        """Switch the mode, after the slot has drained all writes. Background work has to finish here."""
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """Write one event by the backend's native path."""
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """Ask the backend, passing it the budget where it has a parameter. Empty is a result; failure raises."""
+        """Ask the backend, with the budget if it takes one. An empty result is valid; a failure raises."""
 
     def format_context(self, result: RetrieveResult) -> str:
-        """The ``<memory-context>`` section of ``result.context_entries``; pure, no I/O."""
+        """The ``<memory-context>`` section of ``result.context_entries``. A pure function without I/O."""
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Clear exactly this scope, and look again whether it is empty."""
+        """Clear exactly this scope, then check that it is empty."""
 
     async def health(self) -> BackendHealth:
-        """Probe the backend. Unreachable is ``status="unavailable"``, not an exception."""
+        """Probe the backend. An unreachable one gives ``status="unavailable"`` and raises nothing."""
 
 
 def native_scope_of(adapter: object, scope: MemoryScope) -> Mapping[str, str]:
-    """The scope's native ids by name. Rows are checked against them, and the manifest records them.
+    """The scope's native ids by name. The slot checks rows against them, and the manifest records them.
 
-    An adapter's ``native_scope`` tells them; without it, the scope's own fields stand for them.
+    They come from the adapter's ``native_scope``. Without that method, they are the scope's own fields.
 
     Raises:
         ScopeError: the adapter cannot represent the scope without sharing.
@@ -227,10 +229,10 @@ def native_scope_of(adapter: object, scope: MemoryScope) -> Mapping[str, str]:
 
 
 async def close_adapter(adapter: object) -> None:
-    """Release clients, threads, locks, sockets and processes by ``aclose``, where the adapter has one.
+    """Release clients, threads, locks, sockets and processes by ``aclose``, if the adapter has it.
 
-    ``aclose`` is idempotent. The slot calls it once nothing is under way, and again where it failed: one error must
-    not keep the rest from being released.
+    ``aclose`` is idempotent. The slot calls it when no call is under way, and again after a failure. One
+    error must not keep the rest from being released.
     """
     close: Callable[[], Awaitable[None]] | None = getattr(adapter, "aclose", None)
     if close is not None:
@@ -242,7 +244,7 @@ class SupportsFeedback(Protocol):
     """Native feedback, such as MemOS ``/product/feedback``."""
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
-        """Hand the feedback to the backend. The receipt says whether it was taken."""
+        """Hand the feedback to the backend. The receipt says whether the backend accepted it."""
 
 
 @runtime_checkable
@@ -250,7 +252,7 @@ class SupportsBulkIngest(Protocol):
     """Faster preload by native batch calls; never extraction on our side."""
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """One receipt per event, in the order given. All events belong to one scope (the slot sees to it)."""
+        """Write events of one scope, which the slot ensures. Returns one receipt per event, in order."""
 
 
 @runtime_checkable
@@ -269,7 +271,7 @@ class SupportsNativeMutation(Protocol):
     """Update or delete one native record."""
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """One of ``traits.native_mutations``, where the adapter declares which there are."""
+        """Carry out one of ``traits.native_mutations``, or any operation if the adapter declares none."""
 
 
 @runtime_checkable
@@ -277,7 +279,7 @@ class SupportsProvenance(Protocol):
     """History and sources of native records."""
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """The history of a named record, or of all changes in a range of time. Writes nothing."""
+        """The history of a named record, or all changes in a range of time. Writes nothing."""
 
 
 @runtime_checkable
@@ -285,46 +287,46 @@ class SupportsNativeQuery(Protocol):
     """Diagnostics in the backend's own terms."""
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """One of ``traits.native_queries``, where the adapter declares which there are; nothing is written."""
+        """Run one of ``traits.native_queries``, or any query if the adapter declares none. Writes nothing."""
 
 
 @runtime_checkable
 class SupportsEventLookup(Protocol):
-    """Not a capability for hosts: lets the slot reconcile an ambiguous write by looking for its event id."""
+    """Lets the slot resolve an ambiguous write by looking for its event id. Not a capability for hosts."""
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Native ids the event is stored under, or None if it is certainly not stored, or not all of it.
+        """The native ids of the event, or None if it is certainly not stored, or only in part.
 
         An event may be stored in several parts, and one part does not show that the others are stored. If the event
         is sent again, the adapter sends the missing parts.
 
-        Asked once writes of the scope that were given up have ended, as far as they run on
+        The slot first waits for abandoned writes of the scope, as far as they run on
         :class:`memory.adapter.ShieldedCalls` or :class:`memory.adapter.NativeWorker`.
         """
 
 
 @runtime_checkable
 class SupportsStart(Protocol):
-    """Not a capability for hosts: for what all scopes share, such as the lock of an embedded store."""
+    """Acquires what all scopes share, such as the lock of an embedded store. Not a capability for hosts."""
 
     async def start(self) -> None:
-        """Take it when a slot opens without a scope; ``setup_scope`` takes it all the same. Idempotent."""
+        """Acquire it when a slot opens without a scope. ``setup_scope`` does so, too. Idempotent."""
 
 
 @runtime_checkable
 class SupportsModelProbe(Protocol):
-    """Not a capability for hosts: lets the doctor reach the models an adapter calls, before the first turn."""
+    """Lets the doctor call an adapter's models before the first turn. Not a capability for hosts."""
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
-        """The shortest call to each configured model, by its role, such as ``llm``. A probe writes nothing."""
+        """A minimal call to each configured model, by role, such as ``llm``. A probe writes nothing."""
 
 
 @runtime_checkable
 class SupportsProbeScopes(Protocol):
-    """Not a capability for hosts: where only listed scopes can be set up, makes room for the doctor's."""
+    """Admits the doctor's scopes to an adapter with a fixed list of scopes. Not a capability for hosts."""
 
     def allocate_probe_scopes(self, scopes: Sequence[MemoryScope]) -> int:
-        """Let synthetic scopes be set up, apart from each other as listed ones are; how many, from the first on."""
+        """Admit synthetic scopes, isolated like listed ones. Returns how many, counted from the first."""
 
 
 CAPABILITIES: Mapping[str, type] = {
@@ -335,15 +337,17 @@ CAPABILITIES: Mapping[str, type] = {
     "provenance": SupportsProvenance,
     "native_query": SupportsNativeQuery,
 }
-"""The capability protocols by the name used in listings, manifests and doctor.
+"""The capability protocols by their names in listings, manifests and the doctor.
 
-The first argument of each method is a scope, or has one, or is a list of what has one.
+The first argument of each method is a scope, an object with a scope, or a list of such objects.
 """
 
 
 def missing_methods(adapter: object, declared: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
-    """What an adapter lacks: ``MemoryAdapter`` or a declared capability -> the methods that are missing.
-    Capabilities that it withholds by configuration are not missed."""
+    """What an adapter lacks: ``MemoryAdapter`` or a declared capability -> its missing methods.
+
+    Capabilities that the adapter withholds by configuration do not count.
+    """
     wanted: dict[str, type] = {"MemoryAdapter": MemoryAdapter}
     withheld: frozenset[str] = getattr(adapter, "withheld_capabilities", frozenset())
     wanted |= {name: CAPABILITIES[name] for name in declared if name not in withheld}
@@ -364,7 +368,7 @@ def _has(adapter: object, member: str, protocol: type) -> bool:
 
 
 def check_adapter(adapter: object) -> None:
-    """Refuse what is no adapter.
+    """Refuse an object that is no adapter.
 
     Raises:
         InputError: methods of :class:`MemoryAdapter` are missing; the message names all of them.
@@ -377,14 +381,14 @@ def check_adapter(adapter: object) -> None:
 
 
 def capabilities_of(adapter: object) -> frozenset[str]:
-    """Those it implements, less those it withholds by configuration."""
+    """The capabilities that an adapter implements and does not withhold by configuration."""
     withheld: frozenset[str] = getattr(adapter, "withheld_capabilities", frozenset())
     offered = frozenset(name for name, kind in CAPABILITIES.items() if isinstance(adapter, kind))
-    return offered.difference(withheld)  # a plugin may name them in a list
+    return offered.difference(withheld)  # not "-": a plugin may give a list
 
 
 def check_operation(adapter: MemoryAdapter, request: NativeQueryRequest | NativeMutationRequest) -> None:
-    """Refuse an operation that the adapter does not declare, or arguments other than it declares."""
+    """Refuse an operation or arguments that the adapter does not declare."""
     mutation = isinstance(request, NativeMutationRequest)
     traits = AdapterTraits.of(adapter)
     known = traits.native_mutations if mutation else traits.native_queries

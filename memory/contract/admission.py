@@ -1,6 +1,8 @@
-"""A native call's place among others, as both sides know it: the slot that admits it, and the adapter's own queues.
-The slot cannot see whether a call that was given up had begun, or still waited for a turn inside the adapter; that
-the adapter says by :func:`awaiting_turn` and :func:`yield_turn`."""
+"""A native call's place among other calls, shared by the slot that admits it and the adapter's own queues.
+
+The slot cannot see whether an abandoned call had begun or still waited inside the adapter. The adapter says
+so by :func:`awaiting_turn` and :func:`yield_turn`.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ class Admission:
     """One native call: its place in each limit, and whether it may have reached the native system."""
 
     limits: Sequence[anyio.Semaphore] = ()
-    begun: bool = False  # something of the call was handed to the native system
-    dropped: bool = False  # something of the call was given up before its turn
-    # Ends of parts that go on even if the call is given up.
+    begun: bool = False  # a part of the call was handed to the native system
+    dropped: bool = False  # a part of the call was abandoned before its turn
+    # One event for each part that continues after the call is abandoned, set at its end.
     ends: list[anyio.Event] = field(default_factory=list)
     _held: int = 0
 
@@ -33,7 +35,7 @@ class Admission:
 
     @property
     def sent(self) -> bool:
-        """False if the call was given up in a queue of the adapter before it had begun."""
+        """False if the call was abandoned in a queue of the adapter before it had begun."""
         return self.begun or not self.dropped
 
     @property
@@ -45,7 +47,7 @@ class Admission:
             await end.wait()
 
     async def enter(self) -> None:
-        """Wait for a place in every limit, first come first served. Cancelled, none is held."""
+        """Wait for a place in every limit, first come first served. A cancelled wait holds no place."""
         try:
             for limit in self.limits:
                 await limit.acquire()
@@ -55,7 +57,7 @@ class Admission:
             raise
 
     def leave(self) -> bool:
-        """Give the places back; whether there were any."""
+        """Give the places back. True if there were any."""
         held, self._held = self._held, 0
         for limit in self.limits[:held]:
             limit.release()
@@ -72,10 +74,10 @@ class Admission:
 
 @contextmanager
 def awaiting_turn(*, last: bool = True) -> Iterator[None]:
-    """Around a wait for a turn inside an adapter: a call given up in here was not sent.
+    """Enclose a wait for a turn inside an adapter. A call that is abandoned in the body was not sent.
 
     Args:
-        last: what follows is the native call; False where it may have to wait once more.
+        last: whether the native call follows; False if it may have to wait once more.
     """
     admission = Admission.current()
     try:
@@ -88,7 +90,7 @@ def awaiting_turn(*, last: bool = True) -> Iterator[None]:
 
 
 async def yield_turn(seconds: float) -> None:
-    """Sleep between two polls. If ``max_concurrency`` is limited, other calls get this call's place meanwhile."""
+    """Sleep between two polls. If calls are limited, other calls may use this call's place meanwhile."""
     admission = Admission.current()
     held = admission.leave()
     await anyio.sleep(seconds)
@@ -102,7 +104,7 @@ _lock = Lock()
 
 @dataclass(slots=True)
 class LlmUse:
-    """Answers of language models, and the tokens they read and wrote; None once an answer did not say."""
+    """Answers of language models, and the tokens they read and wrote; None once an answer does not say."""
 
     calls: int = 0
     tokens: int | None = 0
@@ -117,12 +119,12 @@ class LlmUse:
 
 
 def count_llm_call(tokens: int | None) -> None:
-    """Say that a language model was called, for the trace of the native call this belongs to. Any thread may.
+    """Count a language model's answer for the trace of the current native call. Any thread may call this.
 
-    For adapters that declare ``counts_llm_calls``, once for each answer.
+    Adapters that declare ``counts_llm_calls`` call it once for each answer.
 
     Args:
-        tokens: read and written together, as the endpoint said; None where it did not.
+        tokens: read and written together, from the endpoint; None if it does not say.
     """
     if (use := _llm_use.get()) is not None:
         with _lock:

@@ -7,7 +7,7 @@
     │   └── IsolationError        a backend answered with a row of another scope; the row is never shown
     ├── ReadOnlyError             a destructive call arrived while the slot is read-only
     ├── LifecycleError            the slot is closed, or is used from another event loop
-    ├── StoreError                a file of memslot's own cannot be opened, read or written
+    ├── StoreError                a store of memslot cannot be opened, read or written
     │   └── JournalError          the journal; nothing was sent
     ├── CapabilityNotSupported    the adapter does not offer the capability asked for
     ├── PluginError
@@ -17,12 +17,12 @@
         ├── BackendUnavailable    connection refused or lost, HTTP 5xx, closed or locked store
         ├── BackendTimeout        no answer within the deadline
         ├── BackendAuthError      HTTP 401 or 403, missing or wrong credentials
-        ├── BackendRateLimited    HTTP 429; ``retry_after_s`` where the backend says it
-        ├── BackendRejected       HTTP 400, 404, 409, 422: the request itself was refused
+        ├── BackendRateLimited    HTTP 429; ``retry_after_s`` if the backend gives it
+        ├── BackendRejected       HTTP 400, 404, 409, 413, 422: the request itself was refused
         └── BackendProtocolError  the answer could not be understood
 
-A message never holds user text or a secret: native error bodies echo both. What is safe to log (exception
-type, HTTP status, error code, request id) is in ``BackendError.diagnostics``; the rest is in ``__cause__``.
+No message holds user text or a secret, although native error bodies echo both. ``BackendError.diagnostics``
+holds what is safe to log (exception type, HTTP status, error code, request id); ``__cause__`` holds the rest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MemslotError(Exception):
     """Base of every error raised by memslot.
 
     Attributes:
-        receipts: for a bulk write, the receipts of the events that are stored although it failed.
+        receipts: the receipts of the events that a failed bulk write has stored nevertheless.
     """
 
     receipts: tuple[Any, ...] = ()
@@ -54,7 +54,7 @@ class ScopeError(MemslotError, ValueError):
 
 
 class IsolationError(ScopeError):
-    """The backend returned a row that belongs to another scope. Nothing of the answer is shown."""
+    """The backend returned a row that belongs to another scope. The whole answer is withheld."""
 
 
 class ReadOnlyError(MemslotError):
@@ -66,17 +66,17 @@ class LifecycleError(MemslotError):
 
 
 class StoreError(MemslotError):
-    """A store of memslot's own cannot be opened, read or written. Names the place and the fix.
+    """A store of memslot cannot be opened, read or written. Names the place and the fix.
 
     Attributes:
-        maybe_done: whether a write may be kept all the same: a server took it, and its answer is missing.
+        maybe_done: whether the write may be kept nevertheless, because a server took it and did not answer.
     """
 
     maybe_done: bool = False
 
 
 class JournalError(StoreError):
-    """The journal cannot be opened or written; where it was a write, nothing was kept and nothing was sent."""
+    """The journal cannot be opened or written. A failed write kept nothing and sent nothing."""
 
 
 class CapabilityNotSupported(MemslotError):
@@ -102,9 +102,9 @@ class BackendError(MemslotError):
         backend_name: the adapter that was called.
         operation: the native operation, such as ``Memory.search``.
         diagnostics: JSON-ready and redacted: ``exception``, ``status``, ``code``, ``request_id``,
-            ``retry_after_s``, ``causes``, ``module``, ``disk`` (what the system calls one that is full or must not
-            be written to); a key is absent where the native error does not tell.
-        sent: False when the request certainly was not carried out: it never left, or was refused.
+            ``retry_after_s``, ``causes``, ``module``, ``disk`` (the system's name for a full or read-only
+            disk). A key is absent if the native error does not tell.
+        sent: False if the request certainly was not carried out: it never left, or was refused.
     """
 
     sent: bool = True
@@ -127,22 +127,22 @@ class BackendError(MemslotError):
 
     @property
     def ambiguous(self) -> bool:
-        """True when the request may have been carried out: it was sent, and not definitely refused."""
+        """True if the request may have been carried out: it was sent, and not definitely refused."""
         return self.sent
 
     def after(self, earlier: BackendError) -> Self:
-        """The error of a further attempt: one ambiguous attempt leaves all of them ambiguous."""
+        """This error as that of a further attempt. It stays ambiguous if an earlier attempt was."""
         self.sent = self.sent or earlier.sent
         return self
 
     @property
     def status(self) -> int | None:
-        """The HTTP status of the answer, or None where there was none."""
+        """The HTTP status of the answer, or None if there was none."""
         return cast("int | None", self.diagnostics.get("status"))
 
     @property
     def retry_after_s(self) -> float | None:
-        """Seconds the backend asks us to wait, or None where it does not say."""
+        """Seconds that the backend asks to wait, or None if it gives none."""
         value = cast("float | None", self.diagnostics.get("retry_after_s"))
         return float(value) if value is not None else None
 

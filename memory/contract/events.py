@@ -1,4 +1,4 @@
-"""What an agent loop hands over: messages, and the events made of them (spec section 1)."""
+"""Messages, and the events that an agent loop makes of them (spec section 1)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Message(Frozen):
 
     Attributes:
         role: who speaks.
-        content: the text; may be empty only where ``tool_calls`` is given.
-        name: the speaker's name, where there is one.
-        tool_call_id: for ``tool`` messages, the call that is answered.
-        tool_calls: calls the assistant made, JSON-ready, kept for backends with tool memory (spec 5.4).
+        content: the text; may be empty only if ``tool_calls`` is given.
+        name: the speaker's name, or None.
+        tool_call_id: the call that a ``tool`` message answers.
+        tool_calls: the assistant's tool calls, JSON-ready, kept for backends with tool memory (spec 5.4).
     """
 
     role: Role
@@ -35,12 +35,12 @@ class Message(Frozen):
 
     @classmethod
     def from_any(cls, value: object) -> Message:
-        """A message out of a dict or an object of OpenAI, Anthropic or LangChain.
+        """A message from a dict, or from an object of OpenAI, Anthropic or LangChain.
 
         Parts without words, such as pictures, are left out; :func:`read_message` counts them.
 
         Raises:
-            InputError: the role is not known, the content is malformed, or nothing has words.
+            InputError: the role is unknown, the content is malformed, or no words or tool calls are left.
         """
         message, left_out = read_message(value)
         if message is None:
@@ -56,9 +56,12 @@ class Message(Frozen):
 
 
 def read_message(value: object) -> tuple[Message | None, Counter[str]]:
-    """A message out of any library's, and how many of its parts of each kind have no words.
+    """A message from any supported library, and the number of its parts without words, by kind.
 
-    The message is None where nothing has words. Raises InputError as :meth:`Message.from_any` does.
+    The message is None if it has neither words nor tool calls.
+
+    Raises:
+        InputError: the role is unknown, or the content is malformed.
     """
     if isinstance(value, Message):
         return value, Counter()
@@ -79,9 +82,9 @@ class MemoryEvent(Frozen):
     in place of ``scope`` mean ``MemoryScope(run_id, persona_id=user_id)``.
 
     Attributes:
-        event_id: unique per event; backends keep it as provenance and, where they can, for idempotence.
-        scope: the isolated memory this event belongs to.
-        agent_id: who answered; a label. Whether agents are isolated from each other is the scope's matter.
+        event_id: unique per event; backends keep it as provenance and, if they can, for idempotence.
+        scope: the isolated memory that this event belongs to.
+        agent_id: the agent that answered; only a label. The scope decides whether agents are isolated.
         session_id, turn_id: position in the conversation.
         timestamp: when it happened, timezone-aware; kept in UTC. Backends must not use their wall clock.
         messages: one or more messages, in order.
@@ -146,19 +149,19 @@ class MemoryEvent(Frozen):
 
     @property
     def cs_fields(self) -> dict[str, str]:
-        """Those of ``scenario``, ``context`` and ``attribute`` that are set."""
+        """``scenario``, ``context`` and ``attribute``, as far as they are set."""
         return cs_fields(self.scenario, self.context, self.attribute)
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels that a backend keeps beside ids, time and words: turn, agent and ``cs_fields``."""
+        """Labels that a backend keeps in addition to ids, time and words: turn, agent and ``cs_fields``."""
         return {"turn_id": self.turn_id, "agent_id": self.agent_id, **self.cs_fields}
 
     @property
     def message_fields(self) -> dict[str, dict[str, object]]:
-        """Fields of messages beside role and text, JSON-ready: position -> name, tool_call_id and tool_calls.
+        """The messages' other fields, JSON-ready: position -> those of name, tool_call_id, tool_calls.
 
-        A backend that stores role and text alone keeps this as metadata (spec section 1).
+        A backend that stores only role and text keeps these as metadata (spec section 1).
         """
         kept = {"name", "tool_call_id", "tool_calls"}
         found = {

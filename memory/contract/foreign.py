@@ -1,7 +1,7 @@
-"""Messages as other libraries have them: dicts and objects of OpenAI, Anthropic and LangChain.
+"""Reads the messages of other libraries: dicts and objects of OpenAI, Anthropic and LangChain.
 
-``fields_of`` takes the words and the calls of tools out of any of them. A part without words, such as a picture or
-a thought, is counted by its kind and never kept.
+``fields_of`` extracts the words and the tool calls. A part without words, such as a picture or a thought, is
+counted by its kind and never kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROLES = {
     "tool": "tool",
     "function": "tool",
 }
-# Items of OpenAI's Responses API say by their type who speaks.
+# The type of an item of OpenAI's Responses API stands for its role.
 _ROLE_OF_TYPE = {"function_call": "assistant", "function_call_output": "tool"}
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _CALL_PARTS = ("tool_use", "tool_call", "function_call")
@@ -34,8 +34,8 @@ class ForeignMessage(NamedTuple):
     """A message of another library.
 
     Attributes:
-        fields: of a :class:`~memory.contract.events.Message`; None where it has neither words nor calls.
-        left_out: how many parts of each kind have no words, such as ``{"image_url": 1}``.
+        fields: of a :class:`~memory.contract.events.Message`; None if it has neither words nor tool calls.
+        left_out: the number of parts without words, by kind, such as ``{"image_url": 1}``.
     """
 
     fields: dict[str, Any] | None
@@ -43,19 +43,19 @@ class ForeignMessage(NamedTuple):
 
 
 def fields_of(value: object) -> ForeignMessage:
-    """The words of a message, whichever library it comes from.
+    """The fields of a message from any supported library.
 
     Args:
         value: a dict, or an object of OpenAI, Anthropic or LangChain with a role and a content.
 
     Raises:
-        InputError: it names no known role, or its content is neither text nor a list of parts.
+        InputError: the role is unknown, or the content is neither text nor a list of parts.
     """
     left_out: Counter[str] = Counter()
     role = _role(value)
     content = _field(value, "content")
     if content is None:
-        content = _field(value, "output")  # of a Responses API function_call_output
+        content = _field(value, "output")  # a function_call_output of the Responses API
     texts, calls, results = _parts_of(content, left_out)
     refusal = _field(value, "refusal")
     if isinstance(refusal, str) and refusal.strip():
@@ -66,7 +66,7 @@ def fields_of(value: object) -> ForeignMessage:
     if _field(value, "type") == "function_call":
         calls.append({name: _field(value, name) for name in ("call_id", "name", "arguments")})
     call_id = _field(value, "tool_call_id") or _field(value, "call_id")
-    if results and not texts:  # Anthropic sends results of tools as a message of the user
+    if results and not texts:  # Anthropic sends tool results as a user message
         role, texts, call_id = "tool", [text for _, text in results], results[0][0]
     elif results:
         left_out["tool_result"] += len(results)
@@ -101,7 +101,7 @@ def _role(value: object) -> str:
 def _parts_of(
     content: object, left_out: Counter[str]
 ) -> tuple[list[str], list[dict[str, Any]], list[tuple[str, str]]]:
-    """Texts, calls of tools, and results of tools with the id of their call."""
+    """Texts, tool calls, and tool results as (id of the call, text)."""
     if content is None or isinstance(content, str):
         return [content or ""], [], []
     if not isinstance(content, Sequence) or isinstance(content, (bytes, bytearray)):
@@ -132,7 +132,7 @@ def _field(value: object, name: str) -> Any:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """A call of a tool as a plain dict."""
+    """A tool call as a plain dict."""
     dump = getattr(value, "model_dump", None)
     found = dump(exclude_none=True) if callable(dump) else value
     if not isinstance(found, Mapping):

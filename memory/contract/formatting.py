@@ -1,6 +1,8 @@
-"""The ``<memory-context>`` section: written here, fitted to the budget here, stripped here (DESIGN section 8).
-Stored text is data: it cannot close or forge the fence, start a line that looks like another entry, or carry
-control characters into the prompt. Tokens are counted without a download: tiktoken fetches its ranks."""
+"""Writes the ``<memory-context>`` section, fits it to a budget, and strips it from texts (DESIGN section 8).
+
+Stored text is data: it cannot close or forge the fence, begin a line that looks like another entry, or carry
+control characters into the prompt. The default token counter needs no download; tiktoken fetches its ranks.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +28,22 @@ class TokenCounter(Protocol):
     def name(self) -> str: ...
 
     def count(self, text: str) -> int:
-        """Tokens in ``text``; never negative."""
+        """The number of tokens in ``text``; never negative."""
 
 
 class Utf8TokenCounter:
-    """``ceil(utf8_bytes / 4)``: within about 15 % for English and 5-30 % for Chinese, with no vocabulary."""
+    """``ceil(utf8_bytes / 4)``, without a vocabulary: within about 15 % for English, 5-30 % for Chinese."""
 
     name = "utf8-bytes/4"
 
     def count(self, text: str) -> int:
-        """Tokens in ``text``, rounded up."""
+        """The number of tokens in ``text``, rounded up."""
         return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
 
 
 @dataclass(frozen=True)
 class CallableTokenCounter:
-    """An exact counter from a function, such as ``lambda text: len(encoding.encode(text))``."""
+    """A counter made from a function, such as ``lambda text: len(encoding.encode(text))``."""
 
     name: str
     function: Callable[[str], int]
@@ -51,15 +53,16 @@ class CallableTokenCounter:
 
 
 _PLAIN_FENCE = re.compile(r"<memory-context\b[^<>]{0,1000}+>")
-# C0 and C1 controls but tab and newline. Bidirectional overrides can hide what a line says, and characters that
-# show nothing can say something to a model. Joiners and single variation selectors stay for scripts and emoji.
+# C0 and C1 controls except tab and newline; bidirectional overrides, which can hide a line's meaning; and
+# invisible characters, which a model can still read. Joiners and single variation selectors stay, for
+# scripts and emoji.
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u180e\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e01ef]|(?<=[\ufe00-\ufe0f])[\ufe00-\ufe0f]+"
 )
-# The printable ones of these, by Python.
+# The part of _CONTROL that str.isprintable accepts.
 _PRINTABLE_CONTROL = re.compile("[\u034f\U000e0100-\U000e01ef]|[\ufe00-\ufe0f]{2}")
-# In a label, where an id that holds "<" is written so. A reader may decode it, and the tag would end there.
+# A label writes "<" of an id as "%3c". A reader may decode that, and the tag would seem to end there.
 _ANGLE_IN_PERCENT = re.compile("%(?=3[ce])", re.IGNORECASE)
 _LINE_BREAK = re.compile("\r\n|[\r\u2028\u2029\x0b\x0c\x85]")
 
@@ -67,26 +70,28 @@ JsonT = TypeVar("JsonT")
 
 
 def clean_text(text: str) -> str:
-    """Stored text made safe for the section: fences escaped, control characters gone, line breaks plain."""
+    """Make stored text safe for the section: escape fences, remove control characters, unify line breaks."""
     if text.isprintable() and not _PRINTABLE_CONTROL.search(text) and not count_beginnings(text):
-        return text  # by far the most common case, and the rest costs ten times as much
+        return text  # by far the most common case, at a tenth of the cost of the rest
     return escape_tags(without_controls(_LINE_BREAK.sub("\n", text)))
 
 
 def without_controls(text: str) -> str:
-    """A text without what moves a terminal, or hides what a line says; tabs and line feeds stay."""
+    """The text without characters that move a terminal or hide a line's meaning. Tabs and line feeds stay."""
     return _CONTROL.sub("", text)
 
 
 def strip_context(text: str) -> str:
-    """Remove every memory section from a text, so that memory never feeds on itself. Linear. Nested and forged
-    sections go as a whole, one that lacks its end goes to the end of the text, and a lone tag by itself: one that
-    closes nothing, or names no memory. What the removal would join to a tag is escaped."""
+    """Remove every memory section from a text, so that memory never feeds on itself. Takes linear time.
+
+    Nested and forged sections go as a whole. An unclosed section with attributes goes up to the end of the
+    text. Any other lone tag goes alone. If the removal joins pieces into a new tag, that tag is escaped.
+    """
     tags = find_tags(text)
     if not tags:
         return text
     kept: list[str] = []
-    # Unclosed tags: the length of ``kept`` there, and whether it has attributes.
+    # Open tags: the length of ``kept`` at each, and whether the tag has attributes.
     open_at: list[tuple[int, bool]] = []
     position = 0
     for tag in tags:
@@ -106,8 +111,10 @@ def strip_context(text: str) -> str:
 
 
 def strip_json(value: JsonT) -> JsonT:
-    """:func:`strip_context` of every text in a JSON value, keys included, also of JSON kept as text, such as a tool
-    call's arguments, in which a section may be spelt with escapes."""
+    """Apply :func:`strip_context` to every text in a JSON value, keys included.
+
+    JSON inside a text, such as a tool call's arguments, is parsed first: escapes may spell a section there.
+    """
     stripped: Any = value
     if isinstance(value, dict):
         stripped = {strip_context(key): strip_json(item) for key, item in value.items()}
@@ -130,7 +137,7 @@ def _strip_text_of_json(text: str) -> str:
 
 
 def render_entry(entry: ContextEntry) -> str:
-    """One entry as the section shows it, without its native id: equal memories are to give equal bytes."""
+    """One entry as the section shows it, without its native id, so that equal memories give equal bytes."""
     text = clean_text(entry.text).strip()
     if entry.prose:
         return text
@@ -144,7 +151,7 @@ def render_entry(entry: ContextEntry) -> str:
 
 
 def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bool:
-    """Whether entries must be chosen: too many, or so long that rendering all of them would be wasted work."""
+    """Whether the entries are too many, or so long that rendering all of them would be wasted work."""
     if budget.max_items is not None and len(entries) > budget.max_items:
         return True
     if budget.max_tokens is None:
@@ -152,12 +159,12 @@ def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bo
     return sum(len(entry.text) for entry in entries) > 8 * budget.max_tokens
 
 
-@lru_cache(1024)  # entries of an answer are often of one time, and those of the next answer the same ones
+@lru_cache(1024)  # entries often share a time, and successive answers often share entries
 def _time(moment: datetime) -> str:
     try:
         if moment.tzinfo is not UTC:
             moment = moment.astimezone(UTC)
-    except OverflowError:  # a backend's own, at the ends of the calendar: shown as it came
+    except OverflowError:  # a backend's time at either end of the calendar: shown unchanged
         return moment.isoformat(" ", "minutes")
     return moment.isoformat(" ", "minutes")[:-6]
 
@@ -168,7 +175,7 @@ def _one_line(text: str) -> str:
     return clean_text(text).replace("\n", " ").replace(")", "]").replace("(", "[")
 
 
-_name = lru_cache(256)(_one_line)  # names of labels are the adapter's own, few, and in every entry
+_name = lru_cache(256)(_one_line)  # an adapter has few label names, and every entry repeats them
 
 
 def _attribute(text: str) -> str:
@@ -177,33 +184,33 @@ def _attribute(text: str) -> str:
     return _ANGLE_IN_PERCENT.sub("&#37;", text)
 
 
-@lru_cache(256)  # for every answer of a scope the same
+@lru_cache(256)  # all answers of a scope share it
 def _fence(backend: str, scope: str) -> tuple[str, str]:
     opening = f'<memory-context backend="{_attribute(backend)}" scope="{_attribute(scope)}">'
     return opening, "</memory-context>"
 
 
 def wrap_section(backend: str, scope: str, lines: Iterable[str]) -> str:
-    """Finished lines inside the fence; no lines give the empty string, so that no empty fence reaches a prompt."""
+    """Rendered lines inside the fence. Without lines the result is empty: no prompt gets an empty fence."""
     body = "\n".join(line for line in lines if line)
     if not body:
         return ""
     opening, closing = _fence(backend, scope)
-    # Lines that are harmless each can be a tag together.
+    # Lines that are harmless alone can form a tag together.
     return f"{opening}\n{escape_tags(body)}\n{closing}"
 
 
-NEUTRAL_LABELS = ("memory", "current")  # backend and scope of a section that is to tell neither
+NEUTRAL_LABELS = ("memory", "current")  # backend and scope in a section that reveals neither
 
 
 def neutral_section(section: str) -> str:
-    """A section with the neutral labels in place of its own. Any other text stays unchanged."""
+    """The section with neutral labels in place of its own. Any other text stays unchanged."""
     opening = _PLAIN_FENCE.match(section)
     return section if opening is None else _fence(*NEUTRAL_LABELS)[0] + section[opening.end() :]
 
 
 def relabel_section(section: str, scope: str) -> str:
-    """A section with another label for its scope. A section with neutral labels stays unchanged."""
+    """The section with another label for its scope. A section with neutral labels stays unchanged."""
     opening = _PLAIN_FENCE.match(section)
     if opening is None or opening.group() == _fence(*NEUTRAL_LABELS)[0]:
         return section
@@ -212,12 +219,12 @@ def relabel_section(section: str, scope: str) -> str:
 
 
 def section_overhead(backend: str, scope: str, counter: TokenCounter) -> int:
-    """Tokens the fence itself costs."""
+    """The tokens that the fence itself costs."""
     return counter.count("\n".join((*_fence(backend, scope), "")))
 
 
 def render_section(backend: str, scope: str, entries: Sequence[ContextEntry]) -> str:
-    """Entries in their order, entries of one native group together under its label."""
+    """The section of these entries, in order, with each native group together under its label."""
     lines: list[str] = []
     groups: dict[str | None, list[ContextEntry]] = {}
     for entry in entries:
@@ -230,15 +237,17 @@ def render_section(backend: str, scope: str, entries: Sequence[ContextEntry]) ->
 
 
 def entry_cost(entry: ContextEntry, counter: TokenCounter) -> int:
-    """Tokens one entry takes in the section, its line break included."""
+    """The tokens of one entry in the section, its line break included."""
     return counter.count(render_entry(entry) + "\n")
 
 
 def fit_entries(
     entries: Sequence[ContextEntry], budget: ContextBudget, counter: TokenCounter, *, overhead: int
 ) -> tuple[int, ...]:
-    """Indexes of the whole entries that fit the budget, in the backend's own order. One that is too large is passed
-    over, not cut, and smaller ones behind it may still fit."""
+    """Indexes of the entries that fit the budget, in the backend's order.
+
+    No entry is cut. One that is too large is skipped, and smaller entries after it may still fit.
+    """
     included: list[int] = []
     spent = overhead
     groups: set[str] = set()
@@ -262,12 +271,12 @@ def fit_entries(
 
 
 def is_well_formed(section: str) -> bool:
-    """Whether a section is empty, or exactly one fence around text that holds no other."""
+    """Whether a section is empty, or one fence around text without another fence."""
     if not section:
         return True
     plain = _PLAIN_FENCE.match(section) and section.endswith("</memory-context>")
     if plain and count_beginnings(section) == 2:
-        return True  # by far the most common case: nothing that might begin a tag but the fence's own two
+        return True  # by far the most common case: nothing but the fence's own two tags might begin a tag
     tags = find_tags(section)
     if len(tags) != 2 or escape_tags(section).count("&lt;") - section.count("&lt;") != 2:
         return False

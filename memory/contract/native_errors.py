@@ -1,7 +1,7 @@
 """Maps an SDK's exception to a :class:`BackendError`, by tables of exact types.
 
 SDKs share no base class, and a class's name proves nothing: a ``CoauthorLookupError`` is no failed login. A write
-counts as refused only where the exception's own type is in the adapter's table and says so. Any other write may be
+counts as refused only if a table lists the exception's own type as a refusal. Any other failed write may be
 stored.
 """
 
@@ -35,9 +35,9 @@ class NativeError:
     """The meaning of an SDK's exception.
 
     Attributes:
-        kind: the error it becomes; None where its HTTP status says (408 and 504 timeouts, other 5xx unavailable).
-        sent: whether the request may have been carried out; None where the kind says, so that of statuses only 408
-            and 5xx leave that open.
+        kind: the error it becomes; None if its HTTP status decides (408, 504: timeout; other 5xx: unavailable).
+        sent: whether the request may have been carried out; None if the kind decides. Of the HTTP statuses,
+            only 408 and 5xx then leave that open.
     """
 
     kind: type[BackendError] | None = None
@@ -45,7 +45,7 @@ class NativeError:
 
 
 ErrorTable = Mapping[str, NativeError]
-"""``module.Class``, as the class itself names them -> what it means. A name does not import the SDK."""
+"""``module.Class``, as the class names itself -> its meaning. Names spare the import of the SDK."""
 
 HTTPX_ERRORS: ErrorTable = MappingProxyType(
     {
@@ -61,7 +61,7 @@ HTTPX_ERRORS: ErrorTable = MappingProxyType(
         "httpx.TransportError": NativeError(BackendUnavailable),
     }
 )
-"""For an adapter of which each write is one request of httpx."""
+"""For an adapter whose writes are each one request of httpx."""
 
 OPENAI_ERRORS: ErrorTable = MappingProxyType(
     {
@@ -74,7 +74,7 @@ OPENAI_ERRORS: ErrorTable = MappingProxyType(
         "openai.OpenAIError": NativeError(BackendUnavailable, sent=True),
     }
 )
-"""Of the model that an SDK calls within a write: what the SDK had stored by then it does not tell."""
+"""Errors of a model that an SDK calls within a write. The SDK may already have stored something by then."""
 
 _OF_PYTHON: Mapping[type[BaseException], NativeError] = {
     ConnectionRefusedError: NativeError(BackendUnavailable, sent=False),
@@ -115,15 +115,15 @@ def normalise_error(
 ) -> BackendError:
     """Map a native exception to exactly one :class:`BackendError`; the caller raises it ``from error``.
 
-    ``sent`` is False only where ``error`` itself says so. An adapter that knows better sets it.
-    The message names the exception's type, the HTTP status, and what an allow-list takes of a provider's answer:
-    codes, fields and token counts. Native messages may repeat user text.
+    ``sent`` is False only if ``error`` itself says so. An adapter that knows better sets it. The message
+    names the exception's type, the HTTP status, and the allow-listed codes, fields and token counts of a
+    provider's answer. It omits native messages, which may repeat user text.
 
     Args:
         error: what was raised.
         backend_name, operation: for the message.
-        table: what the SDK's exceptions mean, beside those of Python and httpx.
-        deadline: which deadline bounds the call, such as ``write_s``. Default: that of the contract's operation.
+        table: the meaning of the SDK's exceptions, in addition to those of Python and httpx.
+        deadline: name of the deadline that bounds the call, such as ``write_s``. Default: the operation's.
     """
     if isinstance(error, BackendError):
         error.backend_name = error.backend_name or backend_name
@@ -132,7 +132,7 @@ def normalise_error(
             error.diagnostics.setdefault("disk", disk)
         return error
     links = list(_chain(error, contexts=False))
-    if not any(_classify(link, table) for link in links):  # then what was merely being handled may tell
+    if not any(_classify(link, table) for link in links):  # an exception that was being handled may tell more
         links = list(_chain(error))
     why, facts = reason_of(links, deadline or _DEADLINES.get(operation))
     diagnostics: dict[str, Any] = {"exception": _shown_name(type(error)), **facts}
@@ -173,14 +173,16 @@ def _meaning(kind: type[BaseException], table: ErrorTable) -> NativeError | None
         name = native_name(base)
         if found := table.get(name) or HTTPX_ERRORS.get(name) or _OF_PYTHON.get(base):
             return found
-    core = sys.modules.get("pydantic_core")  # not imported for one error class: it takes 50 ms
+    core = sys.modules.get("pydantic_core")  # importing it for one error class would take 50 ms
     invalid = core is not None and issubclass(kind, core.ValidationError)
     return NativeError(BackendProtocolError) if invalid else None
 
 
 def _was_sent(error: BaseException, table: ErrorTable) -> bool:
-    """Whether the request may have been carried out, by the attempt's own type alone: what it was raised from may
-    be another attempt's, and what a relative of the type means does not prove that this one was refused."""
+    """Whether the request may have been carried out, judged by the exception's own type alone.
+
+    Its cause may come from another attempt, and the meaning of a base class does not prove a refusal.
+    """
     found = table.get(native_name(type(error))) or _OF_PYTHON.get(type(error)) or NativeError(sent=True)
     return (found.kind or _by_status(error) or BackendError).sent if found.sent is None else found.sent
 
@@ -190,12 +192,12 @@ def _classify(error: BaseException, table: ErrorTable) -> type[BackendError] | N
 
 
 def _kind(links: list[BaseException], table: ErrorTable) -> type[BackendError]:
-    """An HTTP status decides, else the innermost error that is recognised: SDKs wrap those of the transport."""
+    """An HTTP status decides, or else the innermost known error, because SDKs wrap transport errors."""
     by_type = (_classify(link, table) for link in reversed(links))
     for kind in chain(map(_by_status, links), by_type):
         if kind is not None:
             return kind
-    # Nothing of transport: SDK code that stumbled over an answer, or something nobody foresaw.
+    # No known error: SDK code failed to read an answer, or something unforeseen happened.
     stumbled = isinstance(links[0], (AttributeError, LookupError, TypeError))
     return BackendProtocolError if stumbled else BackendError
 
@@ -218,7 +220,7 @@ def _chain(error: BaseException, *, contexts: bool = True) -> Iterator[BaseExcep
 
 
 def _attribute(owner: object, name: str) -> Any:
-    """An attribute of a foreign error, or None. It may be a property that warns or fails."""
+    """An attribute of a foreign error, or None. It may be a property that fails."""
     try:
         return getattr(owner, name, None)
     except Exception:

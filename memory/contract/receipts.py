@@ -17,7 +17,7 @@ from memory.contract.scope import MemoryScope
 ConditionKind = Literal["architecture", "control"]
 ConsistencyModel = Literal["immediate", "eventual", "async_derived"]
 CsFiltering = Literal["hard", "soft", "none"]
-# How a memory shows change over time: by a row's time, by a version or time of derivation, or not at all.
+# How a memory shows change over time: by the rows' times, by a version or time of derivation, or not at all.
 PetObservability = Literal["dated", "versioned", "weak"]
 _LONG = frozenset({"request", "raw", "entries", "formatted_context", "trace"})
 HealthStatus = Literal["ok", "degraded", "unavailable"]
@@ -25,12 +25,12 @@ WriteStatus = Literal["committed", "queued", "pending", "skipped_read_only", "un
 
 
 class _Answer(Frozen):
-    """What an adapter makes of a native answer: where it cannot be made, it is the answer that was wrong."""
+    """Base of all answers. A malformed one raises BackendProtocolError: the native answer was wrong."""
 
     _error: ClassVar[type[MemslotError]] = BackendProtocolError
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Short: neither what is unknown or empty, nor what a user said and the trace's thirty fields."""
+        """Keep the text short, and free of user text: no unknown or empty fields, and no trace."""
         for name, value in super().__repr_args__():
             if name not in _LONG and value not in (None, (), {}, ""):
                 yield name, value
@@ -46,30 +46,30 @@ class Trace(_Answer):
 
     Attributes:
         operation: the contract's call, such as ``retrieve``.
-        native_operation: the SDK's or server's, such as ``Memory.search``.
+        native_operation: the SDK's or server's call, such as ``Memory.search``.
         backend_name: the provider.
-        scope, session_id, event_id: whose memory, which conversation and which event; None where the call has none.
+        scope, session_id, event_id: of the call; None if it has none.
         condition_kind: ``architecture`` or ``control``.
         started_at, latency_ms: when the call was made, and how long it took.
         native_ids: native records written or returned.
-        attempts: native attempts made, retries included; 0 where the call was refused, or given up before its turn.
-        consistency: state of a write or of the memory read; None where unknown or failed. A read is ``pending``
-            where a write waits in the journal, or was queued and the backend has not said since that it is ready.
-        read_only: whether the slot was.
+        attempts: native attempts, retries included; 0 if the call was refused, or given up before its turn.
+        consistency: state of a write, or of the memory that was read; None if unknown or failed. A read is
+            ``pending`` while a write waits in the journal, or was queued and not reported ready since.
+        read_only: whether the slot was read-only.
         token_count: tokens of the formatted section, by ``token_counter``.
         token_counter: the counter's name.
-        shortfall_tokens: how far the section stayed below ``budget.min_tokens``; None without one.
+        shortfall_tokens: how far the section stayed below ``budget.min_tokens``; None if that is not set.
         retrieved_count: native records returned, before the formatter trimmed.
-        llm_calls, llm_tokens: answers of the provider's own language models within this call, embeddings aside, and
-            the tokens they read and wrote; None where the adapter, or the endpoint, does not say.
-        left_out_count: records that the provider itself left out for the budget, where it packs one; None unknown.
+        llm_calls, llm_tokens: answers of the provider's own language models in this call, without
+            embeddings, and the tokens they read and wrote; None if the adapter or the endpoint does not say.
+        left_out_count: records that the provider itself left out to fit the budget; None if unknown.
         included_count: entries that fit the budget.
         top_score: the highest score of an entry, as the backend gives it.
         oldest_retrieved_at, newest_retrieved_at: times of the entries.
-        representation_version, last_derived_at: of what the backend derived, where it tells.
-        cs_filtering: as the adapter declares it; ``none`` for a question across contexts, which drops them.
+        representation_version, last_derived_at: version and time of the backend's derivation, if it tells.
+        cs_filtering: as the adapter declares it; ``none`` for a search across contexts.
         error: class name of the error raised, or None.
-        warnings: what a reader of the trace should know.
+        warnings: sentences for a reader of the trace.
     """
 
     backend_name: str
@@ -106,15 +106,15 @@ class Trace(_Answer):
 class WriteReceipt(_Answer):
     """The result of a write.
 
-    ``committed``: stored and visible. ``queued``: accepted, will be processed. ``pending``: stored, not yet
-    retrievable. ``skipped_read_only``: the slot is read-only, nothing was sent. ``unknown``: sent without an
-    answer, so it may or may not be stored.
+    ``committed``: stored and visible. ``queued``: accepted, to be processed later. ``pending``: stored, not
+    yet retrievable. ``skipped_read_only``: the slot is read-only, and nothing was sent. ``unknown``: sent
+    without an answer, so the event may or may not be stored.
 
     Attributes:
-        event_id: the event's.
-        status: one of these.
-        native_ids: the records it became, as the backend names them.
-        warnings: such as that the backend extracted nothing.
+        event_id: the event's id.
+        status: as above.
+        native_ids: the records that the event became, as the backend names them.
+        warnings: for example, that the backend extracted nothing.
         trace: of the call.
     """
 
@@ -130,7 +130,7 @@ class ModeReceipt(_Answer):
 
     Attributes:
         read_only, reason: as in :class:`AdapterMode`.
-        drained: writes that were waited for.
+        drained: how many writes the switch waited for.
     """
 
     read_only: bool
@@ -142,10 +142,10 @@ class ResetReceipt(_Answer):
     """The result of a reset.
 
     Attributes:
-        scope: that was reset.
-        verified: True only after the adapter looked again and found nothing.
-        removed: records removed; None where the backend does not say.
-        left: what the backend offers no way to clear, such as history rows.
+        scope: the scope that was reset.
+        verified: True only if the adapter looked again and found nothing.
+        removed: records removed; None if the backend does not say.
+        left: what could not be cleared, such as history rows.
         trace: of the call.
     """
 
@@ -162,12 +162,12 @@ class ContextEntry:
 
     Attributes:
         text: what the backend returned, unaltered; the formatter escapes it.
-        native_id, score, timestamp: shown where they exist. Scores of different backends do not compare.
+        native_id, score, timestamp: None if the backend gives none. Backends' scores are not comparable.
         group: native group label, such as MemOS' ``PreferenceMemory``; entries of a group stand together.
         labels: further native labels to show, such as ``("valid_at", "2024-01-01")``.
-        event_ids: events this entry was derived from, where the backend says.
-        session_id: the one conversation it is from, where the backend says.
-        scope_ids: the native scope ids found on the row; the slot refuses a row of another scope.
+        event_ids: events from which this entry was derived, if the backend says.
+        session_id: the one conversation it is from, if the backend says.
+        scope_ids: the native scope ids on the row; the slot refuses a row of another scope.
         prose: shown as a paragraph without labels (Honcho's representation).
     """
 
@@ -187,12 +187,12 @@ class RetrieveResult(_Answer):
     """The result of a retrieval.
 
     Attributes:
-        request: what was asked.
+        request: the question.
         raw: the native payload, JSON-ready, nothing dropped.
         entries: the payload as context entries, one per native record, in the backend's order.
         included: indexes of the entries that fit the budget; set by the slot.
-        formatted_context: the section for the prompt; set by the slot, empty string for no entries.
-        trace: how it went.
+        formatted_context: the section for the prompt; set by the slot, empty if there are no entries.
+        trace: of the call.
     """
 
     request: RetrieveRequest
@@ -209,22 +209,22 @@ class RetrieveResult(_Answer):
 
     @property
     def context_entries(self) -> tuple[ContextEntry, ...]:
-        """The entries that fit the budget; all entries if no slot has fitted them."""
+        """The entries that fit the budget, or all entries if no slot has fitted them."""
         return tuple(self.entries[index] for index in self.included) if self.is_fitted else self.entries
 
 
 class BackendReadiness(_Answer):
-    """Whether what was written can be retrieved (an empty queue alone does not say so).
+    """Whether all writes are retrievable; an empty queue alone does not show that.
 
-    ``ready``: everything written is retrievable. ``pending``: work is known to remain. ``unknown``: the
-    backend does not tell. ``failed``: processing failed and will not finish by itself.
+    ``ready``: all writes are retrievable. ``pending``: some work remains. ``unknown``: the backend does not
+    tell. ``failed``: processing failed and will not finish by itself.
 
     Attributes:
-        state: one of these.
-        detail: why, in words; no user text.
-        pending_count: what still waits; None where the backend does not count.
+        state: as above.
+        detail: the reason in words, without user text.
+        pending_count: how much still waits; None if the backend does not count it.
         last_derived_at: when the backend last derived something.
-        waited_ms: how long ``wait_until_ready`` took; None of a mere question.
+        waited_ms: how long ``wait_until_ready`` took; None after ``readiness``, which does not wait.
     """
 
     state: Literal["ready", "pending", "unknown", "failed"]
@@ -238,16 +238,16 @@ class BackendHealth(_Answer):
     """Whether the backend works, and what it declares (spec section 2).
 
     Attributes:
-        status: ``degraded`` works, with what ``warnings`` say.
+        status: a ``degraded`` backend works, with the limits that ``warnings`` name.
         backend_name: the provider.
         latency_ms: of the probe.
         consistency_model, native_memory_types, native_ingest_modes, native_query_modes: as in
             :class:`AdapterTraits`.
-        condition_kind, cs_filtering, pet_observability: as there; the slot fills them in.
-        equivalent_control, differs_from_control, fallback_components: as there; the slot fills them in.
+        condition_kind, cs_filtering, pet_observability: as in the traits; the slot fills them in.
+        equivalent_control, differs_from_control, fallback_components: likewise.
         versions: of the SDK and the server, as far as they tell.
-        details: what else the adapter says; ``slot`` holds what the slot counts.
-        warnings: one sentence each, with what to do.
+        details: further facts from the adapter; ``slot`` holds the slot's counts.
+        warnings: one sentence each, with the remedy.
     """
 
     status: HealthStatus
@@ -272,7 +272,7 @@ class FeedbackReceipt(_Answer):
     """The result of a feedback.
 
     Attributes:
-        feedback_id: the feedback's.
+        feedback_id: the feedback's id.
         status, native_ids, warnings, trace: as for :class:`WriteReceipt`.
     """
 
@@ -303,8 +303,8 @@ class ProvenanceResult(_Answer):
 
     Attributes:
         raw: the native answer, JSON-ready.
-        native_ids: of the records it tells of.
-        event_ids: of the events they came from, where the backend keeps them.
+        native_ids: of the records in the answer.
+        event_ids: of the events that they came from, if the backend keeps them.
         trace: of the call.
     """
 
@@ -315,10 +315,10 @@ class ProvenanceResult(_Answer):
 
 
 class NativeQueryResult(_Answer):
-    """The native answer to a diagnostic query. Never for a prompt.
+    """The native answer to a diagnostic query. It never enters a prompt.
 
     Attributes:
-        raw: JSON-ready.
+        raw: the native answer, JSON-ready.
         trace: of the call.
     """
 

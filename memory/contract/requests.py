@@ -1,4 +1,4 @@
-"""What the slot is asked to do: modes, budgets, and the request of every call (spec section 2)."""
+"""Modes, budgets, and the request of every call (spec section 2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from memory.contract._model import AwareDatetime, Frozen, Id, JsonObject, Text, 
 from memory.contract.events import cs_fields
 from memory.contract.scope import MemoryScope
 
-CROSS_CONTEXT = "cross_context"  # a probe says by it that it searches across CS contexts on purpose (5.2)
+CROSS_CONTEXT = "cross_context"  # a filter that declares a deliberate search across CS contexts (spec 5.2)
 
 
 def _check_count(value: int) -> int:
@@ -35,7 +35,7 @@ def _check_count(value: int) -> int:
 
 
 _MAX = 2**31 - 1
-_TOKENS_OF_A_SHORT_ENTRY = 20  # its labels, and a sentence of some ten words
+_TOKENS_OF_A_SHORT_ENTRY = 20  # labels, and a sentence of about ten words
 _MIN_ROWS = 20
 _MAX_ROWS = 1000
 Positive = Annotated[int, BeforeValidator(check_number), Field(gt=0), AfterValidator(_check_count)]
@@ -58,9 +58,9 @@ class ContextBudget(Frozen):
 
     Attributes:
         max_tokens: upper bound of the whole section, fence included; None is unlimited.
-        min_tokens: what the experiment aims at; falling short is traced, never padded.
-        max_items: upper bound of entries; reaches the native top-k where there is one. None is unlimited for
-            providers that can enumerate, and what :meth:`search_limit` gives elsewhere.
+        min_tokens: the experiment's target. A shortfall is traced, never padded.
+        max_items: upper bound of entries, passed on as the native top-k if there is one. None is unlimited
+            for providers that can enumerate; for others, :meth:`search_limit` decides.
     """
 
     max_tokens: Positive | None = None
@@ -77,8 +77,8 @@ class ContextBudget(Frozen):
         """How many rows a search asks for: ``max_items``, else ``top_k``, else as many as may fill ``max_tokens``.
 
         Args:
-            top_k: what the user configured, where they did.
-            reranked: a model is asked about each row, so 20 are enough where nobody said how many.
+            top_k: the user's configured value, or None.
+            reranked: a model scores each row, so the search asks for only 20 by default.
         """
         may_fit = 0 if reranked or self.max_tokens is None else self.max_tokens // _TOKENS_OF_A_SHORT_ENTRY
         return self.max_items or top_k or min(max(_MIN_ROWS, may_fit), _MAX_ROWS)
@@ -97,12 +97,12 @@ class RetrieveRequest(Frozen):
         scope: whose memory.
         session_id: the session that asks; some backends boost or return its messages.
         budget: how much may come back.
-        scenario, context, attribute: CS fields; filters where the backend can, semantics where it cannot.
+        scenario, context, attribute: CS fields; ``traits.cs_filtering`` says how they act.
         filters: further narrowing, ``{metadata_key: value}`` or ``{metadata_key: {operator: value}}`` with the
             operators the adapter declares. ``{"cross_context": true}`` drops the CS fields from filtering.
             Scope keys, wildcards and logic operators are refused by the slot.
-        exclude_session: leave out what names ``session_id`` as its own, because the host still shows that
-            conversation; what does not name its session stays.
+        exclude_session: leave out the rows of ``session_id``, because the host still shows that conversation.
+            Rows that name no session stay.
     """
 
     query: Text
@@ -136,12 +136,12 @@ class RetrieveRequest(Frozen):
 
     @property
     def metadata_filters(self) -> dict[str, JsonValue]:
-        """``filters`` without the reserved key."""
+        """``filters`` without ``cross_context``."""
         return {key: value for key, value in self.filters.items() if key != CROSS_CONTEXT}
 
     @property
     def where(self) -> dict[str, dict[str, JsonValue]]:
-        """All filters in one shape, ``{key: {operator: value}}``, CS fields included, for adapters to translate."""
+        """All filters, CS fields included, as ``{key: {operator: value}}`` for adapters to translate."""
         given: dict[str, JsonValue] = {**self.cs_filters, **self.metadata_filters}
         return {
             key: condition if isinstance(condition, dict) else {"eq": condition}
@@ -153,13 +153,13 @@ class MemoryFeedback(Frozen):
     """A user's verdict on what was remembered (spec 5.4; MemOS ``/product/feedback``).
 
     Attributes:
-        feedback_id: the host's own; the same one twice is one feedback.
+        feedback_id: the host's id; the same id twice is one feedback.
         scope: whose memory it is about.
-        session_id: the conversation it was given in.
-        timestamp: when, with an offset.
+        session_id: the conversation in which it was given.
+        timestamp: when it was given, timezone-aware.
         content: the user's words.
-        native_ids: records it is about, as an entry names them.
-        corrected_answer: what should have been said.
+        native_ids: the records it is about, as entries name them.
+        corrected_answer: the right answer, in the user's words.
         metadata: further JSON.
     """
 
@@ -174,13 +174,13 @@ class MemoryFeedback(Frozen):
 
 
 class NativeMutationRequest(Frozen):
-    """Change one native record: for correction experiments and debugging, not the agent loop (spec 2).
+    """A change of one native record, for correction experiments and debugging, not the agent loop (spec 2).
 
     Attributes:
         scope: whose memory.
-        operation: one that ``traits.native_mutations`` declares.
-        native_id: the record, where the operation works on one.
-        arguments: as declared there.
+        operation: a name from ``traits.native_mutations``.
+        native_id: the record, if the operation works on one.
+        arguments: as ``traits.native_mutations`` declares them.
     """
 
     scope: MemoryScope
@@ -190,14 +190,14 @@ class NativeMutationRequest(Frozen):
 
 
 class ProvenanceRequest(Frozen):
-    """Where something in memory comes from, independent of any retrieval (spec 2).
+    """A question about the origin of records, independent of any retrieval (spec 2).
 
     Attributes:
         scope: whose memory.
         native_id: the record whose history is asked for.
-        since, until: instead, what changed in this range, ends included: what the backend stored, corrected or
-            invalidated then, as far as it keeps that time.
-        arguments: the backend's own.
+        since, until: a range of time, ends included, in place of a record. It asks for all that the backend
+            stored, corrected or invalidated then, as far as it keeps that time.
+        arguments: further arguments of the backend.
     """
 
     scope: MemoryScope
@@ -207,7 +207,7 @@ class ProvenanceRequest(Frozen):
     arguments: JsonObject = Field(default_factory=dict)
 
     def includes(self, *changes: datetime | None) -> bool:
-        """Whether one of these moments lies in the range. Without a range, everything does."""
+        """Whether one of these moments lies in the range. True for all if there is no range."""
         if self.since is None and self.until is None:
             return True
         return any(
@@ -223,8 +223,8 @@ class NativeQueryRequest(Frozen):
 
     Attributes:
         scope: whose memory is asked.
-        operation: one that ``traits.native_queries`` declares.
-        arguments: as declared there.
+        operation: a name from ``traits.native_queries``.
+        arguments: as ``traits.native_queries`` declares them.
     """
 
     scope: MemoryScope
@@ -239,7 +239,7 @@ def _not_blank(value: str) -> str:
 
 
 NotBlank = Annotated[str, AfterValidator(_not_blank)]
-"""The type of an argument that says something."""
+"""The type of an argument that must not be blank."""
 
 
 @dataclass(frozen=True)
@@ -247,9 +247,9 @@ class Operation:
     """The arguments of one native operation.
 
     Attributes:
-        optional: argument -> its type, as pydantic understands it, of what may be left out.
-        required: the same, of what must be there.
-        native_id: whether it works on the one record that ``native_id`` names.
+        optional: name -> type, as pydantic understands it, of each argument that may be absent.
+        required: the same for each argument that must be present.
+        native_id: whether the operation works on the one record that ``native_id`` names.
     """
 
     optional: Mapping[str, object] = field(default_factory=dict)
@@ -263,9 +263,10 @@ class Operation:
         return create_model("Arguments", __config__=ConfigDict(extra="forbid", strict=True), **fields)
 
     def problem(self, arguments: Mapping[str, object]) -> str | None:
-        """``name: what is wrong`` of the first argument that is; None where all are as declared."""
+        """``name: what is wrong`` for the first wrong argument; None if all are as declared."""
         try:
-            self._model.model_validate_json(json.dumps(arguments))  # strict, and a time is text
+            # Strict mode takes a time as text only from JSON.
+            self._model.model_validate_json(json.dumps(arguments))
         except ValidationError as error:
             takes = ", ".join([*self.required, *self.optional]) or "no arguments"
             return f"{first_problem(error)}; it takes {takes}"

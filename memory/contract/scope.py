@@ -1,6 +1,8 @@
-"""Scopes, and their encoding into the ids a backend accepts (DESIGN section 7). Injective: two scopes never share a
-native id, whatever the backend's alphabet, case rule or length limit. An unsafe byte becomes ``<escape>hh``; what
-is too long ends in ``<escape>z<hash>``, and ``z`` is no hex digit."""
+"""Scopes, and their encoding into the ids that a backend accepts (DESIGN section 7).
+
+It is injective: two scopes never share a native id, whatever the backend's alphabet, case rule or length
+limit. An unsafe byte becomes ``<escape>hh``. A long id ends in ``<escape>z<hash>`` (``z`` is no hex digit).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class MemoryScope(Frozen):
         run_id: the run, replicate or deployment.
         persona_id: whose memory it is.
         backend_namespace: separates runs that share ids, or None.
-        agent_id: set only where each agent keeps a memory of its own, or None.
+        agent_id: set only if each agent has a separate memory, else None.
 
     Raises:
         ScopeError: an id is blank, over 512 characters, not encodable, or holds the wildcard ``*``.
@@ -49,7 +51,7 @@ class MemoryScope(Frozen):
 
     @property
     def label(self) -> str:
-        """Readable and unambiguous; used in the context section, in traces and in messages."""
+        """A readable, unambiguous name for the context section, traces and messages."""
         return _LABELS.encode(self)["id"]
 
 
@@ -58,12 +60,12 @@ class IdAlphabet:
     """The alphabet that a backend allows in an id.
 
     Args:
-        safe: characters that stay as they are, besides ``a-z`` and ``0-9``.
+        safe: characters that stay unchanged, besides ``a-z`` and ``0-9``.
         escape: the character that introduces an escaped byte; never in ``safe``.
-        separator: stands between fields; starts with a character that is in neither ``safe`` nor the escape,
-            or with the escape followed by a character that is no hex digit.
+        separator: stands between fields. It holds a character that is neither safe nor the escape, or the
+            escape followed by a character that no escaped text has there.
         max_length: longest native id, in characters; at least 40.
-        prefix: put before every id, for backends that want, say, a letter first.
+        prefix: begins every id, for backends that require, say, a letter first.
     """
 
     safe: str = string.ascii_uppercase + "-._"
@@ -91,23 +93,23 @@ class IdAlphabet:
         return start >= 0 and following != "" and following not in "0123456789abcdefnz"
 
     def escape_text(self, value: str) -> str:
-        """``value`` in safe characters; decodable, so injective. Length is not limited here."""
+        """``value`` in safe characters; decodable, and so injective. It has no length limit."""
         if self._plain.issuperset(value):
             return value
         data = value.encode("utf-8", "surrogatepass")
         return "".join(chr(byte) if chr(byte) in self._plain else f"{self.escape}{byte:02x}" for byte in data)
 
     def escape_field(self, value: str | None) -> str:
-        """Like :meth:`escape_text`; an absent field gets a form no present one has."""
+        """Like :meth:`escape_text`. An absent field gets a form that no present one has."""
         return f"{self.escape}n" if value is None else self.escape_text(value)
 
     def escape_literal(self, literal: str) -> str:
-        """A template's own text: what the alphabet lacks becomes the separator."""
+        """A template's literal text. Each character outside the alphabet becomes the separator."""
         allowed = self._plain | set(self.separator)
         return "".join(char if char in allowed else self.separator for char in literal)
 
     def limit(self, rendered: str) -> str:
-        """The finished id; over-long ones keep a readable start and end in a 130-bit hash."""
+        """The finished id. One that is too long keeps a readable start and ends in a 130-bit hash."""
         native = self.prefix + rendered
         if len(native) <= self.max_length:
             return native
@@ -118,7 +120,7 @@ class IdAlphabet:
     def encode(self, *values: str | None) -> str:
         """One id from a fixed number of values, in order; ``encode("a", None)`` and ``encode("a", "")`` differ.
 
-        Absent values at the end say nothing, and most scopes have neither namespace nor agent: they are left out.
+        Absent values at the end are left out, because most scopes have neither a namespace nor an agent.
         """
         present = len(values)
         while present > 1 and values[present - 1] is None:
@@ -127,15 +129,15 @@ class IdAlphabet:
 
 
 class ScopeEncoder:
-    """Turns a scope into a backend's native ids, by a template for each.
+    """Turns a scope into a backend's native ids, with one template for each.
 
     Args:
-        alphabet: what the backend allows.
+        alphabet: the characters that the backend allows.
         templates: native id name -> template such as ``"{run_id}:{persona_id}"``. Every field is escaped.
             ``None`` means one id, named ``id``, of all four fields.
-        allow_sharing: accept templates that leave out an isolating field, so that scopes share memory; None
-            refuses them as False does, and is for configurations that have no such option to name in the error.
-        owner: names the setting in errors, such as ``memory.backends.mem0``.
+        allow_sharing: accept templates that leave out an isolating field, so that scopes share memory. None
+            refuses them like False, but the error then names no such option.
+        owner: the setting's name in errors, such as ``memory.backends.mem0``.
 
     Raises:
         ScopeError: a template is malformed, two of its fields could run into each other, or (unless
