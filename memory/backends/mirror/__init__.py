@@ -1,4 +1,4 @@
-"""mirror: one memory answers, others see the same traffic, to try a new backend before the switch."""
+"""mirror: one memory answers while others receive the same traffic, to try a backend before the switch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memory.adapter import AdapterSettings, DataPath, PluginInfo, PluginOptions,
 
 
 class Mirrored(PluginOptions):
-    """One provider of a mirror; its bare name will do where it needs no options."""
+    """One provider of a mirror. Its name alone is enough if it needs no options."""
 
     backend: Public[str]
     """Name of a backend or condition."""
@@ -48,7 +48,7 @@ class MirrorOptions(PluginOptions):
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """Kind, consistency and capabilities of a configured one are its primary's."""
+    """A configured mirror takes its kind, consistency and capabilities from its primary."""
     return PluginInfo(
         name="mirror",
         kind="architecture",

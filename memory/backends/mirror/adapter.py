@@ -1,4 +1,4 @@
-"""The primary, and beside it the shadows: what the primary does is answered, what shadows do is traced."""
+"""An adapter over a primary and its shadows. It returns the primary's answers and traces the shadows."""
 
 from __future__ import annotations
 
@@ -63,8 +63,10 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
 class MirrorAdapter(BaseAdapter):
-    """Answers as its primary does, under its own name; every capability is the primary's. No shadow takes
-    more than a part of a deadline, so that the primary is never late for it."""
+    """Answers like its primary, under its own name and with the primary's capabilities.
+
+    A shadow gets only a part of each deadline, so that it never delays the primary.
+    """
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class MirrorAdapter(BaseAdapter):
         self._health_s = deadlines.health_s / 2
         self._reset_s = deadlines.reset_s * 0.9
         self.native_scope = partial(native_scope_of, primary)
-        # The slot asks an adapter for these only if it has them.
+        # The slot detects these by their presence, so they are set only if the primary has them.
         if isinstance(primary, SupportsReadiness):
             vars(self).update(readiness=primary.readiness, wait_until_ready=primary.wait_until_ready)
         if isinstance(primary, SupportsEventLookup):
@@ -113,10 +115,10 @@ class MirrorAdapter(BaseAdapter):
             await shadow.start()
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Switch all. While read-only, writes of shadows that lag wait.
+        """Switch the primary and the shadows. While read-only, writes that a shadow still lacks wait.
 
-        The mirror itself is read-only before its primary and after it, so that no shadow gets a write which the
-        primary skipped.
+        The mirror becomes read-only before its primary, and writable after it. So no shadow gets a write that
+        the primary skipped.
         """
         if mode.read_only:
             await super().set_mode(mode)
@@ -149,9 +151,9 @@ class MirrorAdapter(BaseAdapter):
         return section.replace(theirs, ours, 1)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Reset the primary, then the shadows. Where one fails, nothing is written to it before its reset succeeds.
+        """Reset the primary, then the shadows. A shadow that fails gets no writes until its reset succeeds.
 
-        The mirror's own slot repeats a reset that a process did not finish.
+        The mirror's slot repeats a reset that a process did not finish.
         """
         failed: dict[str, str] = {}
         ends = anyio.current_time() + self._reset_s
@@ -206,7 +208,7 @@ class MirrorAdapter(BaseAdapter):
             self._outbox.store.close()
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
-        """Shadows get its words, since native ids are not theirs."""
+        """Shadows get the feedback without native ids, because these ids belong to the primary."""
         words = feedback.model_copy(update={"native_ids": ()}).model_dump(mode="json")
         write = Write(feedback.scope, feedback.feedback_id, "apply_feedback", words)
         takes = [shadow for shadow in self.shadows if shadow.slot.capability(SupportsFeedback)]
@@ -217,7 +219,7 @@ class MirrorAdapter(BaseAdapter):
         return self._own(await self._copied([write], call, takes))
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """The primary's alone: its native ids mean nothing to a shadow."""
+        """Change the primary only, because its native ids mean nothing to a shadow."""
         for shadow in self.shadows:
             await shadow.differs(request.scope, "native mutations are not copied")
         return self._own(await cast(SupportsNativeMutation, self._primary).native_mutation(request))
@@ -229,7 +231,7 @@ class MirrorAdapter(BaseAdapter):
         return self._own(await cast(SupportsNativeQuery, self._primary).native_query(request))
 
     async def _copied(self, writes: Sequence[Write], call: Awaitable[T], shadows: Sequence[Shadow]) -> T:
-        """A call of the primary. Shadows get the writes that the primary then has, or may have."""
+        """Call the primary. Shadows get the writes that the primary has stored, or may have stored."""
         goes = writes
         try:
             return await call
@@ -252,7 +254,7 @@ class MirrorAdapter(BaseAdapter):
         return normalise_error(error, backend_name=name, operation="the write", table=table).ambiguous
 
     def _own(self, answer: AnswerT) -> AnswerT:
-        """An answer whose trace names the mirror, and in its operation the primary."""
+        """The answer with a trace that names the mirror, and the primary in its operation."""
         traced: Any = answer
         if (trace := traced.trace) is None:
             return answer
@@ -261,7 +263,7 @@ class MirrorAdapter(BaseAdapter):
         return answer.model_copy(update={"trace": trace.model_copy(update=renamed)})
 
     async def _each(self, do: Callable[[Shadow], Awaitable[object]], *, quiet: bool = True) -> None:
-        """All shadows at a time; what one raises is raised at the end, unless ``quiet``."""
+        """Call ``do`` for all shadows concurrently. Unless ``quiet``, raise the first error at the end."""
         failures: list[Exception] = []
 
         async def run(shadow: Shadow) -> None:
@@ -301,7 +303,7 @@ def _write_of(event: MemoryEvent) -> Write:
 
 
 def build_mirror(settings: AdapterSettings[MirrorOptions]) -> MirrorAdapter:
-    """The primary where its own configuration would put it, so that it goes on with the memory it has."""
+    """Build a mirror. The primary keeps its usual place, so that it continues with its existing memory."""
     options, names = settings.options, Counter[str]()
     log = ShadowLog(options.log)
     deadlines = Deadlines(**settings.deadlines)
@@ -309,7 +311,7 @@ def build_mirror(settings: AdapterSettings[MirrorOptions]) -> MirrorAdapter:
     services = {"deadlines": apart, "token_counter": settings.token_counter}
 
     def create(mirrored: Mirrored, where: str) -> tuple[str, MemoryAdapter]:
-        """A provider named twice needs a place of its own."""
+        """A provider that is named twice needs a separate place."""
         backend = mirrored.backend
         names[backend] += 1
         name = backend if names[backend] == 1 else f"{backend}-{names[backend]}"

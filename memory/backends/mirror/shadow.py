@@ -1,7 +1,7 @@
-"""A shadow: a slot of its own beside the primary, whose failures stay in here.
+"""A shadow is a memory beside the primary, with a separate slot. Its failures do not leave this module.
 
-Its writes wait in the outbox and outlive the process. Its questions wait in this process alone. One worker carries
-both out, a scope at a time, and asks a question once the writes before it have arrived.
+Its writes wait in the outbox and outlive the process. Its questions wait only in this process. One worker
+carries out both, one scope at a time, and asks a question after the writes before it have arrived.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ _TELL = (
 )
 _RESET = "reset_scope"
 _FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
-_MAX_QUESTIONS = 100  # that wait; older ones are not compared
+_MAX_QUESTIONS = 100  # limit of waiting questions; older ones are dropped
 
 
 class Write(NamedTuple):
     """A write of the mirror.
 
     Attributes:
-        scope: whose memory.
-        key: known again by it, such as an event's id.
+        scope: the scope it belongs to.
+        key: identifies it, such as an event's id.
         operation: ``record_event`` or ``apply_feedback``.
         content: JSON-ready argument.
     """
@@ -79,7 +79,7 @@ class Write(NamedTuple):
 
 @dataclass
 class ShadowLog:
-    """A file of traces of shadows, and of their differences. It counts lines that cannot be written."""
+    """A file with the shadows' traces and differences. It counts lines that cannot be written."""
 
     path: Path | None
     lost: int = 0
@@ -102,13 +102,13 @@ class _Question(NamedTuple):
 
 
 class Shadow:
-    """One memory beside the primary, behind the rules of a slot of its own.
+    """One memory beside the primary, behind its own slot.
 
     Args:
-        name: tells it from others of the mirror.
+        name: distinguishes it from the mirror's other shadows.
         adapter: the memory.
         outbox: of the kind :data:`KIND`, over a store with :data:`TABLES`.
-        log: takes its traces and differences.
+        log: receives its traces and differences.
         services: further arguments of its slot.
     """
 
@@ -121,11 +121,11 @@ class Shadow:
         self.counts: Counter[str] = Counter()  # calls: written, compared, failed
         self._outbox = outbox
         self._log = log
-        self._unlike: dict[MemoryScope, str] = {}  # by scope it was told of: why it differs, or ""
+        self._unlike: dict[MemoryScope, str] = {}  # by known scope: why it differs, or ""
         self._new: set[MemoryScope] = set()  # scopes that began in this process, until their first comparison
-        self._known: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()  # events it was told of
+        self._known: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()  # writes it received
         self._questions: deque[_Question] = deque(maxlen=_MAX_QUESTIONS)
-        self._todo: dict[MemoryScope, None] = {}  # scopes to be looked at, in order
+        self._todo: dict[MemoryScope, None] = {}  # scopes to serve, in order
         self._background = ShieldedCalls()
         self._loaded = self._held = self._ended = False
         self._running: anyio.CancelScope | None = None
@@ -134,7 +134,7 @@ class Shadow:
         self._log.write("call", self.name, trace.model_dump(mode="json"))
 
     async def start(self) -> None:
-        """Go on with what an earlier process left."""
+        """Continue with the writes that an earlier process left."""
         await self._load()
         self._look_at(*await self._waiting())
 
@@ -151,18 +151,18 @@ class Shadow:
         return Lane(self.name, scope_key(scope))
 
     async def _waiting(self) -> dict[MemoryScope, int]:
-        """How many writes of each scope wait."""
+        """The number of waiting writes by scope."""
         counts = await self._outbox.counts()
         return {
             scope_of(lane.scope): count for lane, count in counts.items() if lane.destination == self.name
         }
 
     async def behind(self) -> int:
-        """How many calls wait."""
+        """The number of waiting calls."""
         return sum((await self._waiting()).values()) + len(self._questions)
 
     async def keep(self, writes: Iterable[Write]) -> None:
-        """Let writes wait that the primary has, or may have. One that the shadow was told of is left out."""
+        """Queue writes that the primary has stored, or may have. Writes already received are left out."""
         fresh = [each for each in writes if self._known.add((each.scope, f"{each.operation} {each.key}"))]
         scopes = dict.fromkeys(write.scope for write in fresh)
         try:
@@ -177,7 +177,7 @@ class Shadow:
                     self._outbox.insert(db, self._lane(write.scope), write.key, payload)
 
             await self._outbox.store.run(insert)
-        except StoreError as error:  # the primary has them all the same
+        except StoreError as error:  # the primary has stored them anyway
             self._count_failure(error)
             self._unlike.update(dict.fromkeys(scopes, "a write for it could not be kept"))
             return
@@ -199,13 +199,13 @@ class Shadow:
 
         try:
             await self._look_for_a_past(request.scope, primary.entries)
-        except StoreError as error:  # the primary has answered all the same
+        except StoreError as error:  # the primary has answered anyway
             self._count_failure(error)
         self._questions.append(_Question(request.scope, compare))
         self._look_at(request.scope)
 
     async def _look_for_a_past(self, scope: MemoryScope, entries: Iterable[ContextEntry]) -> None:
-        """Rows of the primary that the shadow was never told of come from before the mirror."""
+        """Mark the scope if the primary returns memory from before the mirror, which the shadow lacks."""
         await self._load()
         found = list(entries)
         if not found or (scope in self._unlike and scope not in self._new):
@@ -217,9 +217,9 @@ class Shadow:
         self._new.discard(scope)
 
     async def reset(self, scope: MemoryScope, within_s: float) -> str | None:
-        """Clear a scope, and forget what waits for it; why that failed, or None.
+        """Clear a scope and drop its waiting calls. Returns why that failed, or None.
 
-        Until it succeeds, nothing more of the scope is written or compared, in this process or a later one.
+        Until a reset succeeds, no process writes to the scope or compares it.
         """
         lane = self._lane(scope)
 
@@ -237,7 +237,10 @@ class Shadow:
         return why
 
     async def set_mode(self, mode: AdapterMode, within_s: float) -> None:
-        """Hold writes while read-only. Writes that wait may be delivered first, for a while."""
+        """Hold writes while read-only.
+
+        Before the switch, waiting writes have ``within_s`` seconds to arrive.
+        """
         if mode.read_only:
             await self.drained(within_s)
         self._held = mode.read_only
@@ -249,7 +252,7 @@ class Shadow:
         self._look_at(*await self._waiting())
 
     async def drained(self, within_s: float) -> bool:
-        """Wait until nothing is left to do that may be done; whether nothing waits."""
+        """Wait until all permitted work is done. Returns whether nothing waits any more."""
         await self.start()
         with anyio.move_on_after(within_s):
             while not self._held and (self._todo or self._background.busy(self.name)):
@@ -258,7 +261,7 @@ class Shadow:
         return not await self.behind()
 
     async def aclose(self, within_s: float) -> None:
-        """Finish what waits, for a while; the next process delivers the rest. Idempotent."""
+        """Deliver waiting calls for ``within_s`` seconds; the next process delivers the rest. Idempotent."""
         if not self._ended:
             with suppress(MemslotError):  # health reports a store that cannot be used
                 if not await self.drained(within_s):
@@ -283,13 +286,13 @@ class Shadow:
                 del self._todo[scope]
                 try:
                     await self._serve(scope)
-                except Exception as error:  # one scope ends the work of no other
+                except Exception as error:  # an error in one scope must not stop the others
                     self._count_failure(error)
 
     async def _serve(self, scope: MemoryScope) -> None:
-        """Deliver what waits for a scope, then ask what was asked after it."""
+        """Deliver a scope's waiting writes, then ask its questions."""
         if scope in await self._waiting() and (self._held or await self._deliver(scope)):
-            return  # questions come after the writes before them
+            return  # questions wait for the writes before them
         for question in [question for question in self._questions if question.scope == scope]:
             if question in self._questions:
                 self._questions.remove(question)
@@ -297,20 +300,20 @@ class Shadow:
                     await question.ask()
 
     async def _deliver(self, scope: MemoryScope, within_s: float = 0.0) -> str | None:
-        """Send the writes of a scope that wait; why some still wait, or None."""
+        """Send a scope's waiting writes. Returns why some still wait, or None."""
         async with self._outbox.leasing(self._lane(scope), within_s) as lease:
             if lease is None:
                 return "another process delivers to it"
             return await self._outbox.deliver(lease, self._send)
 
     async def _send(self, entry: Entry) -> Verdict:
-        """One attempt of the outbox."""
+        """Make one attempt for an entry of the outbox."""
         operation, content = json.loads(entry.payload)
         scope = scope_of(entry.scope)
         if self._held or self._ended:
             return Verdict("held", "it is read-only or closed")
         try:
-            if self.slot.read_only:  # a switch back has failed
+            if self.slot.read_only:  # an earlier switch back failed
                 await self.slot.set_mode(AdapterMode(read_only=False))
             if operation == _RESET:
                 status = await self._reset(scope)
@@ -343,7 +346,7 @@ class Shadow:
         return (await self.slot.record_event(event)).status
 
     async def _reset(self, scope: MemoryScope) -> str:
-        with suppress(MemslotError):  # what cannot be set up may be what is broken, and is reset then
+        with suppress(MemslotError):  # a broken scope may fail its setup, and the reset repairs it
             await self.slot.setup_scope(scope)
         if not (await self.slot.reset_scope(scope)).verified:
             raise MemslotError("it could not show that nothing is left")
@@ -351,7 +354,7 @@ class Shadow:
         return "committed"
 
     async def differs(self, scope: MemoryScope, why: str) -> None:
-        """From now on the shadow's memory of a scope is not the primary's, until a reset."""
+        """Note that the shadow's memory of a scope differs from the primary's, until a reset."""
         if not self._unlike.get(scope):
             await self._tell(scope, why)
 
@@ -371,7 +374,7 @@ class Shadow:
         return {**dict(self.counts), "behind": await self.behind(), "unlike_scopes": unlike}
 
     async def warnings(self) -> list[str]:
-        """Reasons why its answers are no fair comparison, or why it may hold erased memories."""
+        """Reasons why its answers do not compare fairly, or why it may hold erased memories."""
         await self.start()
         found = []
         resets = "SELECT count(*) FROM outbox WHERE kind = ? AND destination = ? AND key LIKE ?"
@@ -391,7 +394,7 @@ class Shadow:
 def differences(
     request: RetrieveRequest, primary: Iterable[ContextEntry], shadow: Iterable[ContextEntry]
 ) -> dict[str, Any]:
-    """How two answers differ, in numbers; ``same_events`` is None where one of the two does not tell its own."""
+    """Compare two answers in numbers. ``same_events`` is None if an answer has entries without event ids."""
     own = request.session_id if request.exclude_session else None
     ours = [entry for entry in primary if own is None or entry.session_id != own]
     theirs = list(shadow)
