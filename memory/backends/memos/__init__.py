@@ -1,4 +1,4 @@
-"""MemOS: memory cubes behind a scheduler, of text, preferences, tools and skills (spec section 5.4)."""
+"""MemOS: cubes of text, preferences, tools and skills behind a scheduler (spec section 5.4)."""
 
 from __future__ import annotations
 

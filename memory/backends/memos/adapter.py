@@ -1,7 +1,7 @@
 """MemOS as a memory backend: a cube for each scope on a product server (spec section 5.4).
 
-MemOS answers 200 where it failed, and replaces what it stored. So the adapter looks again after a write, a delete
-and a reset, and at the first setup.
+MemOS answers 200 even if it failed, and later replaces stored memories. So the adapter checks the result of a
+write, a delete and a reset, and tests the server at the first setup.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ Outcome = tuple[Status, tuple[str, ...], tuple[str, ...]]
 
 
 class MemosAdapter(SequentialBulk):
-    """One MemOS, a cube for each scope."""
+    """One MemOS server, with a cube for each scope."""
 
     shielded: ShieldedCalls
-    # For a moment neither the raw memory nor its successor is there; a busy server may find nothing.
+    # For a moment neither the raw memory nor its replacement is stored, and a busy server may find nothing.
     max_unclear_looks = 5
 
     def __init__(self, settings: AdapterSettings[MemosOptions]) -> None:
@@ -106,14 +106,14 @@ class MemosAdapter(SequentialBulk):
         self._checked = False
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """The cube is also the user: the server knows no other boundary."""
+        """The cube is also the user, because the server has no other boundary."""
         return {"cube_id": cube_of(scope)}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """A cube needs no creation. The first call tests whether the server stores, finds, filters and tells tasks.
+        """Test the server once: it must store, find and filter memories, and list tasks. A cube needs no setup.
 
         Raises:
-            BackendUnavailable: it does not find what it stores.
+            BackendUnavailable: the server does not find what it stores.
             ConfigError: an option does not describe this server.
         """
         async with self._checking:
@@ -121,15 +121,15 @@ class MemosAdapter(SequentialBulk):
         await self._readiness.meet(cube_of(scope))
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """While read-only, the canary is not stored again either."""
+        """Switch the mode. While read-only, the canary is not stored again either."""
         self._canary.read_only = mode.read_only
         return await super().set_mode(mode)
 
     async def join_abandoned(self) -> None:
-        """Wait for the scheduler as well, which still changes what was written.
+        """Also wait for the scheduler, because it still changes written memories.
 
         Raises:
-            BackendTimeout: it goes on past ``idle_timeout_s``.
+            BackendTimeout: the scheduler is not done within ``idle_timeout_s``.
         """
         await super().join_abandoned()
         if not await self._readiness.idle(self._options.idle_timeout_s):
@@ -158,7 +158,7 @@ class MemosAdapter(SequentialBulk):
         memories = await native.rows_of(event.event_id, cube) if sent_before else ()
         if not memories:
             memories = await native.add(event, cube)
-        if not memories:  # MemOS says so of events that it stored, too
+        if not memories:  # MemOS may name no memory even if it stored one
             memories = await native.rows_of(event.event_id, cube)
         written = replace(written, added=memories)
         self._readiness.wrote(cube, written)
@@ -178,7 +178,7 @@ class MemosAdapter(SequentialBulk):
         return status, ids, warnings
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """One request stores an event, so any row of it means that MemOS had the whole."""
+        """The event's native ids. One stored memory is enough, because one request sends the whole event."""
         rows = await self._native.rows_of(event.event_id, cube_of(event.scope))
         return tuple(row.native_id for row in rows) or None
 
@@ -189,7 +189,7 @@ class MemosAdapter(SequentialBulk):
         async def apply() -> tuple[str, ...]:
             known: tuple[str, ...] = ()
             if feedback.native_ids:
-                # With one id that is not there, MemOS drops the whole feedback without a word.
+                # If one id does not exist, MemOS silently drops the whole feedback.
                 stored = await self._native.listing(cube)
                 known = tuple(native_id for native_id in feedback.native_ids if native_id in stored)
             if lost := len(feedback.native_ids) - len(known):
@@ -212,7 +212,7 @@ class MemosAdapter(SequentialBulk):
         )
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """Delete a memory, and look afterwards, because MemOS says ``success`` to any id.
+        """Delete a memory, then check it, because MemOS answers ``success`` for any id.
 
         Raises:
             ScopeError: the scope has no such memory.
@@ -220,7 +220,7 @@ class MemosAdapter(SequentialBulk):
         native_id, cube = str(request.native_id), cube_of(request.scope)
 
         async def delete() -> Any:
-            # The scheduler would store it again.
+            # A task of the scheduler could store the memory again.
             await self._readiness.idle(self._options.idle_timeout_s, [cube])
             await self._readiness.forget(cube, await self._native.own(native_id, cube))
             return await self._native.remove(native_id, cube)
@@ -230,15 +230,15 @@ class MemosAdapter(SequentialBulk):
         return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """Search the scope's cube and the readable ones.
+        """Search the scope's cube and the readable cubes.
 
         Raises:
-            BackendUnavailable: nothing is found, and the canary, which is known to be stored, is not found either.
+            BackendUnavailable: the search finds nothing, not even the canary, which is known to be stored.
         """
         cube = cube_of(request.scope)
         data = await self._native.search(request, cube)
         mode, found = self._options.search_mode, bool(to_entries(data))
-        if not found and await self._canary.probe("search"):  # the server has recovered meanwhile
+        if not found and await self._canary.probe("search"):  # the server has recovered
             data = await self._native.search(request, cube)
             found = bool(to_entries(data))
         if mode != "fast" and not found and to_entries(await self._native.search(request, cube, mode="fast")):
@@ -256,7 +256,7 @@ class MemosAdapter(SequentialBulk):
         return await self._readiness.ask(cube)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """Times are the server's clock: when a memory was stored or changed, not when it was said."""
+        """Times come from the server's clock: when a memory was stored or changed, not when it was said."""
         if request.native_id is not None:
             found = [await self._native.own(request.native_id, cube_of(request.scope))]
             raw: Any = {"memory": found[0]}
@@ -278,7 +278,7 @@ class MemosAdapter(SequentialBulk):
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "product/get_memory"))
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """``verified`` is False where the scheduler was still at work, because it could store something later."""
+        """Clear the cube. ``verified`` is False if the scheduler is still busy, as it may store memories."""
         cube = cube_of(scope)
         idle = await self._readiness.idle(self._options.idle_timeout_s, [cube])
         erased = await self._readiness.noted(cube)
@@ -290,7 +290,7 @@ class MemosAdapter(SequentialBulk):
         return ResetReceipt(scope=scope, verified=gone and idle, removed=removed, left=left, trace=trace)
 
     async def health(self) -> BackendHealth:
-        """Ask the server, which always says that it is healthy, and search for the canary. Writes nothing."""
+        """Search for the canary, because the server always reports that it is healthy. Writes nothing."""
         said = await self._transport.call("health", {})
         version = said.get("version") if isinstance(said, dict) else None
         versions = {} if version is None else {"memos": str(version)}

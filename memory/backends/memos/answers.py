@@ -1,4 +1,4 @@
-"""Reading MemOS' answers: failures hidden in successful answers, memory groups, single memories. Pure."""
+"""Reads MemOS' answers: failures hidden in successful answers, memory groups and single memories."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from memory.adapter.fields import parse_time
 from memory.adapter.http import expect
 from memory.backends.memos.translate import EVENT_KEYS
 
-# The groups of a search's answer, in the order the context section shows them; ``pref_note`` comes last.
+# The groups of a search's answer, in the order of the context section. ``pref_note`` follows them.
 GROUPS = ("text_mem", "pref_mem", "tool_mem", "skill_mem", "act_mem", "para_mem")
-# MemOS' labels of memories; a server may not have all of them.
+# MemOS' types of memories. A server may not have all of them.
 MEMORY_TYPES = (
     "WorkingMemory",
     "LongTermMemory",
@@ -38,7 +38,11 @@ class Added:
 
 
 def data_of(answer: Any, operation: str) -> Any:
-    """The answer's ``data``; it says 200 and another code where MemOS failed."""
+    """The answer's ``data``.
+
+    Raises:
+        BackendProtocolError: there is no ``data``, or MemOS failed: it answers 200 with another code inside.
+    """
     if "data" not in expect(dict, answer, operation):
         raise BackendProtocolError(f"{operation}: expected data in the answer")
     code = answer.get("code", 200)
@@ -49,13 +53,13 @@ def data_of(answer: Any, operation: str) -> Any:
 
 
 def added(answer: Any) -> tuple[Added, ...]:
-    """The memories of an add; none means that MemOS kept nothing, with a status of 200."""
+    """The memories of an add. Empty if MemOS answered 200 but kept nothing."""
     rows = expect(list, data_of(answer, "add"), "add")
     return tuple(Added(_text(row, "memory_id", "add"), _text(row, "memory", "add")) for row in rows)
 
 
 def feedback_ids(answer: Any) -> tuple[str, ...]:
-    """Ids of the memories a feedback added or updated; none where it changed nothing, for whatever reason."""
+    """The ids of the memories that a feedback added or updated. Empty if it changed nothing."""
     records = expect(list, data_of(answer, "feedback"), "feedback")
     made = [expect(dict, row.get("record") or {}, "feedback") for row in records if isinstance(row, dict)]
     lists = [record.get(kind) for record in made for kind in ("add", "update")]
@@ -64,7 +68,7 @@ def feedback_ids(answer: Any) -> tuple[str, ...]:
 
 
 def items(data: Any, operation: str) -> Iterator[tuple[str, str, Item]]:
-    """Group, cube and memory of every memory in the answer of a search or a listing, group by group."""
+    """Yield (group, cube, memory) for each memory in the answer of a search or listing, group by group."""
     if "text_mem" not in expect(dict, data, operation):
         raise BackendProtocolError(f"{operation}: expected groups of memories in the answer")
     for group in GROUPS:
@@ -78,10 +82,10 @@ def by_id(data: Any, operation: str) -> dict[str, Item]:
 
 
 def to_entries(data: Any, shared: Sequence[str] = ()) -> tuple[ContextEntry, ...]:
-    """Memories of a search as entries, each under its group and native type, and then the preference note.
+    """The memories of a search as entries under their group and native type, then the preference note.
 
-    MemOS gives the cubes in any order. Here the scope's own comes first, then ``shared`` in their order. Memories
-    of a shared cube name that cube, and no scope.
+    MemOS returns cubes in any order. Here the scope's own cube comes first, then ``shared`` in order.
+    Memories of a shared cube name that cube, but no scope.
     """
     order = {cube: number for number, cube in enumerate(shared, 1)}
     rows = sorted(items(data, "search"), key=lambda row: (GROUPS.index(row[0]), order.get(row[1], 0)))
@@ -96,9 +100,9 @@ def _entry(group: str, cube_id: str, item: Item, shared: Collection[str]) -> Con
     metadata = metadata_of(item)
     info = _info(metadata)
     kind = metadata.get("memory_type")
-    # When it was said, in UTC; MemOS' own times are its server's clock.
+    # The times of the event, because MemOS' own times come from its server's clock.
     times = (info.get("timestamp"), *(source.get("chat_time") for source in _sources(metadata)))
-    # The row's own user is its cube; a bucket only repeats the cube of the request.
+    # The row's user is its cube. The bucket only repeats the cube of the request.
     owner = str(metadata.get("user_id") or cube_id)
     return ContextEntry(
         text=_text(item, "memory", "search"),
@@ -124,13 +128,13 @@ def relativity_of(metadata: Mapping[str, Any]) -> float | None:
 
 
 def _info(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The event's fields: under ``info``, or beside MemOS' own where neo4j has flattened it."""
+    """The event's fields: under ``info``, or among MemOS' own fields if neo4j has flattened ``info``."""
     info = metadata.get("info")
     return info if isinstance(info, dict) else {key: metadata[key] for key in EVENT_KEYS if key in metadata}
 
 
 def event_ids(item: Item) -> tuple[str, ...]:
-    """Events a memory comes from, by ``info`` and by the messages it names as sources."""
+    """The ids of a memory's events, from ``info`` and from the messages it names as sources."""
     metadata = metadata_of(item)
     own = _info(metadata).get("event_id")
     messages = (source.get("message_id") for source in _sources(metadata))
@@ -139,31 +143,34 @@ def event_ids(item: Item) -> tuple[str, ...]:
 
 
 def rewritten(item: Item) -> bool:
-    """Whether MemOS made this text for the answer, from memories it does not name: its id is stored nowhere."""
+    """Whether MemOS wrote this text for the answer. Its id then names no stored memory."""
     metadata = metadata_of(item)
     return not isinstance(item.get("id"), str) or not (metadata.get("created_at") or metadata.get("sources"))
 
 
 def changes_of(item: Item) -> tuple[datetime | None, datetime | None]:
-    """When the server stored a memory and when it last changed it, as far as it tells."""
+    """When the server stored a memory, and when it last changed it. None if it does not say."""
     metadata = metadata_of(item)
     return parse_time(metadata.get("created_at")), parse_time(metadata.get("updated_at"))
 
 
 def unextracted(item: Item) -> bool:
-    """Whether MemOS kept the raw text because its model failed: no tags, and a title cut from the text itself."""
+    """Whether MemOS kept the raw text because its model failed: no tags, and the text's start as title."""
     metadata, text = metadata_of(item), item.get("memory")
     return isinstance(text, str) and metadata.get("tags") == [] and metadata.get("key") == text[:10]
 
 
 def untouched(item: Item) -> bool:
-    """Whether this is the text as it was sent, which the scheduler replaces later (asynchronous adds)."""
+    """Whether this is still the text as sent. After an asynchronous add, the scheduler replaces it later."""
     return metadata_of(item).get("tags") == ["mode:fast"]
 
 
 def count_busy(answer: Any) -> int:
-    """Tasks of all users that wait or run: by ``scheduler_summary``, the one truthful count of a local queue, or by
-    ``all_tasks_summary``, which with Redis knows of some first."""
+    """The number of waiting or running tasks of all users: the larger of two counts.
+
+    Only ``scheduler_summary`` counts a local queue correctly. With Redis, ``all_tasks_summary`` counts some
+    tasks earlier.
+    """
     data, largest = expect(dict, data_of(answer, "all_status"), "all_status"), 0
     for part in ("scheduler_summary", "all_tasks_summary"):
         where = f"all_status: {part}"
@@ -174,13 +181,13 @@ def count_busy(answer: Any) -> int:
 
 
 def task_states(answer: Any) -> dict[str, str]:
-    """Task -> ``waiting``, ``in_progress``, ``completed``, ``failed`` or ``cancelled``; Redis only."""
+    """Task -> ``waiting``, ``in_progress``, ``completed``, ``failed`` or ``cancelled``. Only with Redis."""
     rows = expect(list, data_of(answer, "task_status"), "task_status")
     return {_text(row, "task_id", "task_status"): _text(row, "status", "task_status") for row in rows}
 
 
 def _sources(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """A memory's sources; some databases give each as JSON text."""
+    """A memory's sources. Some databases return each as JSON text."""
     sources = metadata.get("sources")
     for source in sources if isinstance(sources, list) else ():
         if isinstance(source, str):

@@ -1,4 +1,4 @@
-"""The calls of a MemOS product server that the adapter makes, and the canary that shows whether it works."""
+"""The adapter's calls to a MemOS product server, and the canary that shows whether the server works."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from memory.backends.memos.answers import (
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.translate import Body, Requests, native_filter
 
-# More calls at a time exhaust MemOS' database connections: of eight searches at once, one in five came back empty.
+# More concurrent calls exhaust MemOS' database connections: of eight searches, one in five came back empty.
 MAX_CONCURRENCY = 4
 
 Operation = Literal[
     "add", "search", "get_memory", "delete_memory", "feedback", "all_status", "task_status", "health"
 ]
-# Never ``task_queue_status``: without Redis it starts a Redis that listens on every interface.
+# Never call ``task_queue_status``: without Redis, it starts a Redis that listens on every interface.
 ROUTES: Mapping[Operation, tuple[str, str]] = {
     "add": ("POST", "/product/add"),
     "search": ("POST", "/product/search"),
@@ -53,7 +53,7 @@ ROUTES: Mapping[Operation, tuple[str, str]] = {
 
 
 class Transport:
-    """A connection to one server, which sends each request once: MemOS would store a repeated add again."""
+    """A connection to one server. It sends each request once, because MemOS would store a repeated add."""
 
     def __init__(self, options: MemosOptions, backend_name: str) -> None:
         self._headers = bearer(options.api_key)
@@ -67,7 +67,7 @@ class Transport:
         self.aclose = self._http.aclose
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
-        """The JSON of an answer. Failures that MemOS hides in a successful answer are not seen here."""
+        """Return the JSON of an answer, without a check for failures that MemOS hides in it."""
         method, path = ROUTES[operation]
         sent: dict[str, Any] = {"params" if method == "GET" else "json": body, "headers": self._headers}
         return await self._http.request(method, path, operation=f"{method} {path}", **sent)
@@ -75,7 +75,7 @@ class Transport:
 
 @dataclass(eq=False)
 class Native:
-    """Requests built, sent and understood: one method for each purpose."""
+    """Builds requests, sends them and reads the answers, with one method for each purpose."""
 
     transport: Transport
     requests: Requests
@@ -88,28 +88,28 @@ class Native:
         return data_of(await self.transport.call("search", body), "search")
 
     async def found(self, text: str, cube: str, session_id: str | None = None) -> dict[str, Item]:
-        """Memories that a ``fast`` search finds, by id. A ``fine`` search rewrites them under other ids."""
+        """The memories that a ``fast`` search finds, by id. A ``fine`` search changes texts and ids."""
         return await self.asked(self.requests.ask(text, cube, session_id=session_id, mode="fast"))
 
     async def asked(self, body: Body) -> dict[str, Item]:
         return by_id(data_of(await self.transport.call("search", body), "search"), "search")
 
     async def groups(self, cube: str, native_id: str | None = None) -> Any:
-        """The cube's memories in their groups, or at least the one of ``native_id``."""
+        """The cube's memories in their groups. With ``native_id``, at least that memory."""
         body = self.requests.listing(cube, native_id=native_id)
         return data_of(await self.transport.call("get_memory", body), "get_memory")
 
     async def listing(self, cube: str, native_id: str | None = None) -> dict[str, Item]:
-        """The cube's memories by id. PostgreSQL puts every memory into every group."""
+        """The cube's memories by id, because PostgreSQL lists every memory in every group."""
         return by_id(await self.groups(cube, native_id), "get_memory")
 
     async def rows_of(self, event_id: str, cube: str) -> tuple[Added, ...]:
-        """The memories of an event in a cube, as the answer to its add would have named them."""
+        """The memories of an event in a cube, in the form of an add's answer."""
         rows = [row for row in (await self.listing(cube)).values() if event_id in event_ids(row)]
         return tuple(Added(str(row.get("id")), str(row.get("memory"))) for row in rows)
 
     async def own(self, native_id: str, cube: str) -> Item:
-        """A memory of this cube. The routes by id answer for every cube.
+        """A memory of this cube, from its listing, because MemOS' routes by id answer for every cube.
 
         Raises:
             ScopeError: the cube has no memory of that id.
@@ -119,30 +119,30 @@ class Native:
         raise ScopeError("native_id: belongs to another scope, or to none")
 
     async def clear(self, cube: str) -> tuple[int, bool]:
-        """Delete all of a cube, and look, because MemOS' own answer is often wrong.
+        """Delete everything in a cube, then list it, because MemOS' own answer is often wrong.
 
         Returns:
-            How many memories went, and whether none is left.
+            The number of deleted memories, and whether none is left.
         """
         before = await self.listing(cube)
         data_of(await self.transport.call("delete_memory", self.requests.clear(cube)), "delete_memory")
         rest = tuple(await self.listing(cube))
-        if rest:  # another user than ours wrote them into this cube
+        if rest:  # another user wrote them into this cube
             await self.delete(rest, cube)
             rest = tuple(await self.listing(cube))
         return len(before) - len(rest), not rest
 
     async def delete(self, native_ids: Sequence[str], cube: str) -> Any:
-        """The answer is the same for ids that do not exist."""
+        """Delete memories by id. MemOS gives the same answer for ids that do not exist."""
         return await self.transport.call("delete_memory", self.requests.delete(native_ids, cube))
 
     async def remove(self, native_id: str, cube: str) -> Any:
-        """Delete one memory, and look whether it is gone."""
+        """Delete one memory, and check that it is gone."""
         answer = await self.delete([native_id], cube)
         try:
             left = await self.listing(cube, native_id)
         except BackendError as error:
-            error.sent = True  # the delete was sent, whatever became of the look after it
+            error.sent = True  # the delete was sent, although the check failed
             raise
         if native_id in left:
             problem = "delete_memory: MemOS answered 200 and the memory is still there"
@@ -150,7 +150,7 @@ class Native:
         return answer
 
     async def busy(self, cubes: Sequence[str]) -> int:
-        """Tasks that wait or run: of these cubes' users with Redis, of all users with the local queue."""
+        """The number of waiting or running tasks: of these cubes with Redis, else of all users."""
         if not self.requests.options.redis:
             return await self.busy_for_all()
         states = [state for cube in cubes for state in (await self.tasks(cube)).values()]
@@ -160,11 +160,11 @@ class Native:
         return count_busy(await self.transport.call("all_status", {}))
 
     async def tasks(self, cube: str) -> dict[str, str]:
-        """States of a user's tasks by id; always empty without Redis."""
+        """The states of a user's tasks by id. Always empty without Redis."""
         return task_states(await self.transport.call("task_status", {"user_id": cube}))
 
 
-CANARY = "memslot-canary"  # the cube of a scope has a "." or "_" in its name
+CANARY = "memslot-canary"  # differs from every scope's cube, which has a "." or "_" in its name
 _EMPTY = "memslot-empty"
 _TEXT = "This memory shows memslot that writing and searching work."
 _UNRANKED = {
@@ -179,16 +179,16 @@ _LOST = (
 
 @dataclass
 class Canary:
-    """One known memory in a cube of its own, which shows whether a MemOS really works.
+    """One known memory in a separate cube, which shows whether a MemOS server really works.
 
-    MemOS answers 200 where its embedder, model, reranker or index fails, and a search is then empty. So the canary
-    is searched for at the first setup, by ``health``, and where an answer is empty. A canary that was stored
-    without a vector is never found again; a new one takes its place.
+    MemOS answers 200 even if its embedder, model, reranker or index fails, and searches are then empty. So
+    the adapter searches for the canary at the first setup, in ``health``, and after an empty answer. A canary
+    that was stored without a vector is never found, so a new one replaces it.
 
     Attributes:
-        shielded: carries out writes that a mode switch waits for.
+        shielded: runs the writes, for which a mode switch waits.
         filters: whether the server's search honours filters; None until :meth:`check`.
-        relativity: of the canary to its own text, as the server last found it.
+        relativity: the canary's relevance to its own text in the last search.
     """
 
     native: Native
@@ -200,7 +200,7 @@ class Canary:
     read_only: bool = False
 
     async def report(self) -> tuple[Literal["ok", "degraded", "unavailable"], str, tuple[str, ...]]:
-        """Health by a search for the canary, the search's result in words, and warnings."""
+        """Search for the canary. Returns the health status, the result in words, and warnings."""
         if await self._found():
             if self.relativity not in _UNRANKED or not self.options.rerank:
                 return "ok", "found", ()
@@ -210,7 +210,7 @@ class Canary:
         return "degraded", "not stored yet", ("no scope is set up yet, so nothing is known to search for",)
 
     async def probe(self, operation: str) -> bool:
-        """After an empty answer: whether asking again may help, because the canary was stored again.
+        """Explain an empty answer. Returns whether a retry may help, because the canary was stored again.
 
         Raises:
             BackendUnavailable: the canary is not found either.
@@ -227,7 +227,7 @@ class Canary:
         """Store the canary if it is missing, and test cubes, filters and tasks with it.
 
         Returns:
-            Whether all was tested; read-only, some tests cannot run.
+            Whether all tests ran. While read-only, some cannot run.
         """
         problem = None if await self._found() else await self.shielded.run(CANARY, self._renew)
         if problem is not None:
@@ -254,7 +254,7 @@ class Canary:
             )
 
     async def _check_tasks(self) -> bool:
-        """With Redis every add is a task that can be asked for; a local queue tells of none."""
+        """Check that the server lists tasks. With Redis, it lists every add as a task."""
         if await self.native.tasks(CANARY):
             return True
         if self.read_only:
@@ -278,7 +278,7 @@ class Canary:
             await self.native.delete(stored, CANARY)
 
     async def _renew(self) -> str | None:
-        """Store a new canary where none is found, and delete lost ones; None, or why it is not found."""
+        """Store a new canary if none is found, and delete lost ones. Returns why it is not found, or None."""
         if await self._found():
             return None  # another call stored it meanwhile
         if self.read_only:

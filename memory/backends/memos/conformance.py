@@ -1,4 +1,4 @@
-"""Declarations of MemOS for the conformance kit."""
+"""MemOS' declarations for the conformance kit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from memory.testing import HttpConformance
 
 
 class MemosConformance(HttpConformance):
-    """A MemOS server that outlives a spec.
+    """A MemOS server that keeps running between specs.
 
-    ``MEMOS_DB`` is the address of its PostgreSQL. Without it, the kit does not test what only the database shows.
+    ``MEMOS_DB`` is the address of its PostgreSQL. Without it, the kit skips checks that need the database.
     """
 
     native_query = ("get_memory", {})
@@ -23,9 +23,9 @@ class MemosConformance(HttpConformance):
     database = "MEMOS_DB"
 
     def native_rows(self, raw: Any) -> list[Any]:
-        """Memories of every group, in their order."""
+        """The memories of all groups, in order."""
         return [item for _, _, item in items(raw, "search")]
 
     def fingerprint(self, adapter: Any) -> Any:
-        """Every row that MemOS holds."""
+        """Every row of MemOS' table of memories."""
         return self.rows("SELECT id, user_name, memory, properties::text FROM memos.memories ORDER BY id")

@@ -1,6 +1,7 @@
-"""Events that were sent to MemOS and not yet seen stored and found: entries of the memory's outbox, without texts.
+"""Notes, in the memory's outbox, on events that were sent to MemOS and not yet seen stored and found.
 
-MemOS forgets its tasks, and loses events without a row. Only a note from before the sending tells of those.
+MemOS forgets its tasks, and loses events without leaving a row. Only a note made before sending reveals a
+lost event. The notes contain no texts.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from memory.adapter.stores import Entry, Lane, Outbox
 from memory.backends.memos.answers import Added
 
 KIND = "memos"
-_BEGUN = "begun"  # key of the entry that says that everything sent to a cube was noted
+_BEGUN = "begun"  # key of the entry for a cube whose sendings were all noted
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One sending of an event, and its memories as far as they are known.
+    """One sending of an event, and the memories that are known of it.
 
-    Each sending has a mark of its own, so that settling one settles no other, whichever process does it.
+    Each sending has a unique mark, so that settling it never settles another, even in another process.
     """
 
     event_id: str
@@ -33,10 +34,10 @@ class Written:
 
 
 class Ledger:
-    """The open events of one cube of a server.
+    """The open events of one cube on a server.
 
     Attributes:
-        begun: whether everything that was ever sent to this cube was noted.
+        begun: whether everything ever sent to this cube was noted.
     """
 
     def __init__(self, outbox: Outbox, server: str, cube: str) -> None:
@@ -48,11 +49,11 @@ class Ledger:
 
     @property
     def problem(self) -> str:
-        """Why the notes cannot be relied on; empty where they can."""
+        """Why the notes are unreliable; empty if they are reliable."""
         return self._unnoted or self._unread
 
     async def load(self) -> dict[str, Written]:
-        """Sendings that any process has noted, by mark."""
+        """The sendings that any process has noted, by mark."""
         try:
             entries = await self._entries()
             opened = {entry.key: _written(entry) for entry in entries if entry.key != _BEGUN}
@@ -64,7 +65,7 @@ class Ledger:
         return opened
 
     async def marks(self) -> list[str]:
-        """Marks of all sendings, of unreadable entries too; none where the store cannot be read."""
+        """The marks of all sendings, even of unreadable entries. Empty if the store cannot be read."""
         try:
             return [entry.key for entry in await self._entries() if entry.key != _BEGUN]
         except StoreError:
@@ -75,7 +76,7 @@ class Ledger:
         return await self._outbox.store.run(lambda db: Outbox.read(db, in_lane, values), writes=False)
 
     async def begin(self, erased: Iterable[str] = ()) -> None:
-        """Begin a cube that is new, or that a reset emptied of the ``erased`` sendings."""
+        """Begin a new cube, or a cube that a reset has emptied of the ``erased`` sendings."""
 
         def note(db: Any) -> None:
             self._outbox.settle(db, self._lane, erased)
@@ -85,7 +86,7 @@ class Ledger:
         self.begun = not self._unnoted
 
     async def sent(self, event: Written) -> None:
-        """Note an event before it is sent. If that fails, nothing is ready until a reset."""
+        """Note an event before it is sent. If the note fails, the cube is not ready until a reset."""
         payload = json.dumps([event.event_id, event.session_id])
         former = self._unnoted
         await self._note(
@@ -94,7 +95,7 @@ class Ledger:
         self._unnoted = self._unnoted or former
 
     async def close(self, marks: Iterable[str]) -> None:
-        """Remove sendings that were seen stored and found, or that certainly are not stored."""
+        """Remove sendings that were seen stored and found, or that are certainly not stored."""
         former = self._unnoted
         await self._note(lambda db: self._outbox.settle(db, self._lane, marks))
         self._unnoted = self._unnoted or former

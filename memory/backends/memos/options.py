@@ -1,4 +1,4 @@
-"""Options of a ``memos`` block. Imports neither MemOS nor an HTTP client."""
+"""The options of a ``memos`` block. Imports neither MemOS nor an HTTP client."""
 
 from __future__ import annotations
 

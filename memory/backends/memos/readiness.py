@@ -1,8 +1,8 @@
-"""Whether what was written can be found: by the scheduler, by what is stored, and by a search for it.
+"""Checks that written events are processed, stored and found by a search.
 
-Without Redis, MemOS counts only the tasks of all users together. A finished task may have kept the text as it was,
-because the model failed. It may also have stored nothing, or something that no search finds. So each event stays in
-question until it was seen stored and found.
+Without Redis, MemOS only counts the tasks of all users together. A finished task may have kept the raw text,
+because the model failed. It may also have stored nothing, or a memory that no search finds. So each event
+stays open until it was seen stored and found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memory.backends.memos.ledger import Ledger, Written
 from memory.backends.memos.options import MemosOptions
 
 Status = Literal["committed", "queued", "pending", "unknown"]
-Sendings = dict[str, dict[str, Written]]  # by event, then by mark
+Sendings = dict[str, dict[str, Written]]  # by event id, then by mark
 
 _RAW = "the language model behind MemOS failed, and text was kept as it is"
 _LOST = "memories are stored, but a search finds none: the embedder, reranker or index behind MemOS failed"
@@ -39,7 +39,7 @@ _UNKNOWN_PAST = (
 
 @dataclass(eq=False)
 class Readiness:
-    """How far a MemOS is with what was sent to it."""
+    """Tracks how far a MemOS server has processed the events sent to it."""
 
     native: Native
     options: MemosOptions
@@ -48,10 +48,10 @@ class Readiness:
     _open: defaultdict[str, Sendings] = field(default_factory=lambda: defaultdict(dict))
     _ledgers: dict[str, Ledger] = field(default_factory=dict)
     _old_failures: dict[str, frozenset[str]] = field(default_factory=dict)
-    _unreconciled: dict[str, object] = field(default_factory=dict)  # each write leaves a mark of its own
+    _unreconciled: dict[str, object] = field(default_factory=dict)  # a new object for each write
 
     async def noted(self, cube: str) -> list[str]:
-        """Marks of the sendings that a reset, which begins now, will settle."""
+        """The marks of the sendings that a reset beginning now will settle."""
         return await self._ledger(cube).marks()
 
     async def begin(self, cube: str, erased: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ class Readiness:
             self._old_failures[cube] = await self._failures(cube)
 
     async def meet(self, cube: str) -> None:
-        """Load the notes of a scope. A scope without notes that holds nothing is new."""
+        """Load the notes of a scope. A scope without notes and memories is new."""
         if cube in self._ledgers:
             return
         ledger = self.ledger(cube)
@@ -79,7 +79,7 @@ class Readiness:
         return self._ledgers.setdefault(cube, self.ledger(cube))
 
     async def forget(self, cube: str, item: Item) -> None:
-        """Before a memory is deleted: settle the events that it comes from."""
+        """Settle the events of a memory that is about to be deleted."""
         events = set(event_ids(item))
         for written in self._waiting(cube):
             if any(memory.native_id == item.get("id") for memory in written.added):
@@ -87,7 +87,7 @@ class Readiness:
         await self.settle(cube, [written for written in self._waiting(cube) if written.event_id in events])
 
     async def send(self, cube: str, written: Written) -> bool:
-        """Note an event before it is sent; return whether it was sent before and may be stored."""
+        """Note an event before it is sent. Returns whether it was sent before and may be stored."""
         sent_before = written.event_id in self._open[cube]
         await self._ledger(cube).sent(written)
         self.wrote(cube, written)
@@ -99,7 +99,7 @@ class Readiness:
             self._open[cube].setdefault(written.event_id, {})[written.mark] = written
 
     async def settle(self, cube: str, sendings: Iterable[Written]) -> None:
-        """Close sendings that were seen stored and found, or that certainly are not stored."""
+        """Close sendings that were seen stored and found, or that are certainly not stored."""
         known = []
         for written in sendings:
             of_event = self._open[cube].get(written.event_id, {})
@@ -114,7 +114,7 @@ class Readiness:
         return [written for of_event in self._open[cube].values() for written in of_event.values()]
 
     async def idle(self, timeout_s: float, cubes: Sequence[str] | None = None) -> bool:
-        """Wait until no task waits or runs for these cubes, or for all that were written to; whether that came."""
+        """Wait until these cubes, by default all that were written to, have no tasks. False on a timeout."""
         with anyio.move_on_after(timeout_s):
             pause_s = 0.02
             while True:
@@ -128,7 +128,10 @@ class Readiness:
         return False
 
     async def _busy(self, cubes: Sequence[str]) -> int:
-        """Tasks under way. The local queue counts none while it hands one over, so none is asked for twice."""
+        """The number of tasks under way.
+
+        A zero is counted again, because the local queue misses a task while it hands it over.
+        """
         busy = await self.native.busy(cubes)
         if busy or self.options.redis or self._unreconciled.keys().isdisjoint(cubes):
             return busy
@@ -136,7 +139,7 @@ class Readiness:
         return await self.native.busy(cubes)
 
     def _reconcile(self, cubes: Sequence[str], before: Mapping[str, object]) -> None:
-        """Nothing is under way for these cubes, except for writes that began after the look."""
+        """Note that these cubes have no tasks, except for writes that began after ``before``."""
         for cube in cubes:
             if cube in before and self._unreconciled.get(cube) is before[cube]:
                 del self._unreconciled[cube]
@@ -158,14 +161,14 @@ class Readiness:
         return await self._judge(cube)
 
     async def look_up(self, written: Written, cube: str) -> tuple[Status, tuple[str, ...]]:
-        """Status and warnings of a receipt, by whether a search finds each memory that was just written."""
+        """Search for each memory just written. Returns the status and warnings of the receipt."""
         found: dict[str, Item] = {}
         try:
             for memory in written.added:
                 if memory.native_id not in found:
                     found |= await self.native.found(memory.text, cube, written.session_id)
             lost = [memory.native_id for memory in written.added if memory.native_id not in found]
-            # MemOS answers with ids even where its database is gone.
+            # MemOS returns ids even if its database is gone.
             stored = await self.native.listing(cube, lost[0]) if lost else {}
         except BackendError as error:
             return "unknown", (f"MemOS gave ids, and whether they are stored could not be seen: {error}",)
@@ -181,9 +184,9 @@ class Readiness:
         return "pending", (f"stored as {lost[0]}, and not found again: {why}",)
 
     async def _judge(self, cube: str) -> BackendReadiness:
-        """With an idle scheduler, all that was written must be stored, extracted where asked for, and found."""
+        """Judge a cube whose scheduler is idle: all events must be stored, extracted and found."""
         ledger, known = self._ledger(cube), {written.mark: written for written in self._waiting(cube)}
-        opened = await ledger.load()  # other processes have sent, settled or reset meanwhile
+        opened = await ledger.load()  # other processes may have sent, settled or reset
         if not ledger.problem:
             self._open[cube] = _by_event(known.get(mark, written) for mark, written in opened.items())
         stored = await self.native.listing(cube)
@@ -211,13 +214,13 @@ class Readiness:
         """Count events without a memory, and events that a search does not find.
 
         Returns:
-            Events without a memory; events not among the memories found; searches that found nothing at all.
+            The numbers of events without a memory, of events not found, and of searches that found nothing.
         """
         of_event: defaultdict[str, list[Item]] = defaultdict(list)
         for item in stored.values():
             for event_id in event_ids(item):
                 of_event[event_id].append(item)
-        gone: set[str] = set()  # an event may have been sent more than once
+        gone: set[str] = set()  # a set, because an event may have been sent twice
         crowded: set[str] = set()
         lost = 0
         seen: dict[str, Item] = {}
@@ -238,7 +241,7 @@ class Readiness:
             elif not any(unextracted(item) or self._awaits_scheduler(item) for item in mine):
                 closed.append(written)
         await self.settle(cube, closed)
-        if not waiting and stored:  # one search stands for all that earlier processes wrote
+        if not waiting and stored:  # one search checks what earlier processes wrote
             lost += not await self.native.found(str(next(iter(stored.values())).get("memory")), cube)
         return len(gone), 0 if lost else len(crowded), lost
 

@@ -1,4 +1,4 @@
-"""The bodies of MemOS requests, as its pydantic models (``memos.api.product_models``) take them. Pure."""
+"""Builds the bodies of MemOS requests, for its pydantic models in ``memos.api.product_models``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from memory.backends.memos.options import GraphDb, MemosOptions
 
 Body = dict[str, Any]
 
-# Cube ids stand in SQL and Cypher text, and ":" separates the parts of the scheduler's Redis keys.
+# MemOS puts cube ids into SQL and Cypher text, and ":" separates the parts of its Redis keys.
 CUBE_IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator=".", max_length=128)
-# Keys of ``info`` that say which event a memory comes from. None is a metadata field of MemOS, which would win.
+# Keys of ``info`` that identify the event of a memory. A metadata field of MemOS would override such a key.
 EVENT_KEYS = ("event_id", "turn_id", "agent_id", "timestamp", "scenario", "context", "attribute")
 USER_PREFIX = "meta_"
 _USER_REST = "metadata_json"
@@ -27,11 +27,11 @@ _NATIVE_KEYS = frozenset(
     {"id", "memory_type", "session_id", "tags", "created_at", "updated_at", "status", "key"}
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-OPERATORS = frozenset({"eq", "in", "gt", "gte", "lt", "lte", "contains"})  # where it applies filters
+OPERATORS = frozenset({"eq", "in", "gt", "gte", "lt", "lte", "contains"})  # if the database applies filters
 
 
 def cube_of(scope: MemoryScope) -> str:
-    """The scope's cube; its user has its name, because MemOS takes one for the other."""
+    """The scope's cube. Its user has the same id, because MemOS does not distinguish the two."""
     return CUBE_IDS.encode(scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id)
 
 
@@ -64,7 +64,7 @@ class Requests:
         return without_nul(body)
 
     def add_text(self, text: str, cube: str, info: Mapping[str, str]) -> Body:
-        """A text kept as it is, at once: the canary."""
+        """Store the canary's text verbatim and synchronously."""
         return {
             "user_id": cube,
             "writable_cube_ids": [cube],
@@ -76,7 +76,7 @@ class Requests:
         }
 
     def feedback(self, feedback: MemoryFeedback, cube: str) -> Body:
-        """Answered once carried out. A history may come as ``metadata["history"]``."""
+        """A feedback that MemOS carries out before it answers. ``metadata["history"]`` may hold a history."""
         history = feedback.metadata.get("history")
         said = [feedback.content, *([feedback.corrected_answer] if feedback.corrected_answer else [])]
         info = {"feedback_id": feedback.feedback_id, "timestamp": feedback.timestamp.isoformat()}
@@ -98,9 +98,9 @@ class Requests:
         )
 
     def search(self, request: RetrieveRequest, cube: str, mode: str | None = None) -> Body:
-        """Every parameter explicit: several defaults of MemOS empty the result."""
+        """A search with every parameter explicit, because several of MemOS' defaults empty the result."""
         query = request.query
-        if not self.options.filters:  # nothing can be filtered, so CS is left to the meaning of the query
+        if not self.options.filters:  # without filters, the CS values join the query
             query = "\n".join((query, *request.cs_filters.values()))
         body = self.ask(
             query,
@@ -123,7 +123,7 @@ class Requests:
         where: Body | None = None,
         mode: str | None = None,
     ) -> Body:
-        """A search of one cube, by default in the configured mode; ``limit`` bounds each group by itself."""
+        """A search of one cube, by default in the configured mode. ``limit`` bounds each group separately."""
         options, bound = self.options, sys.maxsize if limit is None else limit
         return {
             "query": query,
@@ -152,7 +152,7 @@ class Requests:
         }
 
     def listing(self, cube: str, *, native_id: str | None = None) -> Body:
-        """All memories of one cube, of every user. ``postgres`` ignores the filter by id."""
+        """All memories of one cube, from all users. ``postgres`` would ignore the filter by id."""
         by_id = {"and": [{"id": native_id}]} if native_id is not None and self.options.filters else None
         return {
             "mem_cube_id": cube,
@@ -167,17 +167,17 @@ class Requests:
 
     @staticmethod
     def clear(cube: str) -> Body:
-        """All of one cube. Without the cube, MemOS would delete in every cube."""
+        """Delete everything in one cube. Without the cube, MemOS would delete in every cube."""
         return {"writable_cube_ids": [cube], "user_id": cube}
 
     @staticmethod
     def delete(native_ids: Sequence[str], cube: str) -> Body:
-        """MemOS does not ask whose they are."""
+        """Delete memories by id. MemOS does not check their cube."""
         return {"writable_cube_ids": [cube], "memory_ids": list(native_ids)}
 
 
 def native_message(message: Message, event: MemoryEvent, number: int) -> Body:
-    """An OpenAI message with MemOS' two own fields. ``developer`` becomes ``system``, the only such role it has."""
+    """An OpenAI message with MemOS' two further fields. ``developer`` becomes ``system``."""
     native: Body = {
         "role": "system" if message.role == "developer" else message.role,
         "content": message.content,
@@ -194,7 +194,7 @@ def native_message(message: Message, event: MemoryEvent, number: int) -> Body:
 
 
 def dropped_roles(event: MemoryEvent) -> tuple[str, ...]:
-    """A warning where messages are of a kind that MemOS reads past."""
+    """A warning if the event has messages of roles that MemOS ignores."""
     lost = {message.role for message in event.messages} & {"system", "developer"}
     if not lost:
         return ()
@@ -202,7 +202,7 @@ def dropped_roles(event: MemoryEvent) -> tuple[str, ...]:
 
 
 def user_info(metadata: Mapping[str, Any]) -> Body:
-    """A user's metadata for ``info``: plain values under a prefix of their own, the rest as one JSON text."""
+    """A user's metadata for ``info``: plain values under prefixed keys, the rest as one JSON text."""
     flat: Body = {}
     rest: Body = {}
     for key, value in metadata.items():
@@ -216,14 +216,14 @@ def user_info(metadata: Mapping[str, Any]) -> Body:
 
 
 def native_filter(where: Mapping[str, Mapping[str, Any]], graph_db: GraphDb) -> Body | None:
-    """``{"and": [...]}`` in the dialect of the graph database; a flat filter is taken as one per cube, and lost."""
+    """``{"and": [...]}`` in the dialect of the graph database. MemOS would lose a flat filter."""
     conditions: list[Body] = []
     for key, clauses in where.items():
         if not _IDENTIFIER.match(key):
             problem = "MemOS can filter by letters, digits and '_' only; rename the key"
             raise InputError(f"filters.{key}: {problem}")
         column = key if key in _NATIVE_KEYS or key in EVENT_KEYS else USER_PREFIX + key
-        # neo4j keeps the fields of info beside its own
+        # neo4j stores the fields of ``info`` among its own.
         if key not in _NATIVE_KEYS and graph_db in ("polardb", "postgres"):
             column = f"info.{column}"
         for operator, value in clauses.items():
