@@ -204,16 +204,20 @@ def _detection(requests: Requests) -> Iterator[Unit]:
         yield Unit(change.cluster, change.name, value, change.status)
 
 
-def _after_change(requests: Requests, lost: Callable[[ProbeRecord], bool]) -> Iterator[Unit]:
+def _after_change(requests: Requests, lost: Callable[[ProbeRecord], bool | None]) -> Iterator[Unit]:
     for change in requests.changes:
         for record in change.requests:
-            value: float | None = None
+            found: bool | None = None
             if not is_missing(record, of_replies=record.judged):
-                value = float(record.status == "failed" or lost(record))
-            yield Unit(change.cluster, record.probe_id, value, record.status)
+                found = record.status == "failed" or lost(record)
+            value = None if found is None else float(found)
+            yield Unit(change.cluster, record.probe_id, value, "missing" if found is None else record.status)
 
 
-def _is_stale(record: ProbeRecord) -> bool:
+def _is_stale(record: ProbeRecord) -> bool | None:
+    """None for an answer in words: a model that judges it does not name the setting it shows."""
+    if record.judged and record.answered and record.first is None:
+        return None
     return (record.first if record.judged else record.taken) == "stale"
 
 

@@ -137,6 +137,13 @@ def test_a_change_is_forgotten_by_whoever_does_not_show_it_noticed_or_not() -> N
     assert (waited.n, waited.censored, waited.median) == (2, 1, 4.0)
 
 
+def test_an_answer_in_words_shows_no_setting_so_whether_it_is_an_old_one_is_unknown() -> None:
+    change = {"change": "c1", "since": 10, "first": None, "fit_first": True}
+    variant = of([beat(after=11 + number, **change) for number in range(4)])
+    assert figure(variant, "forgetting") == (0.0, 4)
+    assert estimate(variant, "stale reversion").value is None
+
+
 def test_who_never_learns_notices_by_chance_what_the_page_says() -> None:
     change = {"change": "c1", "since": 10, "first": "stale"}
     variant = of([beat(after=11 + number, **change) for number in range(4)])
