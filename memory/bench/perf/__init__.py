@@ -1,1 +1,1 @@
-"""``memslot tools perf``: a backend beside its bare library. Knows nothing of the other rooms of the benchmark."""
+"""``memslot tools perf``: compares a backend with its bare library. Imports no other room of ``bench``."""

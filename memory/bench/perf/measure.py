@@ -1,5 +1,8 @@
-"""A backend's library with and without memslot, side by side in one run. Times differ between machines and with
-what else runs on them, so what counts are ratios: the two take turns, and each round gives a ratio."""
+"""Compares a backend's library with and without memslot, side by side in one run.
+
+Times differ between machines and loads, so only ratios count. The sides take turns; each round yields one
+ratio.
+"""
 
 from __future__ import annotations
 
@@ -35,28 +38,28 @@ def _ratios(more: list[float], less: list[float]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured."""
+    """The size of a measurement."""
 
     scopes: int = 50
-    memories: int = 200  # of each of them, and of the single one they are compared with
+    memories: int = 200  # in each scope, and in the single scope for comparison
     large: int = 10_000  # memories of the one large scope
-    rounds: int = 30  # of calls; processes are started in a third of them, stores opened in a fifth
+    rounds: int = 30  # of calls; a third as many process starts, a fifth as many openings
 
 
 @dataclass(slots=True)
 class Figure:
-    """One thing that was measured: milliseconds by contestant (``bare``, ``async``, ``memslot``) and round."""
+    """One measurement: milliseconds by contestant (``bare``, ``async``, ``memslot``) and round."""
 
     name: str
     contestants: dict[str, list[float]] = field(default_factory=dict)
 
     def median(self, contestant: str) -> float | None:
-        """Milliseconds; None where it did not take part."""
+        """The median in milliseconds; None if the contestant did not take part."""
         times = self.contestants.get(contestant)
         return statistics.median(times) if times else None
 
     def ratios(self, over: str = "bare") -> list[float]:
-        """memslot's time over another's, a value for each round."""
+        """memslot's time divided by another contestant's, for each round."""
         return _ratios(self.contestants["memslot"], self.contestants[over])
 
     def to_json(self) -> dict[str, Any]:
@@ -75,7 +78,7 @@ def _summed_up(values: list[float]) -> dict[str, float]:
 
 @dataclass(slots=True)
 class Report:
-    """All figures of a run, in the order of a table."""
+    """All figures of a run, in the order of the table."""
 
     sizes: Sizes
     single: Figure
@@ -91,7 +94,7 @@ class Report:
         return (self.single, self.large, self.many, self.add, self.spread, self.open, self.cold)
 
     def growth(self, contestant: str) -> dict[str, list[float]]:
-        """What many scopes cost beside one, a ratio for each round: of searches, and of adds."""
+        """The time with many scopes divided by the time with one, for each round of searches and of adds."""
         pairs = {"search": (self.many, self.single), "add": (self.spread, self.add)}
         return {
             name: _ratios(more.contestants[contestant], less.contestants[contestant])
@@ -114,13 +117,13 @@ _TOP_K = 20
 _INNER = 3  # calls of one contestant in a round
 
 ReportProgress = Callable[[str, int, int], None]
-# Prepares a call to be timed, so that building events and requests is not; its number always differs.
+# Returns the call to time, so that building events and requests is not timed. Each call has another number.
 Call = Callable[[int], Callable[[], Awaitable[object]]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The two that are compared, opened with their files below a directory."""
+    """The two sides of the comparison, each with its files below a directory."""
 
     backend: str
     open_bare: Callable[[Path], BareLibrary]
@@ -138,13 +141,13 @@ async def measure(
     in_memory: Path | None = None,
     report_progress: ReportProgress = lambda what, done, total: None,
 ) -> Report:
-    """Measure a backend on its default configuration side by side with its library.
+    """Measure a backend's default configuration side by side with its library.
 
     Args:
-        backend: a plugin that offers its library, see :func:`memory.plugins.hookspecs.memslot_bare`.
-        directory: an empty one on the disk that adding is to be measured on; files stay there.
-        in_memory: an empty one where the stores that are only searched are filled faster.
-        report_progress: called with what is done, how much of it, of how much.
+        backend: name of a plugin that offers its library, see :func:`memory.plugins.hookspecs.memslot_bare`.
+        directory: an empty directory on the disk on which adding is measured; files stay there.
+        in_memory: an empty directory that fills faster, for the stores that are only searched.
+        report_progress: called with the activity, the amount done, and the total amount.
     """
     sides = _Sides(backend, MemoryAdapterRegistry().bare(backend))
     searched, scopes = in_memory or directory, sizes.scopes
@@ -166,7 +169,7 @@ async def measure(
 
 
 class _Plan(NamedTuple):
-    """Stores that hold so many memories in each of their scopes, in a directory of this name."""
+    """Stores to fill: ``scopes`` scopes with ``memories`` memories each, below the directory ``name``."""
 
     name: str
     figure: str
@@ -182,7 +185,7 @@ async def _figures(
     rounds: int,
     report_progress: ReportProgress,
 ) -> list[Figure]:
-    """A figure for each plan, of calls that take turns over all of them."""
+    """One figure for each plan. The calls of all plans take turns."""
     total, filled = sum(plan.scopes * plan.memories for plan in plans), 0
     calls: dict[tuple[str, str], Call] = {}
     async with AsyncExitStack() as stack:
@@ -249,7 +252,7 @@ async def _fill(bare: BareLibrary, slot: MemorySlot, number: int, memories: int)
 
 
 async def _check_answers(bare: BareLibrary, slot: MemorySlot) -> None:
-    """A search that finds nothing would be a quick one."""
+    """Raises MemslotError if a side finds too little, because an empty search would be a fast one."""
     asked = (_question(0), _scope(0).persona_id, _TOP_K)
     answers = await anyio.to_thread.run_sync(bare.search, *asked)
     entries = (await slot.retrieve(_request(0, _scope(0)))).entries
@@ -261,7 +264,7 @@ async def _check_answers(bare: BareLibrary, slot: MemorySlot) -> None:
 
 
 async def _opens(sides: _Sides, directory: Path, sizes: Sizes, report_progress: ReportProgress) -> Figure:
-    """Opening the store of many scopes in a process that has imported everything, and searching one of them."""
+    """The time to open the store of many scopes and search one of them, with all imports done."""
     store, rounds = directory / "many", max(1, sizes.rounds // 5)
 
     def bare(number: int) -> object:
@@ -301,7 +304,7 @@ asyncio.run(main())
 
 
 def _cold_starts(sides: _Sides, directory: Path, sizes: Sizes, report_progress: ReportProgress) -> Figure:
-    """From the start of a process to its first result and its end."""
+    """The time of a whole process that opens a store and retrieves once."""
     rounds = max(1, sizes.rounds // 3)
     figure = Figure("cold start of a process, first result", {"bare": [], "memslot": []})
     store, asked = directory / "one", [_question(1), _scope(0).persona_id]
@@ -311,7 +314,7 @@ def _cold_starts(sides: _Sides, directory: Path, sizes: Sizes, report_progress: 
         "bare": ["-c", program, str(store / "bare"), *asked],
         "memslot": ["-c", _COLD_START, sides.backend, str(store / "memslot"), *asked],
     }
-    # Both from bytecode, as installed libraries are; a source tree may be told to keep none.
+    # Both run from bytecode, as installed libraries do, even if the environment disables it.
     compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", **compiled}
     for number in range(rounds + 1):
@@ -324,7 +327,7 @@ def _cold_starts(sides: _Sides, directory: Path, sizes: Sizes, report_progress: 
             if done.returncode or done.stdout.split()[-1:] != [str(_TOP_K)]:
                 last = done.stderr.strip().splitlines()[-1:] or [f"{done.stdout.strip()!r} texts"]
                 raise MemslotError(f"the cold start of {contestant} failed: {last[0]}")
-            if number:  # the first compiles, and warms the disk's cache
+            if number:  # round 0 compiles and warms the disk cache
                 figure.contestants[contestant].append(taken)
         report_progress("starting processes", number, rounds)
     return figure
@@ -336,7 +339,7 @@ async def _in_turns(
     report_progress: Callable[[int], None],
     inner: int = _INNER,
 ) -> dict[tuple[str, str], list[float]]:
-    """Milliseconds of each call, by round: the median of a few, all of them in an order that turns round."""
+    """Milliseconds of each call by round: the median of ``inner`` calls. The order changes each round."""
     times: dict[tuple[str, str], list[float]] = {contestant: [] for contestant in calls}
     for number in range(rounds + 1):
         for contestant in _alternating(list(calls), number):
@@ -346,7 +349,7 @@ async def _in_turns(
                 started = time.perf_counter()
                 await call()
                 taken.append((time.perf_counter() - started) * 1000)
-            if number:  # the first only warms up
+            if number:  # round 0 only warms up
                 times[contestant].append(statistics.median(taken))
         report_progress(number)
     return times

@@ -1,1 +1,1 @@
-"""Pages, plots and exports of what the engine left. Nothing of the benchmark imports this room."""
+"""Pages, plots and exports of an experiment's results. No other room of the benchmark imports this one."""

@@ -1,4 +1,4 @@
-"""The control of contamination on the page: what a second time of asking would have changed."""
+"""The contamination control on the page: what a second round of asking would have changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOTE = (
 
 
 def contamination(results: Results) -> Block | None:
-    """Each provider with the requests it answered otherwise a second time, and how far figures moved."""
+    """The requests that each provider answered differently the second time, and the shifted figures."""
     rows = []
     for entry in results.entries:
         counts = [cell.counts for _, cell in entry.cells]

@@ -1,4 +1,4 @@
-"""The parts of a report page, and their rendering. It lists single requests if cells kept the texts."""
+"""The parts of a report page, and their rendering."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memory.bench.scores.model import Difference, Estimate, ProbeRecord, Standin
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar of a share, from 0 to 1, and its interval; ``value`` None draws none and says so."""
+    """One bar of a share from 0 to 1, with its interval. Without a ``value``, the page draws no bar."""
 
     label: str
     value: float | None
@@ -33,7 +33,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a curve; its dashes tell it from lines that coincide with it. Points are places in the plot."""
+    """One line of a curve. Dashes distinguish lines that coincide. Points are positions from 0 to 1."""
 
     label: str
     colour: str
@@ -43,11 +43,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Shares over whole numbers; equal steps on x are equal factors.
+    """Shares over whole numbers, with a logarithmic x axis.
 
     Attributes:
-        ticks: place and text of what is written below x; places go from 0 to 1, as those of points do.
-        references: name and share of what is drawn as a rule across the plot, such as the ceiling.
+        ticks: position on the x axis, from 0 to 1, and label.
+        references: name and share of each horizontal rule, such as the ceiling.
     """
 
     lines: tuple[Line, ...]
@@ -60,11 +60,11 @@ class Block:
     """A section: any of bars, a curve, a table and points, with a note below.
 
     Attributes:
-        columns: heads of the table; without them it is a list of facts.
+        columns: headings of the table; without them it is a list of facts.
         details: titles, each with a text that opens below it.
-        folded: whether it opens only when it is asked for.
-        anchor: the part of an address that leads here.
-        groups: of the table's rows: architecture, control or reference.
+        folded: whether the section starts closed.
+        anchor: fragment of the section's address.
+        groups: architecture, control or reference, for each row of the table.
     """
 
     heading: str
@@ -82,10 +82,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole page; ``badges`` are texts, each with a kind: "good", "bad" or empty."""
+    """A whole page. Each badge is a text with its kind: "good", "bad" or empty."""
 
     title: str
-    verdict: Sequence[str]  # who won, in sentences; the first one is the page's first line
+    verdict: Sequence[str]  # sentences on who won; the first one is the page's first line
     badges: Sequence[tuple[str, str]] = ()
     banner: str = ""
     lines: Sequence[str] = ()
@@ -94,7 +94,7 @@ class Page:
     quotes: bool = False  # whether it quotes texts
 
     def render(self) -> str:
-        """The page as one HTML text; everything in it is escaped."""
+        """The page as HTML, with all text escaped."""
         return _template().render(page=self, version=version("memslot"))
 
 
@@ -110,7 +110,7 @@ def share(value: float | None) -> str:
 
 
 def stacked(estimate: Estimate) -> str:
-    """A share; in a second line its interval and how many requests it is over."""
+    """A share, with its interval and its number of requests on a second line."""
     if estimate.low is None or estimate.high is None:
         return f"{share(estimate.value)}\nof {estimate.n:,}"
     return f"{share(estimate.value)}\n{estimate.low:.0%} to {estimate.high:.0%}, of {estimate.n:,}"
@@ -128,7 +128,7 @@ def spanned(estimate: Estimate) -> str:
 
 
 def counted(estimate: Estimate) -> str:
-    """A share with its interval, and how many requests it is over."""
+    """A share with its interval and its number of requests."""
     return f"{spanned(estimate)} of {estimate.n:,}"
 
 
@@ -145,17 +145,17 @@ INSTEAD = {
     "unknown": "some other setting",
     "nothing": "none",
 }
-"""What a reply shows in place of the setting in force, in words."""
-# How many requests, and how many bytes of their texts, one page shows, so that it opens quickly.
+"""Words for what a reply shows instead of the setting in force."""
+# Limits on requests and bytes of text, so that a page opens quickly.
 _MAX_SHOWN, _MAX_BYTES = 500, 1_000_000
-_MAX_TEXT = 4_000  # characters of a section or a reply; of a longer one its beginning and its end are shown
+_MAX_TEXT = 4_000  # characters; the middle of a longer section or reply is left out
 _WON = 3
 Judged = tuple[int, str, ProbeRecord, Sequence[Mapping[str, Any]]]
-"""How well it went, 0 being worst, the same in words, the record, and what was said."""
+"""Rank (0 is worst), verdict in words, record, and rows of ``texts.jsonl``."""
 
 
 def request_blocks(entries: Sequence[Entry]) -> Iterator[Block]:
-    """A block of each provider's lost requests. The others follow if texts were kept."""
+    """One block of requests for each provider: all of them if texts were kept, otherwise the lost ones."""
     for number, entry in enumerate(entries, start=1):
         kept = any((directory / "texts.jsonl").exists() for directory, _ in entry.cells)
         found, details, room = judged_requests(entry), list[tuple[str, str]](), _MAX_BYTES // len(entries)
@@ -176,7 +176,7 @@ def request_blocks(entries: Sequence[Entry]) -> Iterator[Block]:
 
 
 def judged_requests(entry: Entry) -> list[Judged]:
-    """A provider's requests, the lost ones first."""
+    """A provider's requests, worst first."""
     found: list[Judged] = []
     for directory, cell in entry.cells:
         kept: dict[str, list[Mapping[str, Any]]] = {}

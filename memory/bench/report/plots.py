@@ -1,4 +1,4 @@
-"""What a page draws: ranked bars, and the curve over budgets. The template lays both out."""
+"""The plots of a page: ranked bars, and the curve over budgets. The template draws them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ORDER: tuple[Standing, ...] = ("architecture", "control", "reference")
 
 
 def colour_of(name: str) -> str:
-    """A provider's colour, the same on every page whoever stands beside it; other names have a hue of their own."""
+    """A provider's colour, the same on every page. An unlisted name gets its hue from its hash."""
     if name in _KNOWN:
         return _KNOWN[name]
     hue = crc32(name.encode())
@@ -30,7 +30,7 @@ def colour_of(name: str) -> str:
 
 
 def ranked(entries: Sequence[Entry], name: str) -> Block:
-    """A figure of each provider as bars, the highest first: architectures, then controls, then references."""
+    """A figure as one bar for each provider: architectures, controls, references, each highest first."""
     bars = []
     for entry in entries:
         found, variant = entry.estimate(name), entry.variant
@@ -42,7 +42,7 @@ def ranked(entries: Sequence[Entry], name: str) -> Block:
 
 
 def over_budgets(results: Results, name: str) -> Iterator[Block]:
-    """The figure of each provider over the budgets, if several budgets were played."""
+    """The figure of each provider over the budgets; nothing with fewer than two budgets."""
     found = dict[str, dict[int, float | None]]()
     for entry in results.entries:
         if (budget := entry.variant.budget.max_tokens) is not None and not entry.is_reference:
@@ -65,7 +65,7 @@ def over_budgets(results: Results, name: str) -> Iterator[Block]:
 
 
 def _references(results: Results, name: str) -> Iterator[tuple[str, float]]:
-    """Floor and ceiling, where one of each was played."""
+    """The floor and the ceiling, each if it has a single value."""
     found: dict[str, set[float]] = {}
     for entry in results.entries:
         if entry.is_reference and (value := entry.estimate(name).value) is not None:

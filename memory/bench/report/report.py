@@ -44,12 +44,12 @@ def write_page(directory: Path, manifest: Manifest, metrics: Metrics) -> None:
 
 
 def rendered(directory: Path, manifest: Manifest, metrics: Metrics) -> str:
-    """The page that belongs into an experiment's directory."""
+    """The page of one experiment, as HTML."""
     return render(results_of(directory, manifest, metrics))
 
 
 def write_report(directory: Path, others: Sequence[Path] = ()) -> tuple[Path, Results]:
-    """Write the page of ``directory``, or of ``others``, from its results; returns its path and what it shows."""
+    """Write the page of ``directory``, or of ``others``, into ``directory``. Returns its path and content."""
     results = read_results(others or [directory])
     path = directory / REPORT_FILE
     write_whole(path, render(results))
@@ -124,7 +124,7 @@ def _blocks(results: Results) -> Iterator[Block]:
 
 
 def _ranking(results: Results, headline: str) -> Iterator[Block]:
-    """What stands open: ranked bars of the first budget, the curve over budgets, and one table."""
+    """The ranked bars of each budget (the first one open), the curve over budgets, and the summary table."""
     budgets = dict.fromkeys(entry.variant.budget.max_tokens for entry in results.entries)
     for number, budget in enumerate(budgets):
         own = [entry for entry in results.entries if entry.variant.budget.max_tokens == budget]
@@ -155,7 +155,7 @@ def _comparisons(results: Results) -> Iterator[Block]:
 
 
 def _noticing(results: Results) -> Iterator[Block]:
-    """When changes of preferences were noticed, and what guessing would come to."""
+    """When preference changes were noticed, beside what guessing reaches."""
     rows = []
     for metrics in (entry.metrics for entry in results.entries if entry.metrics.changes):
         noticed, chance = f"{metrics.noticed} of {metrics.changes}", share(metrics.detection_by_chance)
@@ -205,7 +205,7 @@ def _providers(results: Results) -> Block:
 
 
 def _models(results: Results) -> Block:
-    """Calls of the roles' models, and how far their answers can be trusted."""
+    """Calls of the roles' models, and how often their votes agree."""
     rows = []
     for entry in results.entries:
         spent = {

@@ -1,4 +1,4 @@
-"""What pages and tables are made of: one experiment, or several side by side."""
+"""The content of pages and tables: one experiment, or several side by side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Entry:
 
     variant: VariantRecord
     metrics: ProviderMetrics
-    cells: tuple[tuple[Path, CellRecord], ...]  # of each its directory and its record
+    cells: tuple[tuple[Path, CellRecord], ...]  # directory and record of each
     manifest: Manifest
 
     @property
@@ -28,7 +28,7 @@ class Entry:
 
     @property
     def is_architecture(self) -> bool:
-        """Whether it is a memory architecture, and no control."""
+        """Whether it is a memory architecture, not a control."""
         return self.variant.standing == "architecture"
 
     @property
@@ -46,25 +46,25 @@ class Entry:
 class Results:
     """Experiments that are shown together, architectures first."""
 
-    name: str  # of the page
+    name: str  # title of the page
     manifests: tuple[Manifest, ...]
     entries: tuple[Entry, ...]
     metrics: Metrics
 
     @property
     def headline(self) -> str | None:
-        """The figure that decides; None where nothing is known."""
+        """The figure that decides; None if nothing is known."""
         return next(iter(self.metrics.headlines), None)
 
 
 def results_of(directory: Path, manifest: Manifest, metrics: Metrics) -> Results:
-    """One experiment, whose figures are known."""
+    """One experiment with its figures."""
     entries = _entries([(directory, manifest)], [{}], metrics)
     return Results(manifest.experiment_id, (manifest,), entries, metrics)
 
 
 def read_results(directories: Sequence[Path]) -> Results:
-    """Experiments, measured anew from what their cells left; where labels meet, the experiment tells them apart."""
+    """Experiments with figures recomputed from their cells. Repeated labels get the experiment's id."""
     parts = [(directory, read_manifest(directory)) for directory in directories]
     if len(parts) == 1:
         ((directory, manifest),) = parts
@@ -102,5 +102,5 @@ def _entries(
         for (directory, manifest), names in zip(parts, labels, strict=True)
         for variant in manifest.variants
     ]
-    # Architectures, controls, then what is only there to be compared with.
+    # Architectures, then controls, then references.
     return tuple(sorted(entries, key=lambda item: (not item.is_architecture, item.is_reference)))

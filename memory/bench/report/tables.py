@@ -1,4 +1,4 @@
-"""Tables of figures, the same for page, terminal and export."""
+"""Tables of figures for pages, the terminal and exports."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _MAIN = {
     "read right": ("read right", "shown alone", "detection"),
     "evidence recall": ("evidence recall", "MRR", "gold answer shown"),
 }
-"""The figures of the one open table, by the headline; so many that the table has at most six columns."""
+"""The figures of the open table, by headline. They keep the table to at most six columns."""
 
 Grid = tuple[list[str], list[list[str]]]
 """Columns and rows."""
 
 
 def main_figures(results: Results) -> list[str]:
-    """The headline, and the figures that stand beside it."""
+    """The headline, and the known figures beside it."""
     return [name for name in _MAIN.get(results.headline or "", ()) if known(results, name)]
 
 
 def further_figures(results: Results, *, faults: bool) -> list[str]:
-    """The other known figures: figures that rank, or faults."""
+    """The known figures outside the main table: the faults, or the others."""
     main = main_figures(results)
     return [
         figure.name
@@ -49,7 +49,7 @@ def known(results: Results, name: str) -> bool:
 
 
 def summary(results: Results, figure: Callable[[Estimate], str] = counted) -> Grid:
-    """The figures that say most, side by side, each written by ``figure``."""
+    """The main figures side by side, each formatted by ``figure``."""
     names = main_figures(results)
     columns = ["provider", *names, "tokens per request", "requests"]
     return columns, [
@@ -64,7 +64,7 @@ def summary(results: Results, figure: Callable[[Estimate], str] = counted) -> Gr
 
 
 def trouble(entry: Entry) -> str:
-    """How many requests were planned, and how many of them did not go as planned."""
+    """The number of planned requests, and how many of them failed, were unready or are missing."""
     metrics = entry.metrics
     named = (("failed", metrics.failed), ("unready", metrics.unready), ("missing", metrics.missing))
     parts = [f"{number:,} {name}" for name, number in named if number]
@@ -72,7 +72,7 @@ def trouble(entry: Entry) -> str:
 
 
 def differences(results: Results) -> Grid:
-    """The family of comparisons in the headline figure."""
+    """The comparisons in the headline figure."""
     shown = {entry.metrics.label: entry.shown for entry in results.entries}
     columns = ["compared", "difference", "95 % interval", "p", "requests", "personas"]
     return columns, [
@@ -89,7 +89,7 @@ def differences(results: Results) -> Grid:
 
 
 def side_by_side(results: Results, names: Sequence[str]) -> Grid:
-    """Figures as rows, each with its meaning, providers as columns."""
+    """Figures as rows, each with its meaning, and providers as columns."""
     return ["figure", *(entry.shown for entry in results.entries)], [
         [f"{name}\n{BY_NAME[name].meaning}", *(stacked(entry.estimate(name)) for entry in results.entries)]
         for name in names
@@ -122,7 +122,7 @@ TIMES = {"write": "write", "wait": "until ready", "retrieve": "retrieve", "answe
 
 
 def costs(results: Results) -> Grid:
-    """Tokens written, asked and read, and the cost of models. Writing is also given per thousand messages."""
+    """Tokens written, asked and read, and the cost of models. Writing is also given for 1,000 messages."""
     rows = [
         *COUNTS.values(), "model calls to write", "model tokens to write", "model calls to retrieve",
         "model tokens to retrieve", "a thousand messages: seconds to write", "a thousand messages: model calls",
@@ -137,7 +137,7 @@ def costs(results: Results) -> Grid:
 
 
 def cost_values(entry: Entry) -> dict[str, float | None]:
-    """By name; None where nobody says."""
+    """Each cost by name; None if the provider does not report it."""
     found: dict[str, float | None] = {said: counted_in(entry, name) for name, said in COUNTS.items()}
     for phase in ("ingest", "retrieve"):
         for what in ("calls", "tokens"):
@@ -166,7 +166,7 @@ def _amount(value: float | None) -> str:
 
 
 def _money(entry: Entry) -> str:
-    """The price of all model calls, by the price table of the file."""
+    """The price of all model calls, by the file's price table."""
     prices: Any = entry.manifest.settings.get("prices") or {}
     if not prices:
         return "no prices given"
@@ -181,7 +181,7 @@ def _money(entry: Entry) -> str:
             asked = sum(each.get("tokens", 0) for each in spent) - output
             least += asked * price["input"] + output * price["output"]
             most += asked * price["input"] + output * price["output"]
-    for model in entry.variant.models[:1]:  # how its tokens divide into input and output nobody says
+    for model in entry.variant.models[:1]:  # the split into input and output tokens is unknown
         tokens = [used(entry, phase, "tokens") for phase in ("ingest", "retrieve")]
         if None in tokens:
             return "unknown"
@@ -193,7 +193,7 @@ def _money(entry: Entry) -> str:
 
 
 def times(results: Results) -> Grid:
-    """Milliseconds by phase, at the median and the 95th percentile of all calls."""
+    """Median and 95th percentile of all calls by phase, in milliseconds."""
     columns = ["provider", *(f"{name}\np50 / p95" for name in TIMES.values())]
     return columns, [
         [
@@ -212,13 +212,13 @@ def counted_in(entry: Entry, name: str) -> int:
 
 
 def used(entry: Entry, phase: str, what: str) -> int | None:
-    """Calls or tokens of a provider's own models; None where a cell does not say."""
+    """Calls or tokens of a provider's own models; None if any cell does not report them."""
     found = [getattr(cell.usage[phase], what) for _, cell in entry.cells if phase in cell.usage]
     return None if None in found else sum(found)
 
 
 def quantiles(entry: Entry, phase: str) -> tuple[float | None, float | None]:
-    """The median and the 95th percentile of a phase over all calls of all cells, milliseconds."""
+    """The median and the 95th percentile of a phase over all calls of all cells, in milliseconds."""
     values = [
         value
         for directory, _ in entry.cells
@@ -230,14 +230,15 @@ def quantiles(entry: Entry, phase: str) -> tuple[float | None, float | None]:
 
 _COLUMNS = ("provider", "kind", "experiment", "group", "figure", "value", "low", "high", "n", "personas", "failed",
             "unready", "missing", "worst", "best")  # fmt: skip
-# Signs of Markdown. An underscore within a word has no meaning.
+# Markdown's special characters. An underscore within a word is plain text.
 _MARKDOWN = re.compile(r"[\\`*<>\[\]|~&]|(?<!\w)_|_(?!\w)")
 
 
 def as_csv(results: Results) -> str:
-    """One line for each figure of each part of each provider, and each paired difference; empty is unknown.
+    """One line for each figure, part and cost of a provider, and for each difference. Unknown values are
+    empty.
 
-    A name that a spreadsheet would take for a formula has an apostrophe before it.
+    A name that a spreadsheet would read as a formula gets a leading apostrophe.
     """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
@@ -283,7 +284,7 @@ def _numbers(item: Estimate | Difference) -> tuple[str, ...]:
 
 
 def as_markdown(results: Results) -> str:
-    """The side-by-side table and the paired differences, in GitHub's Markdown."""
+    """The summary table and the paired differences, in GitHub Markdown."""
 
     paired = differences(results)
     tables = [summary(results), *([paired] if paired[1] else [])]
@@ -296,5 +297,5 @@ def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in escaped)
 
 
-# By the name that the command takes.
+# Formats by the name that the command takes.
 FORMS: dict[str, Callable[[Results], str]] = {"csv": as_csv, "markdown": as_markdown}

@@ -1,5 +1,7 @@
-"""Who won, in words: the best architecture, what it has over the best control, how sure that is; and what must
-be known before figures are compared: what went wrong, and what was not alike."""
+"""The verdict in sentences: the best architecture, its lead over the best control, and how sure it is.
+
+Also the reservations: what went wrong, and conditions in which providers differ.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from memory.bench.scores.model import Difference
 
 
 def verdict(results: Results) -> list[str]:
-    """A sentence for each token budget, then the unranked providers with reasons, and left-out providers."""
+    """A sentence for each token budget, then unranked providers with reasons, then providers left out."""
     if results.headline is None:
         return ["Nothing could be scored."]
     budgets: dict[int | None, list[Entry]] = {}
@@ -33,7 +35,7 @@ def verdict(results: Results) -> list[str]:
 
 
 def banner(results: Results) -> str:
-    """What must be known before anything else: that models are scripted. Empty where none is."""
+    """The warning that a script replaces the language model of a provider; empty if none does."""
     scripted = [
         entry.shown
         for entry in results.entries
@@ -48,7 +50,7 @@ def banner(results: Results) -> str:
 
 
 def unranked(entry: Entry) -> str:
-    """Why a provider is not ranked; empty where it is."""
+    """Why a provider is not ranked; empty if it is."""
     metrics = entry.metrics
     lost = [f"{metrics.failed} failed"] if metrics.failed else []
     lost += [f"{metrics.missing} could not be asked"] if metrics.missing else []
@@ -108,7 +110,7 @@ def _against(results: Results, best: Entry, control: Entry, found: Difference) -
 
 
 def _difference(results: Results, first: Entry, second: Entry) -> Difference | None:
-    """The comparison of two providers as the family has it, or turned."""
+    """The comparison of two providers, with its sign changed if the family has them in reverse order."""
     labels = (first.metrics.label, second.metrics.label)
     for found in results.metrics.differences:
         if (found.first, found.second) == labels:
@@ -127,7 +129,7 @@ def _difference(results: Results, first: Entry, second: Entry) -> Difference | N
 
 
 _TIMES = re.compile(r" \(\d+x\)\Z")
-_REQUESTS = {  # of a provider, by what went wrong with them
+_REQUESTS = {  # field of ProviderMetrics -> what happened to the requests
     "failed": "failed, and count as misses",
     "unready": "were asked while nobody knew that the memory was ready; they count as it behaved",
     "missing": "are missing, because the harness broke; bounds stand in their place",
@@ -137,7 +139,7 @@ _REQUESTS = {  # of a provider, by what went wrong with them
 
 
 def problems(results: Results) -> list[str]:
-    """Failures, a line each."""
+    """Failures, one line each."""
     found: list[str] = []
     for manifest in results.manifests:
         found += [f"{item.label}: not run. {item.why}" for item in manifest.left_out if item.broken]
@@ -163,7 +165,7 @@ def problems(results: Results) -> list[str]:
 
 
 def resumption(results: Results, directory: Path) -> list[str]:
-    """How to go on after cells that did not end well, a line each, and where they ended."""
+    """How to resume each cell that did not complete, one line each."""
     lines = []
     for entry in results.entries:
         for _, cell in entry.cells:
@@ -181,7 +183,7 @@ def resumption(results: Results, directory: Path) -> list[str]:
 
 
 def unequal(results: Results) -> list[str]:
-    """What the providers were not given alike, a line each: a table of them is no fair comparison in that."""
+    """Conditions in which providers differ, one line each. In these, the comparison is not fair."""
     found: dict[str, dict[str, str]] = {}
     for entry in results.entries:
         for what, value in _given(entry).items():
@@ -196,14 +198,14 @@ def unequal(results: Results) -> list[str]:
     ]
 
 
-# Settings that decide no figure, or stand with each provider.
+# Settings that affect no figure, or are compared for each provider.
 _BESIDE = {"providers", "budgets", "event_context", "keep_texts"}
 _SWEPT = ("token budgets", "ways to tell the context")
-_EQUAL = 1.1  # tokens shown may differ by so much before they are no longer called equal
+_EQUAL = 1.1  # mean tokens shown count as equal up to this ratio
 
 
 def _shown_unequally(results: Results) -> list[str]:
-    """Where providers had one budget and did not show as much. A line a budget."""
+    """Budgets at which providers showed different numbers of tokens, one line each."""
     found: dict[int | None, dict[str, float]] = {}
     for entry in results.entries:
         if not entry.is_reference and (mean := entry.metrics.tokens.mean) is not None:
@@ -217,7 +219,7 @@ def _shown_unequally(results: Results) -> list[str]:
 
 
 def _of_experiments(entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
-    """Settings of several experiments that decide a figure, and configurations under one label."""
+    """Configurations under the same label, and settings that affect figures, by provider."""
     found: dict[str, dict[str, str]] = {}
     for label in dict.fromkeys(entry.variant.label for entry in entries):
         found[f"configurations of {label}"] = {
@@ -237,7 +239,7 @@ def _given(entry: Entry) -> dict[str, str]:
     if git and git.dirty:
         revision += " with local changes"
     roles = [role.model_dump(exclude_defaults=True) for role in manifest.roles]
-    # Whether test sessions began on a memory known to be ready; one without readiness counts as ready at once.
+    # A memory that offers no readiness counts as ready.
     states = {state for _, cell in entry.cells for state in cell.readiness}
     ready = {"ready" if state == "not_offered" else state for state in states} or {"not tested"}
     return {
@@ -262,7 +264,7 @@ TOLD_LABELS = (
 
 
 def remarks(results: Results) -> list[str]:
-    """Warnings of cells and health, each once with its provider, and checks of the doctor that were not passed."""
+    """Warnings of cells and health checks, each once for its provider, and doctor checks not passed."""
     labelled = any(manifest.settings.get("labels") for manifest in results.manifests)
     every = [TOLD_LABELS] if labelled else []
     for entry in results.entries:
@@ -278,7 +280,7 @@ def remarks(results: Results) -> list[str]:
 
 
 def tests_by(entry: Entry, what: str) -> str:
-    """A provider's test sessions, by readiness or by the state of the store."""
+    """A provider's test sessions, counted by readiness or by the state of the store."""
     found: Counter[str] = Counter()
     for _, cell in entry.cells:
         found.update(getattr(cell, what))

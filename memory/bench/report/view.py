@@ -1,4 +1,4 @@
-"""The runs below a directory as one list, for ``memslot view``."""
+"""Lists the runs below a directory, for ``memslot view``."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ from memory.contract.errors import ConfigError
 
 @dataclass(frozen=True)
 class Run:
-    path: Path  # below the directory that is viewed
+    path: Path  # relative to the viewed directory
     manifest: Manifest | None = None
     problem: str = ""  # why the manifest cannot be read
     verdict: str = ""  # the first sentence of the verdict
-    shown: tuple[str, ...] = ()  # the providers, as the page orders and calls them
+    shown: tuple[str, ...] = ()  # the providers, in the order and with the labels of the page
 
 
 def runs_below(directory: Path) -> list[Run]:
-    """Every run in a directory or up to three below it, the newest first; what cannot be read stands last."""
+    """The runs in a directory and up to three levels below it, newest first. Unreadable runs come last.
+
+    Raises:
+        ConfigError: it is not a directory.
+    """
     if not directory.is_dir():
         raise ConfigError(f"{directory}: is no directory; give the one in which results were written")
     files = (file for depth in range(4) for file in directory.glob("*/" * depth + MANIFEST_FILE))
@@ -52,7 +56,7 @@ def _run(directory: Path, place: Path) -> Run:
 
 
 def listing(directory: Path) -> str:
-    """The list as a page; links lead to the page of each run."""
+    """The list of runs as a page, with links to each run's page."""
     runs = runs_below(directory)
     rows = [_row(directory, run) for run in runs]
     columns = ["run", "who won", "when", "status", "requests that lost"]
@@ -83,7 +87,7 @@ def _row(directory: Path, run: Run) -> list[str]:
 
 
 def page_of(directory: Path, path: str) -> str | None:
-    """The page of a run, by its path below the directory. None for any other file that lies there."""
+    """The page of a run, by its path relative to the directory; None for any other file."""
     if path not in {(run.path / REPORT_FILE).as_posix() for run in runs_below(directory)}:
         return None
     return (directory / path).read_text(encoding="utf-8")
