@@ -1,18 +1,18 @@
-"""A session or a server around a slot: for whoever builds a host.
+"""Sessions and servers around a slot, for authors of hosts.
 
-- :class:`TurnMemory`, :class:`TurnPolicy`, :class:`Recall`: how a host lives with a memory that may be slow or
+- :class:`TurnMemory`, :class:`TurnPolicy`, :class:`Recall`: a host's use of a memory that may be slow or
   down.
-- :func:`turns_of`: counters and policy of a memory's turns. :class:`HostTurns`, :class:`ShownSections`: what every
-  binding of :mod:`memory.hosts` is made of. :func:`said_by_user`: the user's own words in a prompt.
+- :func:`turns_of`: counters and policy of a memory's turns. :class:`HostTurns`, :class:`ShownSections`: the
+  base of every binding in :mod:`memory.hosts`. :func:`said_by_user`: the user's own words in a prompt.
 - :class:`AgentSession`, :class:`Provider`, :class:`Channel`, :class:`ToolRegistry`: an agent's session.
-- :class:`Conversations`: many of them, by HTTP. :class:`MemoryItems`: single memories, for tools and servers.
+- :class:`Conversations`: many sessions over HTTP. :class:`MemoryItems`: single memories.
 - :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer` with
   :class:`ServeSettings` and :class:`TokenGrant`: Signet's runtime contract.
-- :func:`open_shared`, :func:`open_reach`: a memory that several processes of one user share, and all of it that
-  is one user's.
-- :func:`load_config`, :func:`build_slot`: what a host that reads a configuration file begins with;
-  :class:`Failures`: what keeps a shared loop alive; :class:`SocketOwner`: which process listens at a socket.
-- :class:`HookQueue`: what hooks of coding agents reported, as turns.
+- :func:`open_shared`: a memory that several processes of one user share. :func:`open_reach`: every memory
+  that belongs to one user.
+- :func:`load_config`, :func:`build_slot`: the first calls of a host that reads a configuration file.
+  :class:`Failures`: keeps a shared loop alive. :class:`SocketOwner`: the right to listen at a socket.
+- :class:`HookQueue`: turns made from the reports of coding agents' hooks.
 
 Enters: what a host would otherwise write itself. Stays out: SDKs of one host (``memory.hosts``) or of one backend.
 Names load on first use.
@@ -169,7 +169,7 @@ __all__ = [
     "waiting_reports",
 ]
 
-# As above, for the running program. A test holds both equal.
+# The same names for the running program. A test compares both lists.
 _LATE = {
     "memory.contract._surviving": "Failures",
     "memory.contract.formatting": "strip_context",

@@ -1,7 +1,7 @@
 """One memory for several processes of one user: the first owns its store, and later ones attach to it.
 
-A call and its answer are a line of JSON each, over a Unix socket of this user alone. When the owner ends, another
-process becomes the owner.
+Each call is one line of JSON, and so is its answer. They pass over a Unix socket that only this user can
+open. When the owner ends, another process becomes the owner.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ async def open_shared(
     scope: MemoryScope | None = None,
     setup: bool = True,
 ) -> AsyncIterator[MemorySlot]:
-    """As :func:`memory.open_memory`. If another process of this user has the memory open, attach to it.
+    """Open a memory like :func:`memory.open_memory`, or attach to the process of this user that has it open.
 
-    That needs asyncio and Unix sockets. It does not happen with ``memory.state``, which processes share anyway.
+    Attaching needs asyncio and Unix sockets. With ``memory.state`` no process attaches: all share that state.
 
     Args:
         config, scope: as for :func:`memory.open_memory`.
-        setup: set the scope up now. False leaves it to the first use, and opens even if the backend is down.
+        setup: whether to set the scope up now. False defers it to the first use, so a backend that is down
+            does not prevent opening.
 
     Raises:
-        ConfigError, PluginError: the configuration or the plugin it selects cannot be used.
-        BackendError: the scope could not be set up; or the owner is busy opening for too long.
+        ConfigError, PluginError: the configuration or its plugin cannot be used.
+        BackendError: the scope could not be set up, or the owner took too long to open the memory.
     """
     settings = load_config(config)
     scope = scope or settings.memory.scope
     async with AsyncExitStack() as stack:
-        # A shared state makes every process a server of its own.
+        # With a shared state, no process needs an owner.
         if hasattr(socket, "AF_UNIX") and not on_trio() and settings.memory.state is None:
             slot = await stack.enter_async_context(_shared(settings, scope))
         else:
@@ -78,7 +79,7 @@ def _attached_slot(settings: MemslotConfig, scope: MemoryScope | None, owner: Ow
     native = MemoryAdapterRegistry().create(settings, token_counter=counter)
     remote = remote_adapter(native, owner, settings)
     owner.backend_name = native.backend_name
-    owner.resets()  # from now on they are counted
+    owner.resets()  # starts the count
     return MemorySlot(
         remote,
         scope=scope,

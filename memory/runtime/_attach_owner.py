@@ -1,4 +1,4 @@
-"""The process that has a memory open. It serves the memory to other processes of its user, by lines of JSON."""
+"""The process that has a memory open and serves it to other processes of the same user, by lines of JSON."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from memory.storage.kept import HostStore
 
 log = logging.getLogger("memslot.runtime")
 
-MAX_LINE = 64_000_000  # bytes of a call, or of its answer
+MAX_LINE = 64_000_000  # bytes of a call or of an answer
 _CLOSING_S = 5.0
 
 
 class _ReceivedResult(receipts.RetrieveResult):
-    """A result from the wire, with the fields that the contract leaves unchecked for adapters."""
+    """A result from the wire. It validates the fields that the contract leaves unchecked for adapters."""
 
     entries: tuple[receipts.ContextEntry, ...] = ()
     included: tuple[int, ...] = ()
@@ -48,7 +48,7 @@ class _ReceivedResult(receipts.RetrieveResult):
 class Method:
     arguments: TypeAdapter[Any]
     result: TypeAdapter[Any]
-    repeatable: bool = False  # may be sent again to the next owner
+    repeatable: bool = False  # whether the call may be sent again to the next owner
 
 
 def _method(*arguments: Any, result: Any, repeatable: bool = False) -> Method:
@@ -56,7 +56,7 @@ def _method(*arguments: Any, result: Any, repeatable: bool = False) -> Method:
 
 
 def _declared(function: Callable[..., Any]) -> Method:
-    """A capability's method, as its protocol declares it."""
+    """Build a capability's method from its protocol's type hints."""
     hints = get_type_hints(function)
     result = hints.pop("return")
     return _method(*hints.values(), result=result, repeatable=function.__name__ in _READS)
@@ -81,7 +81,7 @@ METHODS: Mapping[str, Method] = {
 
 
 async def answered(slot: MemorySlot, call: Any) -> dict[str, Any]:
-    """Carry a call out, and return its answer."""
+    """Execute a call and return its answer."""
     try:
         name = call["method"]
         arguments = METHODS[name].arguments.validate_python(call["arguments"])
@@ -102,7 +102,11 @@ async def answered(slot: MemorySlot, call: Any) -> dict[str, Any]:
 
 
 def _bound(slot: MemorySlot, name: str) -> Callable[..., Awaitable[Any]]:
-    """A method of the slot, or of the guarded capability that has it."""
+    """Return the method of the slot, its delivery or one of its capabilities.
+
+    Raises:
+        CapabilityNotSupported: the backend has no such method.
+    """
     for holder in (slot, slot.delivery):
         if hasattr(holder, name):
             return cast(Callable[..., Awaitable[Any]], getattr(holder, name))
@@ -129,7 +133,7 @@ async def send(writer: asyncio.StreamWriter, content: Mapping[str, Any]) -> None
 
 
 def socket_of(config: MemslotConfig) -> Path:
-    """The socket of the processes that share a memory. Those with different configurations of it do not attach."""
+    """Return the path of the socket that processes with the same configuration share."""
     journal = [str(config.journal), "journal" in config.memory.model_fields_set]
     store = [config.provider, str(config.data_dir.resolve()), config.options, *journal]
     name = sha256(json.dumps(store, sort_keys=True, default=str).encode()).hexdigest()[:16]
@@ -137,7 +141,7 @@ def socket_of(config: MemslotConfig) -> Path:
 
 
 class Owner:
-    """The right to own a memory, and its server while this process has that right."""
+    """The right to own a memory, and the server that runs while this process holds that right."""
 
     def __init__(self, settings: MemslotConfig) -> None:
         self.socket = SocketOwner(socket_of(settings), what="this memory")
@@ -152,13 +156,13 @@ class Owner:
         self._store: HostStore | None = None
 
     def resets(self, scope: MemoryScope | None = None) -> int:
-        """How often a scope, or any, was reset since the first process attached, by any owner."""
+        """Count the resets of a scope, or of all scopes, by any owner since the first process attached."""
         if self._store is None:
             self._store = HostStore(self.backend_name, self._settings.data_dir)
         return self._store.resets(scope)
 
     async def succeed(self) -> MemorySlot | None:
-        """Become the owner if the place is free. Returns the slot if this process is the owner."""
+        """Become the owner if no process is. Returns the slot if this process is the owner, else None."""
         self._electing = self._electing or anyio.Lock()
         async with self._electing:
             if self.slot is None and self.socket.take():
@@ -212,7 +216,7 @@ class Owner:
         if self._server is not None:
             self._server.close()
             for writer in self._conversations.values():
-                writer.close()  # calls in work end, but their answers are lost
+                writer.close()  # running calls still finish, but their answers are lost
             if self._conversations:
                 await asyncio.wait(list(self._conversations), timeout=_CLOSING_S)
         try:
@@ -225,7 +229,7 @@ class Owner:
 
 
 async def _line(lines: asyncio.StreamReader) -> bytes | None:
-    """The next line. Empty at the end, None if the line is too long."""
+    """Read the next line: empty at the end of the stream, None if the line is too long."""
     try:
         return await lines.readline()
     except ValueError:
@@ -233,7 +237,7 @@ async def _line(lines: asyncio.StreamReader) -> bytes | None:
 
 
 async def _deliver(slot: MemorySlot, scope: MemoryScope) -> None:
-    """Deliver the events of an attached process. If the backend is down, they wait."""
+    """Deliver events that an attached process kept. While the backend is down, they wait in the outbox."""
     try:
         async with slot.delivery.leases.lease(scope):
             await slot.delivery.deliver(scope)

@@ -1,4 +1,4 @@
-"""Channels: where turns come from and answers go. Hosts differ in nothing else."""
+"""Channels: they bring the user's turns and take the agent's answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memory.runtime._tools import ToolResult
 
 
 class Attachment(Frozen):
-    """A text that comes with a turn, such as a file."""
+    """A text attached to a turn, such as a file."""
 
     name: Text
     content: Text
@@ -36,13 +36,13 @@ class UserTurn(Frozen):
 
 
 class AgentOutput(Frozen):
-    """An answer of the agent: a piece of it with ``streaming``, else the whole, which comes last.
+    """An answer of the agent, or one piece of it. The whole answer follows the pieces.
 
     Attributes:
-        content: text.
-        tool_results: of the tools that were called on the way.
-        streaming: more follows.
-        error: why there is no answer, in one sentence; None where there is one.
+        content: the text.
+        tool_results: the results of the tools called in this turn.
+        streaming: whether this is a piece, and more follows.
+        error: why there is no answer, in one sentence; None if there is one.
     """
 
     content: Text = ""
@@ -52,27 +52,27 @@ class AgentOutput(Frozen):
 
 
 class ChannelClosed(Exception):
-    """The other side has left. A message says that this is a failure."""
+    """The other side has left. The exception has a message only if this is a failure."""
 
 
 @runtime_checkable
 class Channel(Protocol):
-    """One conversation with somebody. ``kind`` names the way, such as ``cli``."""
+    """One conversation with a user. ``kind`` names the transport, such as ``cli``."""
 
     kind: str
 
     async def receive(self) -> UserTurn:
-        """The next turn.
+        """Wait for the next turn.
 
         Raises:
-            ChannelClosed: there will be none.
+            ChannelClosed: no more turns will come.
         """
 
     async def send(self, output: AgentOutput) -> None:
         """Deliver an answer, or a piece of it.
 
         Raises:
-            ChannelClosed: nobody takes it.
+            ChannelClosed: the other side has left.
         """
 
     def on_close(self, handler: Callable[[], None]) -> None:
@@ -96,11 +96,11 @@ class _ClosingChannel:
 
 
 class CommandLine(_ClosingChannel):
-    """A line of stdin is a turn; answers go to stdout as they come.
+    """A channel on the terminal: each line of stdin is a turn, and answers stream to stdout.
 
     Args:
-        read: reads a line, called on a thread of its own; by default ``input`` line by line.
-        out: where answers go.
+        read: reads one line; it runs in a worker thread. By default it reads stdin.
+        out: the stream for answers; stdout by default.
     """
 
     kind = "cli"
@@ -112,7 +112,7 @@ class CommandLine(_ClosingChannel):
         self._streamed = False
 
     async def receive(self) -> UserTurn:
-        """The next line that is not blank."""
+        """Wait for the next line that is not blank."""
         while True:
             try:
                 line = await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
@@ -123,7 +123,7 @@ class CommandLine(_ClosingChannel):
                 return UserTurn(content=encodable(line.strip()))
 
     async def send(self, output: AgentOutput) -> None:
-        """Print it, without what would move the terminal."""
+        """Print an answer without control characters."""
         content = without_controls(output.content)
         try:
             if output.streaming:
@@ -149,14 +149,14 @@ def _line() -> str:
 
 
 class HttpChannel(_ClosingChannel):
-    """One turn by HTTP: a request brings it, and its answer is a stream of server-sent events.
+    """A channel for one turn over HTTP, answered by a stream of server-sent events.
 
-    The session loop has one end, and the route that answers the request has the other, :meth:`events`.
+    The session loop writes with :meth:`send`, and the route that answers the request reads :meth:`events`.
 
     Args:
-        turn: of the request.
-        backlog: pieces of an answer kept for a slow reader; the loop waits for it beyond that.
-        queue_timeout_s: how long the loop waits for a slow reader, in seconds; then it counts as gone.
+        turn: the request's turn.
+        backlog: how many pieces of an answer to buffer for a slow reader before the loop waits.
+        queue_timeout_s: how many seconds the loop waits for a slow reader before it counts as gone.
     """
 
     kind = "http"
@@ -168,14 +168,18 @@ class HttpChannel(_ClosingChannel):
         self._pieces, self._answer = anyio.create_memory_object_stream[AgentOutput](backlog)
 
     async def receive(self) -> UserTurn:
-        """The turn, once."""
+        """Return the turn at the first call.
+
+        Raises:
+            ChannelClosed: at every later call.
+        """
         turn, self._turn = self._turn, None
         if turn is None:
             raise ChannelClosed
         return turn
 
     async def send(self, output: AgentOutput) -> None:
-        """Send to the reader. One that has left gets nothing more; its turn goes on."""
+        """Send to the reader. If the reader has left, the turn goes on without it."""
         try:
             with anyio.fail_after(self._queue_timeout_s):
                 await self._pieces.send(output)
@@ -183,12 +187,15 @@ class HttpChannel(_ClosingChannel):
             self._pieces.close()
 
     def close(self) -> None:
-        """End the answer. Idempotent."""
+        """End the stream of events. Idempotent."""
         super().close()
         self._pieces.close()
 
     async def events(self) -> AsyncGenerator[str]:
-        """The answer's pieces, each ``data: {"content": ..., "streaming": ...}``; the last one is not streaming."""
+        """Yield the answer's pieces, each as ``data: {"content": ..., "streaming": ...}``.
+
+        ``streaming`` is false in the last piece.
+        """
         with self._answer:
             async for output in self._answer:
                 yield f"data: {output.model_dump_json()}\n\n"
@@ -199,13 +206,13 @@ class SessionSettings:
     """Settings of a session.
 
     Attributes:
-        identity: who the agent is; first in the system prompt.
-        soul: the content of SOUL.md; after it.
-        window_tokens: of the conversation shown to the model, by the slot's counter; older turns are summarised.
-            None shows all of it.
-        max_tool_rounds: completions in one turn, tools called in between.
-        turn_s: seconds until an answer is cut off, with what it called tools for.
-        max_tool_calls: tools called in one round; the model is told of what was left out.
+        identity: who the agent is. The system prompt begins with it.
+        soul: the content of SOUL.md. It follows the identity.
+        window_tokens: how much of the conversation the model sees, in tokens by the slot's counter. Older
+            turns are summarised. None shows the whole conversation.
+        max_tool_rounds: the most completions in one turn, with tool calls between them.
+        turn_s: seconds until the model's answer, tool calls included, is cut off.
+        max_tool_calls: the most tool calls in one round. Calls beyond it fail, and the model sees that.
         options: further options of every completion.
     """
 
@@ -231,14 +238,14 @@ class TurnReport:
     """The report of one turn.
 
     Attributes:
-        output: what was answered.
-        recall: what the memory gave, and why it failed if it did.
-        research: of the tools that ran before the model.
+        output: the answer.
+        recall: the memory's result or its failure.
+        research: the results of the tools that ran before the model.
         recorded: whether the turn was handed to the memory.
-        rounds: completions asked for.
-        took_ms: from receiving to the last token.
-        before_model_ms: of these, until the model was asked.
-        failure: what the model's provider raised; None where it raised nothing.
+        rounds: how many completions were requested.
+        took_ms: milliseconds from the turn's arrival to the last token.
+        before_model_ms: milliseconds from the turn's arrival to the first request to the model.
+        failure: the exception of the model's provider; None if it raised none.
     """
 
     output: AgentOutput

@@ -14,17 +14,17 @@ log = logging.getLogger("memslot.runtime")
 
 
 class CircuitOpen(BackendUnavailable):
-    """The circuit is open after failures in a row. Nothing was sent."""
+    """The circuit is open after repeated failures, so nothing was sent."""
 
     sent = False
 
 
 class SetUpTimedOut(BackendTimeout):
-    """A new scope was not set up in time. Its set-up goes on. Other scopes may be fine."""
+    """A new scope was not set up in time. Its set-up continues, and other scopes may work."""
 
 
 class Circuit:
-    """Counts failures in a row. While open, it refuses attempts. After its pause, it lets one through."""
+    """Counts consecutive failures. While open, it refuses attempts; after a pause, it lets one through."""
 
     def __init__(self, what: str, open_after: int, pause_s: float) -> None:
         self._what = what
@@ -36,19 +36,23 @@ class Circuit:
 
     @property
     def state(self) -> Literal["closed", "open", "half-open"]:
-        """``half-open``: the pause is over, and the next attempt decides."""
+        """``half-open`` means that the pause is over and the next attempt decides."""
         if self._failures < self._open_after:
             return "closed"
         return "open" if self.left_s > 0 else "half-open"
 
     @property
     def left_s(self) -> float:
-        """Seconds until the next attempt may begin, by the monotonic clock; 0 if it may begin now."""
+        """Seconds until the next attempt may begin; 0 if it may begin now."""
         return max(0.0, self._until - time.monotonic()) if self._failures >= self._open_after else 0.0
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Run one attempt and note its outcome. A cancelled attempt counts neither way."""
+        """Run one attempt and note its outcome. A cancelled attempt changes no count.
+
+        Raises:
+            CircuitOpen: the circuit refuses the attempt.
+        """
         state = self.state
         if state == "open" or (state == "half-open" and self._trying):
             raise CircuitOpen(f"{self._what} is left alone after {self._failures} failures in a row")
@@ -56,7 +60,7 @@ class Circuit:
         try:
             yield
         except Exception as error:
-            # A refused or malformed request says nothing about the next one.
+            # A rejected or malformed request does not predict the outcome of the next one.
             if isinstance(error, BackendError) and not isinstance(error, (BackendRejected, SetUpTimedOut)):
                 self._failures += 1
                 if self._failures >= self._open_after:

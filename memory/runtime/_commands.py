@@ -47,7 +47,7 @@ def serve(
     settings = settings_of(loaded, host, port, read_only=read_only)
 
     def ready(url: str) -> None:
-        gc.freeze()  # what was loaded by now stays; walking it again would keep requests waiting
+        gc.freeze()  # the loaded modules stay, and collections that walk them would delay requests
         say(f"serving {loaded.provider} at {url}")
 
     anyio.run(run, loaded, settings, ready, backend_options=FAST_LOOP)

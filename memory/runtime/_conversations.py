@@ -1,4 +1,4 @@
-"""The ``agent:`` block, and conversations with the agent: ``memslot chat``, and one session each by HTTP."""
+"""The ``agent:`` block, and conversations with the agent: ``memslot chat`` and sessions over HTTP."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from memory.storage.kept import HostStore, StoredObject
 
 
 class ChatPolicy(TurnPolicy):
-    """The turn policy of a chat, which shows its conversation to the model itself."""
+    """The turn policy of a chat. Recall excludes the session, because the model sees it anyway."""
 
     exclude_session: bool = True
 
@@ -71,7 +71,7 @@ class AgentSettings(PluginOptions):
     """What the agent grants its memory, see ``TurnPolicy``."""
 
     def model(self, config: MemslotConfig) -> Provider:
-        """Make the model that ``config`` describes. The caller closes it."""
+        """Create the model that ``config`` describes. The caller closes it."""
         return create_provider(self.provider, self.options, problem=config.problem)
 
     def session(self, provider: Provider, memory: TurnMemory, **given: Any) -> AgentSession:
@@ -87,14 +87,14 @@ Place = tuple[MemoryScope, str]
 
 
 class Conversations:
-    """The sessions of one agent, by scope and session key. Between two turns the store holds them.
+    """The sessions of one agent, by scope and session key. The store holds their checkpoints between turns.
 
     Args:
         provider: the model.
-        memory: the slot as hosts use it.
-        settings: how sessions are led.
-        store: keeps where each has come to.
-        grace_s: how long turns in work may take to end, in seconds, when this is left.
+        memory: the memory of every session.
+        settings: the ``agent:`` block.
+        store: keeps each session's checkpoint.
+        grace_s: seconds that running turns have to finish when the context is left.
 
     Use it as ``async with Conversations(...) as conversations:``, in one task.
     """
@@ -127,10 +127,10 @@ class Conversations:
     async def turn(
         self, scope: MemoryScope, key: str, turn: UserTurn, project: str = ""
     ) -> AsyncGenerator[str]:
-        """One turn of a conversation, as server-sent events; a second one waits until the first is answered.
+        """Answer one turn with server-sent events. The turns of one conversation run one at a time.
 
-        A client that leaves in mid-answer changes nothing: the turn is finished, recorded and part of the
-        conversation. If its kept state cannot be read, the answer is an ``error``.
+        If the client disconnects during the answer, the turn is still finished, recorded and kept in the
+        conversation. If the checkpoint cannot be read, the answer is an ``error``.
         """
         channel = HttpChannel(turn)
         self._tasks.start_soon(self._run, (scope, key), channel, project)
@@ -164,7 +164,7 @@ class Conversations:
         scope, key = place
         kept: dict[str, Any] = self._store.get("conversation", scope, key) or {}
         if kept.pop("resets", None) != self._resets(scope):
-            kept = {}  # of before a reset
+            kept = {}  # the checkpoint is older than the last reset
         return self._settings.session(
             self._provider,
             self._memory,
@@ -184,7 +184,7 @@ _READ_ONLY = AdapterMode(read_only=True, reason="asked for in the chat")
 
 
 class Chat:
-    """One chat: a model, and a memory. ``say`` prints what is no answer."""
+    """One chat between a user and a model with a memory. ``say`` prints everything except answers."""
 
     def __init__(
         self, config: MemslotConfig, channel: CommandLine | None, say: Callable[[str], None]
@@ -225,7 +225,7 @@ class Chat:
                     raise LifecycleError(str(closed)) from closed
 
     async def _answer(self, turn: UserTurn) -> None:
-        """One turn; at an interrupt of the terminal its answer ends where it is, and the chat goes on."""
+        """Answer one turn. An interrupt from the terminal ends the answer, and the chat goes on."""
         shown: list[str] = []
 
         async def emit(output: AgentOutput) -> None:
@@ -244,7 +244,7 @@ class Chat:
         return self.session.memory.slot.backend_name
 
     async def _command(self, line: str) -> bool:
-        """Do what a line beginning with a slash asks for; False to leave."""
+        """Run a command that begins with a slash. Returns False if the chat should end."""
         self._forgetting = False
         name, _, argument = line.partition(" ")
         argument = argument.strip()
@@ -274,7 +274,7 @@ class Chat:
             return
         await self.session.end()
         receipt = await self.session.memory.slot.reset_scope(self.session.scope)
-        if self.session.scope == self._config.memory.scope:  # that of what hooks leave
+        if self.session.scope == self._config.memory.scope:  # hooks report for this scope alone
             drop_reports(self._config.data_dir)
         self.session.clear()
         self._say(f"deleted{'' if receipt.verified else ', as far as the backend can say'}")
@@ -302,7 +302,7 @@ def _explained(report: TurnReport | None) -> list[str]:
 
 
 def _reader() -> Callable[[], str] | None:
-    """prompt_toolkit's line on a terminal, with history and editing; None reads stdin."""
+    """Return a reader with history and editing, by prompt_toolkit; None if stdin is to be read instead."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
         return None
     try:

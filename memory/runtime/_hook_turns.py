@@ -1,11 +1,11 @@
-"""What hooks of coding agents reported, as turns: which answer belongs to which prompt, and when a turn is over.
+"""Turns made from the reports of coding agents' hooks.
 
-A hook is a process of its own. It inserts one row for each event into the outbox of ``data_dir`` and knows nothing
-else. The rows of a session are a lane, in the order in which they came, and this module makes turns of them.
+Each hook runs as a separate process and only inserts one row per event into the outbox of ``data_dir``. The
+rows of a session form a lane, in order of arrival, and this module groups them into turns.
 
-A host that names its turns is taken at its word. Otherwise prompts and answers are paired by their order. A user
-may type while the agent works, so several prompts may come before the first answer. Where answers are missing, an
-answer goes with all prompts before it, so that no question stands with the answer of another.
+If the host names its turns, prompts and answers are paired by name, otherwise by order. A user may type while
+the agent works, so several prompts may come before the first answer. If answers are missing, an answer is
+paired with all prompts before it, so that no prompt gets the answer to another.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from memory.storage.store import SqliteStore
 
 KIND = "hook"
 Did = Literal["begin", "prompt", "answer", "stop", "end"]
-HOLD_S = 20.0  # another plugin may block a stop, and the agent then goes on and stops again
-UNBALANCED_S = 600.0  # prompts are queued, and the agent works on them
+HOLD_S = 20.0  # another plugin may block a stop; the agent then continues and stops again
+UNBALANCED_S = 600.0  # some prompts have no answer yet, because the agent still works on them
 UNANSWERED_S = 3600.0
-_MAX_ROWS = 1000  # of one session at a time
+_MAX_ROWS = 1000  # read from one session at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class Reported:
     """One event that a hook reported.
 
     Attributes:
-        did: what happened.
-        text: the prompt, or the answer.
+        did: the kind of event.
+        text: the prompt or the answer.
         turn: the hook's own name for the event.
-        host_turn: the host's name for its turn; empty where it gives none.
+        host_turn: the host's name for its turn; empty if the host gives none.
         at: seconds since the epoch.
-        completed: whether the host says that the agent came to its end.
-        again: whether the agent had stopped before in this turn, and another plugin made it go on.
+        completed: whether the host reports that the agent finished.
+        again: whether the agent stopped earlier in this turn and another plugin made it continue.
     """
 
     entry: Entry
@@ -70,7 +70,7 @@ class Reported:
         """Read a row.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not as hooks write it.
+            ValueError, KeyError, TypeError: the row does not have the format that hooks write.
         """
         given = json.loads(entry.payload)
         return cls(
@@ -92,9 +92,9 @@ class HookTurn:
     """A turn that is over.
 
     Attributes:
-        prompts: what the user said, usually once.
-        answer: the last answer; None where the agent gave none.
-        rows: the reports it is made of.
+        prompts: what the user said, usually one prompt.
+        answer: the last answer; None if the agent gave none.
+        rows: the reports that form the turn.
     """
 
     prompts: list[Reported] = field(default_factory=list)
@@ -103,15 +103,15 @@ class HookTurn:
 
     @property
     def attempted(self) -> bool:
-        """Whether an earlier attempt to record it may have arrived."""
+        """Whether an earlier attempt to record this turn may have reached the backend."""
         return any(row.entry.sent for row in self.rows)
 
     def event(self, scope: MemoryScope, said: Callable[[str, str], str]) -> MemoryEvent | None:
-        """The turn as an event; None where nobody said anything.
+        """Convert the turn to an event; None if it holds no words.
 
         Args:
-            scope: whose words these are.
-            said: gives the user's own words of a prompt, by prompt and host.
+            scope: the event's scope.
+            said: takes a prompt and its host, and returns the user's own words.
         """
         first = (self.prompts or self.rows)[0]
         answer = self.answer.text if self.answer is not None and self.answer.completed else ""
@@ -132,12 +132,12 @@ class HookTurn:
 
 
 def finished_turns(rows: Sequence[Reported], now: float, since: float = 0.0) -> list[HookTurn]:
-    """The turns of a session that are over.
+    """Return the turns of a session that are over.
 
     Args:
-        rows: what is waiting of the session, in order.
+        rows: the session's waiting reports, in order.
         now: seconds since the epoch.
-        since: reports of before are of a process that is gone; nothing more is expected for them.
+        since: seconds since the epoch. A turn whose last report is older is over.
     """
     groups = list(_groups(rows))
     finished = [turn for group in groups[:-1] for turn in group.paired()]
@@ -147,7 +147,7 @@ def finished_turns(rows: Sequence[Reported], now: float, since: float = 0.0) -> 
 
 
 class _Group:
-    """Reports that belong together until as many answers as prompts are there."""
+    """Reports that belong together. A group is balanced once it has as many answers as prompts."""
 
     def __init__(self) -> None:
         self.prompts: list[Reported] = []
@@ -193,7 +193,7 @@ class _Group:
         if self.rows and not turns:
             turns = [HookTurn()]
         known = {row.turn for turn in turns for row in turn.rows}
-        # What is no part of a turn goes with the last one, so that nothing is left behind.
+        # The other rows join the last turn, so that all of them are removed with it.
         turns[-1].rows += [row for row in self.rows if row.turn not in known]
         return turns
 
@@ -207,7 +207,7 @@ class _Group:
 
     def _by_order(self) -> list[HookTurn]:
         prompts, stops = list(self.prompts), list(self.stops)
-        if prompts and len(stops) > len(prompts):  # the last of them is the one that counts
+        if prompts and len(stops) > len(prompts):  # the last stop holds the last prompt's answer
             stops = [*stops[: len(prompts) - 1], stops[-1]]
         if len(stops) == len(prompts):
             pairs = zip(prompts, stops, strict=True)
@@ -233,13 +233,13 @@ def _groups(rows: Sequence[Reported]) -> Iterator[_Group]:
 
 
 class HookQueue(AbstractContextManager["HookQueue"]):
-    """What hooks have reported and no memory has recorded yet.
+    """The reports of hooks that no memory has recorded yet.
 
     Args:
-        data_dir: ``memory.data_dir``; its SQLite file holds the rows, also where ``memory.state`` is a server.
+        data_dir: ``memory.data_dir``. Its SQLite file holds the rows, even if ``memory.state`` is a server.
 
     Raises:
-        StoreError: the file cannot be used; by every call.
+        StoreError: the file cannot be used. Every method may raise this.
     """
 
     def __init__(self, data_dir: Path) -> None:
@@ -251,7 +251,7 @@ class HookQueue(AbstractContextManager["HookQueue"]):
         self.close()
 
     def close(self) -> None:
-        """Give the file back. Idempotent."""
+        """Close the file. Idempotent."""
         self._outbox.close()
         self._store.close()
 
@@ -260,18 +260,19 @@ class HookQueue(AbstractContextManager["HookQueue"]):
         record: Callable[[HookTurn], Awaitable[WriteReceipt | None]],
         failed: Callable[[str, BaseException], None],
     ) -> None:
-        """Record every turn that is over, each session in its order.
+        """Record every turn that is over, in the order of its session.
 
-        A turn that is refused or unreadable is set aside and blocks no other. A turn that cannot be recorded now
-        waits, and its session with it. Its rows are removed once it is recorded, not before.
+        A turn that is refused or unreadable is set aside, so that it does not block the others. If a turn
+        cannot be recorded now, it waits, and so do the later turns of its session. Rows are removed after
+        they are recorded.
 
         Args:
-            record: writes one turn; None means that there was nothing to write.
-            failed: told which turn was not recorded, and why.
+            record: writes one turn. It returns None if there was nothing to write.
+            failed: called with the name of each turn that was not recorded, and the error.
         """
         for lane in await self._outbox.counts():
             async with self._outbox.leasing(lane) as lease:
-                if lease is not None:  # another window has it
+                if lease is not None:  # else another process drains this session
                     await self._drain_lane(lease, record, failed)
 
     async def _drain_lane(
@@ -314,12 +315,12 @@ class HookQueue(AbstractContextManager["HookQueue"]):
             state = "unknown" if receipt is not None and receipt.status == "unknown" else "recorded"
             await self._note(lease, entries, Verdict(state))
             if state == "unknown":
-                return  # the next time it is looked up by its event id
+                return  # the next drain looks the turn up by its event id
 
     async def _begin(self, lease: Lease, entries: Sequence[Entry]) -> bool:
-        """Note that a turn may be recorded from now on: a process that dies over it has its successor look it up.
+        """Mark a turn's rows as sent. If this process dies, the next one looks the turn up before writing it.
 
-        False if another process has the session by now.
+        Returns False if another process has taken the session over.
         """
         return await self._store.run(
             lambda db: all(self._outbox.mark_sent(db, lease, entry.seq) for entry in entries)
@@ -330,27 +331,27 @@ class HookQueue(AbstractContextManager["HookQueue"]):
         await self._store.run(lambda db: self._outbox.note_all(db, lease, made))
 
     async def left(self) -> int:
-        """How many reports wait."""
+        """Count the reports that wait."""
         return sum((await self._outbox.counts()).values())
 
 
 def report_program() -> Path:
-    """The module that inserts a report; it needs the standard library alone, so hooks take a copy of it."""
+    """Return the path of the module that inserts reports. Hooks run a copy, which needs no other package."""
     return Path(insert.__file__)
 
 
 def reports_file(data_dir: Path) -> Path:
-    """The file that hooks insert their reports into."""
+    """Return the path of the file that hooks insert their reports into."""
     return data_dir / insert.FILE_NAME
 
 
 def waiting_reports(data_dir: Path) -> int:
-    """How many reports of hooks wait in a ``data_dir``. Blocks."""
+    """Count the reports of hooks that wait in a ``data_dir``. Blocks."""
     return _on_rows(data_dir, "SELECT count(*) FROM outbox WHERE kind = ?")
 
 
 def drop_reports(data_dir: Path) -> bool:
-    """Remove what hooks have reported and nobody has recorded, and return whether there was any. Blocks."""
+    """Remove the reports of hooks that were not recorded, and return whether there were any. Blocks."""
     waiting = bool(waiting_reports(data_dir))
     if waiting:
         _on_rows(data_dir, "DELETE FROM outbox WHERE kind = ?")
@@ -370,7 +371,11 @@ def _on_rows(data_dir: Path, statement: str) -> int:
 
 
 def _text(given: Any) -> str:
-    """A text without halves of surrogate pairs, which hosts that shorten a text leave."""
+    """Replace unpaired surrogates, which remain where a host cuts a text short.
+
+    Raises:
+        TypeError: ``given`` is not a string.
+    """
     if not isinstance(given, str):
         raise TypeError(f"a text is wanted, not {type(given).__name__}")
     return given.encode("utf-8", "replace").decode()

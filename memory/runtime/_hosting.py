@@ -1,7 +1,7 @@
-"""The part that the bindings of all hosts share.
+"""The base that the bindings of all hosts share.
 
-Calls from other threads and loops go to the event loop that opened the memory. No failure reaches a host: it is
-logged, counted in :meth:`TurnMemory.status` and reported.
+Calls from other threads and loops run in the event loop that opened the memory. A failure does not reach the
+host: it is logged, counted in :meth:`TurnMemory.status` and reported to ``on_trouble``.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ log = logging.getLogger("memslot.hosts")
 
 T = TypeVar("T")
 OpenMemory = MemorySlot | SyncMemory
-"""What ``open_memory`` or ``open_memory_sync`` gives."""
+"""The result of ``open_memory`` or ``open_memory_sync``."""
 UserOf = str | MemoryScope | Callable[[Any], str | MemoryScope]
-"""A person of the memory's own scope, a whole scope, or a function of a run that returns one of them."""
+"""A user id within the memory's scope, a whole scope, or a function that takes a run and returns either."""
 
 _MAX_OPEN_TURNS = 1000
-_MAX_VERSIONS = 100  # whole turns, which may be long
+_MAX_VERSIONS = 100  # these are whole turns, which may be long
 _OPEN_SO = "open the memory with open_memory_sync"
 _making = threading.Lock()
-_BEGIN_S = 1.0  # a loop that has not begun a call by then is blocked, by whoever waits for the call
+_BEGIN_S = 1.0  # a loop that has not begun a call by then is blocked by the caller itself
 
 
 def turns_of(
@@ -55,16 +55,16 @@ def turns_of(
     *,
     on_trouble: Callable[[str, str], None] | None = None,
 ) -> TurnMemory:
-    """The turns that all bindings of a memory share: its counters, its policy, its writes in the background.
+    """Return the :class:`TurnMemory` that all bindings of a memory share.
 
-    It is made at the first call, which may be a binding's, and closed with the memory.
+    The first call creates it, which may be a binding's own call. It closes with the memory.
 
     Args:
         memory: an open memory.
-        policy, on_trouble: as for :class:`TurnMemory`; given before the first binding is made.
+        policy, on_trouble: as for :class:`TurnMemory`. Set them before you create the first binding.
 
     Raises:
-        ConfigError: ``memory`` is something else, or its turns have another policy already.
+        ConfigError: ``memory`` is not an open memory, or its turns already have another policy.
     """
     slot = memory.slot if isinstance(memory, SyncMemory) else memory
     if not isinstance(slot, MemorySlot):
@@ -80,13 +80,15 @@ def turns_of(
 
 
 class HostTurns:
-    """The turns of a host over one memory: each recalled for once, recorded once, and ended by no memory.
+    """The turns of a host over one memory. Each turn is recalled for once and recorded once.
+
+    A memory that fails does not end the host's turn.
 
     Args:
-        memory: an open memory. Its opener closes it, after the host.
-        host: the host's name: prefix of event ids, and ``agent_id`` of what is recorded.
-        user_id: whose memory it is, see :data:`UserOf`. None is the memory's own scope.
-        run: for a host of one conversation: what a function of ``user_id`` is given, once.
+        memory: an open memory. The code that opened it closes it, after the host.
+        host: the host's name. It prefixes event ids, and is the ``agent_id`` of recorded events.
+        user_id: whose memory it is, see :data:`UserOf`. None selects the memory's own scope.
+        run: for a host with a single conversation, the argument for a function in ``user_id``.
 
     Raises:
         ScopeError: the memory has no scope, or ``user_id`` is blank.
@@ -105,10 +107,11 @@ class HostTurns:
         self._versions: OrderedDict[tuple[MemoryScope, str, str], MemoryEvent] = OrderedDict()
 
     def scope_of(self, run: object) -> MemoryScope:
-        """The scope for a run, as the host describes it.
+        """Return the scope for a run, as the host describes it.
 
         Raises:
-            ScopeError: the function names nobody. No other person's memory is used in its place.
+            ScopeError: no user is named, the user id is blank, or the memory has no scope. There is no
+                fallback to another person's memory.
         """
         own = self.memory.slot.scope
         named = self._user_id(run) if callable(self._user_id) else self._user_id
@@ -131,15 +134,15 @@ class HostTurns:
         scope: MemoryScope | None = None,
         **fields: Unpack[RecallFields],
     ) -> Recall:
-        """Recall for a turn. The memory is asked once, even if the host asks again before it records the turn.
+        """Recall for a turn. Repeated calls before the turn is recorded return the first result.
 
         Args:
-            turn: the same for every model call of a turn, and another for every other turn of the session.
-            user: what the user said in it; empty where the host does not know it any more.
+            turn: the turn's name, the same for all of its model calls and unique in the session.
+            user: what the user said in this turn; empty if the host no longer knows it.
             session_id, scope, fields: as for :meth:`TurnMemory.recall`.
 
         Raises:
-            MemslotError: recall failed, where ``on_failure`` of the policy is ``raise``.
+            MemslotError: recall failed, and the policy's ``on_failure`` is ``raise``.
         """
         try:
             return await self.call(partial(self._recall, turn, user, session_id, scope or self.scope, fields))
@@ -155,7 +158,7 @@ class HostTurns:
         scope: MemoryScope | None = None,
         **fields: Unpack[RecallFields],
     ) -> Recall:
-        """As :meth:`recall`, for hosts that do not await."""
+        """Recall like :meth:`recall`, for synchronous hosts."""
         work = partial(self._recall, turn, user, session_id, scope or self.scope, fields)
         try:
             return self.call_blocking(work)
@@ -171,15 +174,15 @@ class HostTurns:
         left_out: Sequence[str] = (),
         **fields: Unpack[TurnFields],
     ) -> bool:
-        """Record a turn as :meth:`TurnMemory.record_turn` does, once.
+        """Record a turn once, as :meth:`TurnMemory.record_turn` does.
 
-        A ``user`` that is empty is what was recalled for in this turn. Other words under a turn's name are a new
-        version of it, such as an edited question or a regenerated answer: see ``corrects`` of
-        :meth:`TurnMemory.record`. ``left_out`` are the kinds of what was said without words, such as ``image``.
+        An empty ``user`` stands for the text that this turn was recalled for. Other words under the same turn
+        name are a new version of the turn, such as an edited question or a regenerated answer; see
+        ``corrects`` of :meth:`TurnMemory.record`. ``left_out`` lists the kinds of parts without words, such
+        as ``image``.
 
         Returns:
-            False where nothing was handed over; why is logged, unless it was handed over before, or its memory was
-            reset since the turn's recall.
+            False if nothing was recorded. :meth:`TurnMemory.status` counts failures.
         """
         work = partial(self._record, turn, session_id, scope or self.scope, fields, left_out)
         try:
@@ -187,7 +190,7 @@ class HostTurns:
                 return await work()
             sent, begun = self._send(work)
             self._expect(sent)
-            # A blocked loop begins it once it is free.
+            # A blocked loop records the turn once it is free.
             return not await anyio.to_thread.run_sync(begun.wait, _BEGIN_S) or await asyncio.wrap_future(sent)
         except MemslotError as error:
             return self._not_recorded(error)
@@ -201,7 +204,7 @@ class HostTurns:
         left_out: Sequence[str] = (),
         **fields: Unpack[TurnFields],
     ) -> bool:
-        """As :meth:`record`, for hosts that do not await."""
+        """Record like :meth:`record`, for synchronous hosts."""
         work = partial(self._record, turn, session_id, scope or self.scope, fields, left_out)
         try:
             sent, begun = self._send(work)
@@ -214,7 +217,7 @@ class HostTurns:
         """Run ``work`` in the memory's event loop.
 
         Raises:
-            LifecycleError: that loop does not run, or is blocked.
+            LifecycleError: that loop does not run or is blocked.
         """
         if self._is_here():
             return await work()
@@ -224,10 +227,10 @@ class HostTurns:
         return await asyncio.wrap_future(sent)
 
     def call_blocking(self, work: Callable[[], Awaitable[T]]) -> T:
-        """As :meth:`call`, for hosts that do not await.
+        """Run ``work`` like :meth:`call`, for synchronous hosts.
 
         Raises:
-            LifecycleError: as there, and where this is the thread of the memory's event loop.
+            LifecycleError: as in :meth:`call`, or this is the thread of the memory's event loop.
         """
         if self._is_here():
             why = (
@@ -240,7 +243,7 @@ class HostTurns:
         return sent.result()
 
     def end(self, session_id: str, scope: MemoryScope | None = None) -> None:
-        """Forget the recalls of a session, for a host that does not say which turn it records."""
+        """Forget the recalls of a session, for a host that does not name the turns it records."""
         for key in [key for key in self._open if key[:2] == (scope or self.scope, session_id)]:
             del self._open[key]
 
@@ -254,7 +257,7 @@ class HostTurns:
             await known.answered.wait()
             return known.recall or Recall("")
         asked = self._open[key] = _OpenTurn(user)
-        with suppress(MemslotError):  # which recalling or recording will say
+        with suppress(MemslotError):  # recall or record reports the same error
             asked.resets = self.memory.slot.delivery.resets_of(scope)
         if len(self._open) > _MAX_OPEN_TURNS:
             self._open.popitem(last=False)
@@ -282,7 +285,7 @@ class HostTurns:
             return False  # nothing was said
         try:
             if known and known.resets not in (None, self.memory.slot.delivery.resets_of(scope)):
-                return False  # what was said before a reset is erased with the rest
+                return False  # a reset also erases turns that began before it
             scope = self.memory.slot.delivery.scope_or_default(scope)
             event = event_from_turn(session_id, scope, **given)
             if not (messages := self._of_the_conversation(event.messages)):
@@ -299,7 +302,7 @@ class HostTurns:
             return self._not_recorded(error)
 
     async def _record_version(self, key: tuple[MemoryScope, str, str], event: MemoryEvent) -> bool:
-        """Record a turn under an id made of its name and its words, as a correction where the words changed."""
+        """Record a turn under an id made of its name and words. Changed words correct the last version."""
         before = self._versions.get(key)
         if before is not None and before.messages == event.messages:
             return await self.memory.record(before)
@@ -319,7 +322,7 @@ class HostTurns:
         return said_by_user(user, self.host, self.memory.policy.not_said)
 
     def _of_the_conversation(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Messages with the user's own words alone; none where the host asked for all that was answered."""
+        """Reduce user messages to the user's own words. Returns no message if no words of the user remain."""
         kept = []
         for message in messages:
             if message.role == "user":
@@ -330,7 +333,7 @@ class HostTurns:
         return () if asked and not left else tuple(kept)
 
     def _is_here(self) -> bool:
-        """Whether this is the memory's event loop, which the first call decides where none was running before."""
+        """Whether this is the memory's event loop. A memory without one adopts the loop of the first call."""
         here = loop_or_none()
         if self.memory.loop is None:
             self.memory.loop = here
@@ -353,7 +356,7 @@ class HostTurns:
         return asyncio.run_coroutine_threadsafe(run(), loop), begun
 
     def _expect(self, sent: Future[bool]) -> None:
-        """Let the memory wait for it before it drains or closes."""
+        """Let the memory wait for a call before it drains or closes."""
         self.memory.arriving.add(sent)
         sent.add_done_callback(self.memory.arriving.discard)
 
@@ -371,7 +374,7 @@ class HostTurns:
 @dataclass(slots=True)
 class _OpenTurn:
     user: str
-    resets: int | None = None  # of its scope before; None where nobody could say
+    resets: int | None = None  # the scope's resets before the recall; None if unknown
     answered: anyio.Event = field(default_factory=anyio.Event)
     recall: Recall | None = None
 
@@ -383,7 +386,7 @@ def _blocked(sent: Future[Any]) -> LifecycleError:
 
 
 def answer_text(output: object) -> str:
-    """The text to record for an agent's answer. Halves of surrogate pairs are replaced; objects become JSON."""
+    """Return an agent's answer as text. Unpaired surrogates are replaced, and objects become JSON."""
     return (
         encodable(output) if isinstance(output, str) else pydantic_core.to_json(output, fallback=str).decode()
     )

@@ -1,4 +1,4 @@
-"""``memslot import`` and ``export``: conversations into a memory, and out of it."""
+"""``memslot import`` and ``memslot export``: conversations into and out of a memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 importing = typer.Typer(add_completion=False, rich_markup_mode=None)
 exporting = typer.Typer(add_completion=False, rich_markup_mode=None)
-_NAMED = 20  # problems on the screen; --json has all
+_NAMED = 20  # problems printed in full; --json lists all
 
 
 @importing.command("import")
@@ -162,7 +162,7 @@ def export(
             for line in lines:
                 sys.stdout.write(line + "\n")
             return
-        # A pipe or a device takes the lines as they come. A file appears only when it is whole.
+        # Lines go straight to a pipe or a device. A regular file appears only once it is complete.
         part = None if out.exists() and not out.is_file() else out.with_name(out.name + ".part")
         count = -1
         try:

@@ -1,8 +1,8 @@
-"""Bringing conversations into a memory: the turns of a file, written through the slot in their order.
+"""Import of conversations into a memory. The turns of a file are written through the slot, in order.
 
-An import resumes. The host store notes how far each conversation has come, before and after a piece is sent. A
-second import of the same file, or of a newer export, writes only what is missing. It looks up what an earlier one
-sent without an answer, or without noting it. If the backend cannot be asked, such an event may be stored twice.
+An import can resume. The host store notes the progress of each conversation before and after each batch is
+sent. A second import of the same file, or of a newer export, writes only the missing events. It looks up
+events that were sent but not confirmed. If the backend has no lookup, such an event may be stored twice.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class ImportReport:
     """The result of an import, or of a dry run.
 
     Attributes:
-        conversations, events, tokens: of the file; tokens as the configured counter counts them.
-        written: events that are stored now.
-        earlier: events that an earlier import has stored.
-        unknown: ids of events that got no answer; they may or may not be stored.
-        undated: events without a time in the file; they carry the file's own time.
-        left_out: what is not in the events, by kind, such as ``{"images": 3}``.
+        conversations, events, tokens: counts of the file. The configured counter counts the tokens.
+        written: how many events this import stored.
+        earlier: how many events an earlier import stored.
+        unknown: ids of events that got no answer. They may or may not be stored.
+        undated: how many events have no time in the file. They carry the file's own time.
+        left_out: how many parts of each kind are not in the events, such as ``{"images": 3}``.
         problems: what cannot be read, with its place.
     """
 
@@ -64,13 +64,13 @@ class ImportReport:
 
 @dataclass(frozen=True)
 class Source:
-    """A file of conversations, and whose memory they go into.
+    """A file of conversations and the scope to import them into.
 
     Attributes:
         path: the file, zip file or directory; see :mod:`._transcripts`.
-        scope: the memory of a conversation that names no user.
-        kind: what kind of file it is; None detects it.
-        one_person: whether every conversation goes into ``scope``, whatever user the file names.
+        scope: the scope of conversations that name no user.
+        kind: the kind of file; None detects it.
+        one_person: whether every conversation goes into ``scope``, whichever user it names.
     """
 
     path: Path
@@ -87,9 +87,9 @@ class Source:
         return MemoryScope(**{**dict(self.scope), "persona_id": conversation.user})
 
     def turns(self, conversation: Conversation, report: ImportReport) -> list[MemoryEvent]:
-        """The events of a conversation: one for each message of the user, with the answers that follow it.
+        """Return the events of a conversation: one per message of the user, with the answers that follow it.
 
-        A recorded event stays as it is, in this memory's scope.
+        Events of an exported journal keep their content, ids and times, and get this memory's scope.
         """
         scope, at = self.scope_of(conversation), self._first_time(conversation)
         if conversation.events:
@@ -134,10 +134,10 @@ def _turns_of(conversation: Conversation, left_out: Counter[str]) -> Iterator[li
 
 
 def dry_run(source: Source, counter: TokenCounter) -> ImportReport:
-    """Read the whole file and say what an import would write.
+    """Read the whole file and report what an import would write.
 
     Raises:
-        ConfigError: the file does not exist, or is of no known kind.
+        ConfigError: the file does not exist or is of no known kind.
     """
     report = ImportReport()
     for conversation in source.conversations(report.problems):
@@ -156,14 +156,14 @@ async def import_conversations(
     Args:
         source: the file.
         slot: the open memory.
-        store: notes how far each conversation has come.
-        report: of :func:`dry_run`; takes what is done.
-        progress: is told (what, events done, events in all).
+        store: keeps the progress of each conversation.
+        report: the result of :func:`dry_run`, which this import completes.
+        progress: called with the unit ``events``, the number of finished events and their total.
 
     Raises:
-        BackendError: the backend failed. What was written before stays, and a second import goes on from there.
+        BackendError: the backend failed. Written events stay, and a second import continues from there.
     """
-    ignored = ImportReport()  # of the second reading: the first has counted the same
+    ignored = ImportReport()  # the dry run has already counted the file
     pending = (
         piece
         for conversation in source.conversations(ignored.problems)
@@ -182,8 +182,8 @@ async def import_conversations(
 class _Missing:
     event: MemoryEvent
     number: int  # within its conversation, from 1
-    in_doubt: bool  # an earlier import sent it, and does not know whether it is stored
-    done: int  # how far the conversation had come before this import
+    in_doubt: bool  # an earlier import sent it and got no confirmation
+    done: int  # events of the conversation that earlier imports finished
 
 
 def _missing(
@@ -195,7 +195,7 @@ def _missing(
     mark: dict[str, Any] = store.get(_MARK, events[0].scope, _name(conversation.conversation_id)) or {}
     done, sending = int(mark.get("done", 0)), int(mark.get("sending", 0))
     if done and (done > len(events) or mark.get("last") != events[done - 1].event_id):
-        done, sending = 0, len(events)  # edited since: each event is looked up by its own words
+        done, sending = 0, len(events)  # the conversation was edited, so each event is looked up
     unsure = set(mark.get("unknown", ()))
     for number, event in enumerate(events, 1):
         if number <= done and event.event_id not in unsure:

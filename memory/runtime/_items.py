@@ -1,6 +1,6 @@
 """Single memories of one scope, over any slot, for tools, Signet's endpoints and MCP.
 
-An item is a native record as recall shows it. Nothing is kept here; what a backend cannot do is not offered.
+An item is a native record as recall shows it. The module keeps no copy of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from memory.slot.slot import MemorySlot
 from memory.slot.turns import event_from_turn, request_of
 
 _IDS = ("id", "row_id", "uuid")
-# For each change: the native operation, and arguments of the same shape.
+# For each change: the native operation, and example arguments for the check of its declaration.
 _CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "modify": ("update", {"text": "a text"}),
     "forget": ("delete", {}),
@@ -40,7 +40,7 @@ _TEXTS = ("memory", "text", "content", "fact", "value")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One memory. ``id`` is None where the backend names none; the rest as in ContextEntry."""
+    """One memory. ``id`` is None if the backend gives none. The other fields are as in ContextEntry."""
 
     id: str | None
     content: str
@@ -50,7 +50,7 @@ class Item:
 
     @classmethod
     def of(cls, entry: ContextEntry) -> Item:
-        """The memory that an entry of a retrieval is."""
+        """Convert an entry of a retrieval."""
         return cls(entry.native_id, entry.text, entry.score, entry.timestamp, entry.event_ids)
 
 
@@ -59,7 +59,7 @@ class MemoryItems:
 
     Args:
         slot: the memory.
-        scope: whose; by default the slot's own.
+        scope: by default the slot's own.
     """
 
     def __init__(self, slot: MemorySlot, scope: MemoryScope | None = None) -> None:
@@ -83,10 +83,10 @@ class MemoryItems:
         return known is not None and known.native_id and known.problem(arguments) is None
 
     async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
-        """Memories for a question, in the backend's order.
+        """Search for memories, returned in the backend's order.
 
         Raises:
-            InputError: the question is blank, or ``limit`` no positive number.
+            InputError: the query is blank, or ``limit`` is not a positive number.
             BackendError: the backend failed.
         """
         return await self._asked(
@@ -96,10 +96,10 @@ class MemoryItems:
     async def search_where(
         self, query: str, filters: Mapping[str, object] | None, limit: int = 10
     ) -> list[Item]:
-        """As :meth:`search`, of the memories that ``filters`` of :class:`~memory.RetrieveRequest` let pass.
+        """Search like :meth:`search`, with the ``filters`` of :class:`~memory.RetrieveRequest`.
 
         Raises:
-            CapabilityNotSupported: the backend cannot filter so.
+            CapabilityNotSupported: the backend does not support these filters.
         """
         budget = ContextBudget(max_items=limit)
         return await self._asked(request_of(query, "tools", self.scope, budget=budget, filters=filters))
@@ -118,11 +118,11 @@ class MemoryItems:
         agent_id: str = "agent",
         metadata: Mapping[str, object] | None = None,
     ) -> WriteReceipt:
-        """Write one memory, as something the user said.
+        """Write one memory, as a message of the user.
 
         Raises:
             InputError: ``content`` is blank.
-            BackendError: it is not stored.
+            BackendError: the memory was not stored.
         """
         event = event_from_turn(
             session_id, self.scope, user=content, event_id=event_id, agent_id=agent_id, metadata=metadata
@@ -131,7 +131,7 @@ class MemoryItems:
             return await self.slot.record_event(event)
 
     async def has_event(self, content: str, event_id: str) -> bool | None:
-        """Whether :meth:`store` has stored this event id. None if the backend cannot tell."""
+        """Whether :meth:`store` has stored this event id; None if the backend cannot look events up."""
         if not self.slot.delivery.can_look_up:
             return None
         event = event_from_turn("tools", self.scope, user=content, event_id=event_id, agent_id="agent")
@@ -139,15 +139,15 @@ class MemoryItems:
             return await self.slot.delivery.find_event(event) is not None
 
     async def get(self, item_id: str) -> Item | None:
-        """Read one memory as it is now. None if this scope has no memory with that id.
+        """Read the current text of one memory; None if this scope has no memory with that id.
 
         Raises:
-            CapabilityNotSupported: the backend cannot look one up.
+            CapabilityNotSupported: the backend cannot look up a memory by its id.
             BackendError: the backend failed.
         """
         try:
             found = await self.provenance(item_id)
-        except (ScopeError, BackendRejected):  # of another scope, or of none
+        except (ScopeError, BackendRejected):  # the id belongs to another scope, or does not exist
             return None
         rows = [row for row in _rows(found.raw) if item_id in (row.get(name) for name in _IDS)]
         texts = [rows[-1].get(name) for name in _TEXTS] if rows else []
@@ -155,7 +155,7 @@ class MemoryItems:
         return None if content is None else Item(item_id, content)
 
     async def everything(self) -> list[Item] | None:
-        """Every memory of the scope, in the backend's order. None if the backend does not list them."""
+        """List every memory of the scope, in the backend's order; None if the backend cannot list them."""
         provenance = self.slot.capability(SupportsProvenance)
         if provenance is None:
             return None
@@ -171,14 +171,14 @@ class MemoryItems:
         return list(known.values())
 
     async def gone(self, item_id: str) -> bool:
-        """Whether a memory is gone. True also if the backend cannot tell."""
+        """Whether a memory no longer exists. Also true if the backend cannot read single memories."""
         return "get" not in self.offered or await self.get(item_id) is None
 
     async def provenance(self, item_id: str) -> receipts.ProvenanceResult:
-        """The history and sources of one memory, in the backend's own words.
+        """Return the history and sources of one memory, in the backend's own format.
 
         Raises:
-            CapabilityNotSupported: the backend cannot look one up.
+            CapabilityNotSupported: the backend cannot look up a memory by its id.
             ScopeError, BackendError: the scope has no such memory, or the backend failed.
         """
         provenance = self.slot.capability(SupportsProvenance)
@@ -188,7 +188,7 @@ class MemoryItems:
             return await provenance.provenance(ProvenanceRequest(scope=self.scope, native_id=item_id))
 
     async def readiness(self) -> receipts.BackendReadiness | None:
-        """Whether everything written can be retrieved; None where the backend does not tell."""
+        """Whether everything written can be retrieved; None if the backend does not report this."""
         readiness = self.slot.capability(SupportsReadiness)
         if readiness is None:
             return None
@@ -196,16 +196,16 @@ class MemoryItems:
             return await readiness.readiness(self.scope)
 
     async def modify(self, item_id: str, content: str) -> receipts.NativeMutationReceipt:
-        """Give one memory another text.
+        """Replace the text of one memory.
 
         Raises:
-            CapabilityNotSupported: the backend cannot.
+            CapabilityNotSupported: the backend cannot update a single memory.
             ScopeError, BackendError: the scope has no such memory, or the backend failed.
         """
         return await self._mutate("modify", item_id, {"text": content})
 
     async def forget(self, item_id: str) -> receipts.NativeMutationReceipt:
-        """Delete one memory; errors as for :meth:`modify`."""
+        """Delete one memory. Raises the same errors as :meth:`modify`."""
         return await self._mutate("forget", item_id, {})
 
     async def _mutate(
@@ -223,7 +223,7 @@ class MemoryItems:
 
 
 def _rows(raw: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object in a native answer, outermost first."""
+    """Yield every object in a native answer, outermost first."""
     if isinstance(raw, Mapping):
         yield raw
         raw = list(raw.values())
@@ -238,7 +238,7 @@ class Part:
 
     label: str
     result: RetrieveResult
-    chosen: tuple[int, ...] = ()  # of its entries, by :func:`fit_parts`, in the backend's order
+    chosen: tuple[int, ...] = ()  # indices of entries, chosen by :func:`fit_parts`, in the backend's order
     section: str = field(default="", repr=False)
 
     @property
@@ -247,16 +247,16 @@ class Part:
 
 
 def digest_of(entry: ContextEntry) -> str:
-    """A digest of an entry's text, equal for every scope and id."""
+    """Return a digest of an entry's text. It does not depend on the scope, the id or the whitespace."""
     return hashlib.sha256(" ".join(entry.text.split()).encode("utf-8", "replace")).hexdigest()[:20]
 
 
 class ShownSections:
-    """The entries that hosts still show, by session. Hosts that keep their sections do not get them again.
+    """The entries that a host still shows, by session, so that it does not get them twice.
 
     Args:
-        slot: renders, and counts tokens.
-        max_sessions: that are remembered; those of others may be shown something twice.
+        slot: renders sections and counts tokens.
+        max_sessions: how many sessions to remember. Older sessions may get an entry twice.
     """
 
     def __init__(self, slot: MemorySlot, max_sessions: int = 1000) -> None:
@@ -265,27 +265,28 @@ class ShownSections:
         self._shown: OrderedDict[str, set[str]] = OrderedDict()
 
     def new_in(self, session_id: str, result: RetrieveResult) -> Part:
-        """The section of a retrieval without what the session's host shows."""
+        """Return the part of a retrieval that the session's host does not show yet."""
         shown, part = self._shown.get(session_id, set()), Part("user", result)
         fit_parts(self._slot, [part], lambda _, entry: digest_of(entry) in shown)
         return part
 
     def add(self, session_id: str, part: Part) -> None:
-        """Note that the host has got this part."""
+        """Note that the host shows this part."""
         self._shown.setdefault(session_id, set()).update(map(digest_of, part.entries))
         self._shown.move_to_end(session_id)
         if len(self._shown) > self._max_sessions:
             self._shown.popitem(last=False)
 
     def forget(self, session_id: str | None) -> None:
-        """Note that the host shows nothing, because the session begins, ends or was compacted."""
+        """Note that the host shows nothing, because the session has begun, ended or was compacted."""
         self._shown.pop(session_id or "", None)
 
 
 def fit_parts(slot: MemorySlot, parts: Sequence[Part], hidden: Callable[[int, ContextEntry], bool]) -> str:
-    """Choose entries for every part, each text once and none that is ``hidden``, and join their sections.
+    """Choose entries for every part within the budget, and join the parts' sections.
 
-    Each part has an equal share of the tokens, and leaves what it does not need to others. Entries stay whole.
+    No text appears twice, and ``hidden`` entries are skipped. Each part gets an equal share of the tokens;
+    the share that it does not need goes to the others. Entries are never cut.
     """
     budget, seen = slot.delivery.budget, set[str]()
 
@@ -298,7 +299,7 @@ def fit_parts(slot: MemorySlot, parts: Sequence[Part], hidden: Callable[[int, Co
 
     candidates = [_candidates(part.result, partial(is_new, number)) for number, part in enumerate(parts)]
     if budget.max_items is not None:
-        # One of each part in turn, as far as they go.
+        # The parts take turns, one entry each, until the limit is reached.
         turns = ((place, number) for number, mine in enumerate(candidates) for place in range(len(mine)))
         for _, number in sorted(turns)[budget.max_items :]:
             candidates[number].pop()
@@ -329,7 +330,7 @@ def fit_parts(slot: MemorySlot, parts: Sequence[Part], hidden: Callable[[int, Co
 
 
 def _candidates(result: RetrieveResult, is_new: Callable[[ContextEntry], bool]) -> list[int]:
-    """Entries that were included and are new, and as many further ones as were not."""
+    """Return the indices of the included entries that are new, and fill the gaps with further new entries."""
     included = [index for index in result.included if result.entries[index].text.strip()]
     chosen = [index for index in included if is_new(result.entries[index])]
     known = set(included)

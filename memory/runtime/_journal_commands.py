@@ -1,4 +1,4 @@
-"""``memslot journal``: what was kept: list, retry, forget."""
+"""``memslot journal``: list, retry and forget the entries of the outbox."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ commands = typer.Typer(
 
 
 def _alone(config: MemslotConfig) -> MemslotConfig:
-    """The configuration without its scope and its journal: what is written comes out of one already."""
+    """The configuration without its scope and journal, because the caller has opened the journal itself."""
     return dataclasses.replace(
         config, memory=config.memory.model_copy(update={"scope": None, "journal": None})
     )

@@ -1,6 +1,4 @@
-"""The socket a server listens on, its connections, bounded in number and in the time they take to ask, and the
-signals that end it with time for what comes after.
-"""
+"""Listening sockets, limits on their connections, and the signals that stop a server cleanly."""
 
 from __future__ import annotations
 
@@ -21,19 +19,19 @@ from memory.contract.errors import ConfigError
 if TYPE_CHECKING:
     import uvicorn
 
-_MAX_HEAD_BYTES = 65_536  # as h11 has it
+_MAX_HEAD_BYTES = 65_536  # the limit of h11
 
 
 def listening_socket(host: str, port: int, *, field: str) -> socket.socket:
-    """A TCP socket that listens and sends each part of an answer at once.
+    """Return a listening TCP socket with TCP_NODELAY.
 
-    Without TCP_NODELAY an answer in two parts waits 40 ms for the client's acknowledgement of the first part.
-    asyncio does not set it on sockets of ``socket.create_server``, which have no protocol number.
+    Without TCP_NODELAY, an answer in two parts waits 40 ms for the client's acknowledgement of the first
+    part. asyncio does not set it on sockets of ``socket.create_server``, which have no protocol number.
 
     Args:
         host: a name or an address of this machine.
-        port: 0 takes a free one.
-        field: the option the two come from, for the error.
+        port: 0 takes a free port.
+        field: the option that sets host and port, for error messages.
 
     Raises:
         ConfigError: the port is taken, or there is no such address.
@@ -49,10 +47,10 @@ def listening_socket(host: str, port: int, *, field: str) -> socket.socket:
 
 
 def bounded_protocol(header_s: float, max_per_address: int) -> type[asyncio.Protocol]:
-    """uvicorn's protocol for HTTP, with limits on connections.
+    """Return uvicorn's HTTP protocol with limits on connections.
 
-    It closes a connection that has not sent a request's head within ``header_s`` seconds. It also closes those
-    beyond ``max_per_address``, and those whose head is longer than 64 KiB.
+    It closes a connection that sends no complete head within ``header_s`` seconds, or a head over 64 KiB. It
+    also closes connections of an address beyond ``max_per_address``.
     """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -63,7 +61,7 @@ def bounded_protocol(header_s: float, max_per_address: int) -> type[asyncio.Prot
             peer = transport.get_extra_info("peername")
             self._address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
             self._deadline: asyncio.TimerHandle | None = None
-            self._head_bytes: int | None = None  # so far, where one is on its way
+            self._head_bytes: int | None = None  # received so far; None between heads
             connections[self._address] += 1
             super().connection_made(transport)
             if connections[self._address] > max_per_address:
@@ -83,7 +81,7 @@ def bounded_protocol(header_s: float, max_per_address: int) -> type[asyncio.Prot
                 if self._head_bytes > _MAX_HEAD_BYTES:
                     self.transport.abort()
 
-        # These two are called by httptools alone, which has no limit of its own.
+        # Only httptools calls these two methods. It has no limit for heads.
         def on_message_begin(self) -> None:
             self._head_bytes = 0
             super().on_message_begin()
@@ -113,15 +111,15 @@ def bounded_protocol(header_s: float, max_per_address: int) -> type[asyncio.Prot
 def stop_at_signals(
     running: uvicorn.Server, leave_s: float = 0.0, leaving: Callable[[], None] = lambda: None
 ) -> None:
-    """Let SIGTERM and SIGINT end a server, and nothing else. For the main thread; elsewhere this does nothing.
+    """Let SIGTERM and SIGINT stop only the server. Outside the main thread this does nothing.
+
+    uvicorn's own handler raises the signal again, which would end the process before its writes are sent. A
+    signal that arrives before uvicorn installs its handler would end the process, too.
 
     Args:
         running: the server.
-        leave_s: seconds it goes on answering; a second signal ends it at once.
-        leaving: called at the first signal.
-
-    uvicorn's own handler raises the signal again, which would end the process before its writes are sent. A signal
-    that comes before uvicorn's handler would end the process, too.
+        leave_s: seconds for which it goes on answering. A second signal stops it at once.
+        leaving: called at each signal.
     """
     first = True
 
@@ -148,7 +146,7 @@ def stop_at_signals(
 
 @asynccontextmanager
 async def cancelled_at_interrupt(wanted: bool = True) -> AsyncIterator[anyio.CancelScope]:
-    """Let SIGINT cancel the body, and nothing else. For the main thread alone."""
+    """Let SIGINT cancel only the body. Outside the main thread, or if not ``wanted``, this does nothing."""
     with anyio.CancelScope() as scope:
         if not wanted or threading.current_thread() is not threading.main_thread():
             yield scope

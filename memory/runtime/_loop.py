@@ -1,5 +1,6 @@
-"""The session loop, in the order of Signet's runtime contract; recall comes before the model (DESIGN section 12).
-It keeps the conversation that the model is shown, and no memory: that is the slot's. A write never delays a token.
+"""The session loop, in the order of Signet's runtime contract (DESIGN section 12): recall, then the model.
+
+A session keeps the conversation that the model sees; the slot keeps the memory. A write never delays a token.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ class AgentSession:
 
     Args:
         provider: the model.
-        memory: the slot as hosts use it; its policy should leave the current session out, which is shown anyway.
-        tools: what the model may call.
-        session_key: names the conversation; a fresh one by default.
-        scope: whose memory; by default the slot's.
-        project: what is worked on, for tools.
+        memory: the slot's turns. Its policy should exclude the session, which the model sees anyway.
+        tools: the tools that the model may call.
+        session_key: the conversation's name; a fresh one by default.
+        scope: by default the slot's.
+        project: the project's name, for tools.
         settings: see :class:`SessionSettings`.
-        checkpoint: of a session to resume, in place of ``session_key``.
+        checkpoint: the session to resume, in place of ``session_key``.
 
     Raises:
-        InputError: ``session_key`` is no id: blank, or longer than 512 characters.
+        InputError: ``session_key`` is blank or longer than 512 characters.
     """
 
     def __init__(
@@ -86,36 +87,36 @@ class AgentSession:
 
     @property
     def session_id(self) -> str:
-        """The session id for the memory. It changes with each compaction, which hides what came before."""
+        """The session id for the memory. Compaction changes it, so that recall can find earlier turns."""
         return self.session_key if self._epoch == 1 else f"{self.session_key}~{self._epoch}"
 
     async def start(self, context: str = "What is known about the user?") -> Recall:
-        """Begin: what the memory has goes into the first turn's system prompt."""
+        """Recall for the session. The result goes into the first turn's system prompt."""
         recall = await self._recall(context)
         self._opening = None if self.history else recall
         return recall
 
     async def turn(self, turn: UserTurn, emit: Emit | None = None) -> TurnReport:
-        """One turn, from what the user said to what is recorded of it.
+        """Answer and record one turn.
 
         Args:
-            turn: what was said.
-            emit: takes pieces of the answer as they come.
+            turn: what the user said.
+            emit: called with each piece of the answer.
 
         Returns:
-            The report. A model that fails is an ``error`` in its output; the session lives on. A turn in which the
-            memory was reset is not recorded.
+            The report. If the model fails, the report's output has an ``error``, and the session goes on. If
+            the memory is reset during the turn, the turn is not recorded.
 
         Raises:
             InputError: nothing was said.
-            ChannelClosed: ``emit`` found nobody there any more; what was said is recorded.
+            ChannelClosed: ``emit`` raised it because the other side has left. The turn is recorded first.
         """
         started = time.perf_counter()
         self._drop_erased()
         resets = self._resets
         said = _with_attachments(turn)
         if (window := self.settings.window_tokens) is not None:
-            await self._fit(said, window)  # before recall, which leaves out what is still shown
+            await self._fit(said, window)  # before recall, because it decides which turns recall excludes
         recall, research = await self._research(turn.content)
         results_before = [f"Result of {result.name}:\n{result.content}" for result in research]
         known = (self.settings.identity, self.settings.soul, self._remembered(recall), *results_before)
@@ -133,7 +134,7 @@ class AgentSession:
                     answer = await self._complete(conversation, system, emit)
                     content = answer.content
                     if answer.stop_reason != "tool_use" or not answer.tool_calls:
-                        # A call that is cut off has no answer, and no conversation may end in one.
+                        # A conversation must not end in a tool call without a result.
                         answer = answer.model_copy(update={"tool_calls": ()})
                     message = answer.to_message()
                     if message is not None:
@@ -169,7 +170,7 @@ class AgentSession:
         return report
 
     async def cut_off(self, turn: UserTurn, shown: str) -> None:
-        """Record a cancelled turn: the question, and the shown part of the answer."""
+        """Record a cancelled turn: the question and the part of the answer that was shown."""
         if self._drop_erased():
             return
         said = _with_attachments(turn)
@@ -179,7 +180,7 @@ class AgentSession:
         self._opening = None
 
     async def compact(self) -> bool:
-        """Replace the conversation by the model's summary, which the memory keeps; False where it gave none."""
+        """Replace the conversation by the model's summary, and record it. Returns whether there is a summary."""
         if not self.history:
             return False
         asked = Message(role="user", content=_SUMMARISE)
@@ -204,13 +205,15 @@ class AgentSession:
         return True
 
     async def end(self, ready_s: float = 5.0) -> bool:
-        """End: wait until what was recorded is written, and then, where the backend tells, until it is derived.
+        """End the session: wait until the recorded events are written and the backend has processed them.
+
+        A backend that does not report readiness is not waited for.
 
         Args:
-            ready_s: seconds for what the backend derives; a rolling summary makes its own then.
+            ready_s: longest wait in seconds for the backend's processing, such as a rolling summary.
 
         Returns:
-            Whether everything recorded is written, within the policy's ``drain_s``.
+            Whether all recorded events were written within the policy's ``drain_s``.
         """
         written = await self.memory.drain(self.memory.policy.drain_s)
         readiness = self.memory.slot.capability(SupportsReadiness)
@@ -222,7 +225,7 @@ class AgentSession:
         return written
 
     def clear(self) -> None:
-        """Forget the conversation and what it was opened with, because the memory was reset."""
+        """Forget the conversation and its opening recall, because the memory was reset."""
         self.history, self._opening, self.last = [], None, None
 
     def checkpoint(self) -> Checkpoint:
@@ -232,7 +235,7 @@ class AgentSession:
         return Checkpoint(session_key=self.session_key, epoch=self._epoch, history=history)
 
     def _drop_erased(self) -> bool:
-        """Drop the conversation if any window has reset the memory. Returns whether one has."""
+        """Drop the conversation if any process has reset the memory. Returns whether that happened."""
         before = self._resets
         with suppress(StoreError):  # recording reports it
             self._resets = self.memory.slot.delivery.resets_of(self.scope)
@@ -244,7 +247,7 @@ class AgentSession:
         return self.memory.recall(text, session_id=self.session_id, scope=self.scope)
 
     async def _research(self, text: str) -> tuple[Recall, tuple[ToolResult, ...]]:
-        """Recall, and the tools that run before the model, all at once."""
+        """Recall, and run the tools that come before the model, all at the same time."""
         names = self.tools.before_generation() if self.tools else ()
         if not names:
             return await self._recall(text), ()
@@ -265,7 +268,7 @@ class AgentSession:
         return recall, tuple(found[name] for name in names)
 
     def _remembered(self, recall: Recall) -> str:
-        """The section for a turn, with the opening of the session before the first turn. No memory stands twice."""
+        """Return the context section of a turn. The first turn also shows the session's opening recall."""
         opening, turn = self._opening.result if self._opening else None, recall.result
         if opening is None or turn is None:
             return recall.section or (self._opening.section if self._opening else "")
@@ -298,7 +301,7 @@ class AgentSession:
         return whole
 
     async def _dispatch(self, calls: Sequence[ToolCall], conversation: list[Message]) -> list[ToolResult]:
-        """Run the calls. Each has a result in the conversation, even if it is not made."""
+        """Run the calls. Each gets a result in the conversation, even if it is refused."""
         results = []
         for number, call in enumerate(calls):
             if self.tools is None or number >= self.settings.max_tool_calls:
@@ -311,7 +314,7 @@ class AgentSession:
         return results
 
     async def _record(self, said: Message, answered: Sequence[Message]) -> bool:
-        """Record the spoken messages. Results of tools stay out, because they repeat the memory's own answers."""
+        """Record the spoken messages, but no tool results: those may repeat the memory's own answers."""
         spoken = [message for message in answered if message.role == "assistant" and message.content.strip()]
         messages = [said, *(message.model_copy(update={"tool_calls": None}) for message in spoken)]
         session_id, scope = self.session_id, self.scope
@@ -321,7 +324,7 @@ class AgentSession:
             return False  # nothing was said
 
     async def _fit(self, said: Message, window: int) -> None:
-        """Keep what is shown within the window: by a summary, else without the oldest turns."""
+        """Fit the conversation into the window by a summary, or else by dropping the oldest turns."""
         if self._tokens([*self.history, said]) <= window:
             return
         if await self.compact() and self._tokens([*self.history, said]) <= window:
@@ -348,12 +351,12 @@ def _with_attachments(turn: UserTurn) -> Message:
 async def run_session(
     session: AgentSession, channel: Channel, keep: Callable[[Checkpoint], None] | None = None
 ) -> None:
-    """Begin a session, answer the turns of a channel until it is closed, and end the session.
+    """Start a session, answer the turns of a channel until it is closed, and end the session.
 
     Args:
         session: see :class:`AgentSession`.
-        channel: where turns come from.
-        keep: given the checkpoint after each turn, before its answer is sent whole.
+        channel: brings the turns and takes the answers.
+        keep: called with the checkpoint after each turn, before the whole answer is sent.
     """
     await session.start()
     try:
@@ -366,7 +369,7 @@ async def run_session(
 async def answer_turns(
     session: AgentSession, channel: Channel, keep: Callable[[Checkpoint], None] | None = None
 ) -> None:
-    """Answer the turns of a channel until it is closed. A blank turn is answered by nothing."""
+    """Answer the turns of a channel until it is closed. Blank turns get no answer."""
     with suppress(ChannelClosed):
         while True:
             turn = await channel.receive()

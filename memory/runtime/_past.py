@@ -1,4 +1,4 @@
-"""The past that a journal keeps: written out as lines, and forgotten for good."""
+"""Export and permanent removal of the events that a journal keeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMAT = "memslot-journal-1"
 
 
 def exported(journal: Journal, persona_id: str | None = None) -> Iterator[str]:
-    """The lines of an export, without their line breaks; they hold what was said.
+    """Yield the lines of an export, without line breaks. They hold user text.
 
     Raises:
         InputError: the journal holds no events, or none of this person.
@@ -34,9 +34,9 @@ def exported(journal: Journal, persona_id: str | None = None) -> Iterator[str]:
 
 @dataclass
 class Forgotten:
-    scopes: int = 0  # that held events of theirs
+    scopes: int = 0  # how many scopes held the person's events
     recorded: bool = False
-    left: list[str] = field(default_factory=list)  # what is still somewhere, each as a phrase for the user
+    left: list[str] = field(default_factory=list)  # data that remains elsewhere, as phrases for the user
 
 
 async def forget_person(
@@ -47,13 +47,13 @@ async def forget_person(
 ) -> Forgotten:
     """Reset a person's scopes, then remove their events from the journal for good.
 
-    If the backend is down, the events stay, and with them the list of scopes to reset.
+    If the backend is down, the events stay, because they tell which scopes to reset.
 
     Args:
-        journal: the journal that holds their events.
+        journal: the journal that holds the events.
         persona_id: the person.
         provider: the backend of the configuration.
-        open_slot: opens the memory of ``provider``; None leaves the memory as it is.
+        open_slot: opens the memory of ``provider``. None does not reset the memory.
     """
     events = (entry.event for entry in journal.entries(everything=True))
     scopes = {event.scope for event in events if event.scope.persona_id == persona_id}
@@ -69,7 +69,7 @@ async def forget_person(
                 if not receipt.verified:
                     forgotten.left.append(f"scope {scope.label} was not verified empty")
     removed = journal.forget(persona_id)
-    forgotten.recorded = bool(scopes or removed)  # a reset has removed some already
+    forgotten.recorded = bool(scopes or removed)  # the resets have already removed some events
     for other in sorted({key.destination for key in removed if key not in reset}):
         another = other.split(":")[0] != provider
         if another or open_slot is not None:

@@ -1,6 +1,6 @@
-"""The turn policy: what a host does while its memory is slow, down or wrong.
+"""The turn policy: how a host treats a memory that is slow, down or failing.
 
-It is the same for every host, on asyncio and trio, whichever task opens, uses and closes the memory.
+It works on asyncio and trio. Different tasks may open, use and close the memory.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class TurnPolicy(Frozen):
     """Limits that a host sets for its memory.
 
     Attributes:
-        recall_s: longest wait for recall, in seconds, the set-up of a new scope included. 2 is what Signet's
-            OpenCode plugin grants.
-        on_failure: ``empty`` goes on without memory, and :class:`Recall`, trace, health and log name the failure;
-            ``raise`` passes it on.
-        exclude_session: leave what was said in the current session out of recall, because the host replays it.
-        drain_s: seconds for sending what waits when this is closed.
-        open_after: failures in a row after which the memory is left alone.
-        pause_s: for how many seconds; then one call is tried.
-        not_said: regular expressions, beside those that memslot has for each host. A prompt that one of them
-            matches from its beginning is not the user's: it is neither a question to the memory nor recorded.
+        recall_s: longest wait for recall in seconds, including the set-up of a new scope. The default of 2 is
+            that of Signet's OpenCode plugin.
+        on_failure: ``empty`` goes on without memory, and :class:`Recall`, trace, health and log name the
+            failure. ``raise`` raises the error.
+        exclude_session: whether recall excludes the current session, because the host replays it.
+        drain_s: seconds for sending waiting events on close.
+        open_after: consecutive failures after which recall pauses.
+        pause_s: the length of that pause in seconds. One call is tried after it.
+        not_said: regular expressions in addition to memslot's own for each host. A prompt that matches one
+            from its beginning is not the user's, so it is neither recalled for nor recorded.
     """
 
     recall_s: Seconds = 2.0
@@ -66,7 +66,7 @@ class TurnPolicy(Frozen):
 
 
 def first_of(group: BaseExceptionGroup[MemslotError]) -> MemslotError:
-    """The first error of a group of failed tasks, for the host."""
+    """Return the first error of a group of failed tasks."""
     error = group.exceptions[0]
     return first_of(error) if isinstance(error, BaseExceptionGroup) else error
 
@@ -76,11 +76,11 @@ class Recall:
     """The result of a recall for one turn.
 
     Attributes:
-        section: the context section for the prompt, whose label says ``user`` in place of the scope; empty where
-            nothing is remembered, and where recall failed.
-        failure: why it failed; None where it did not.
-        result: the retrieval behind it; None where it failed, or there was nothing to ask.
-        took_ms: from the question to this.
+        section: the context section for the prompt, labelled ``user`` instead of the scope. It is empty if
+            nothing is remembered or recall failed.
+        failure: the error; None if recall succeeded.
+        result: the retrieval; None if recall failed or there was nothing to ask.
+        took_ms: how long recall took, in milliseconds.
     """
 
     section: str
@@ -90,28 +90,28 @@ class Recall:
 
     @property
     def trace(self) -> Trace | None:
-        """The trace of the retrieval; None if there was none."""
+        """The trace of the retrieval; None if there was no retrieval."""
         return self.result.trace if self.result else None
 
 
 class TurnMemory:
     """A slot as a host uses it, turn by turn.
 
+    An event is acknowledged once it is in the slot's outbox. It survives the process there if the slot has a
+    store, which :func:`memory.open_memory` provides.
+
+    Use it as ``async with TurnMemory(slot) as memory:``, or call :meth:`aclose` yourself. It needs no start.
+
     Args:
-        slot: the memory, open. Whoever opened it closes it, after this.
-        policy: what the host grants it.
-        on_trouble: called with ``recall`` or ``write``, and why it failed in words that hold no user text; with
-            ``left_out``, and the kinds of parts of a turn that hold no words. It is called in the memory's event
-            loop, or in the thread of whoever called from elsewhere. It must return at once.
-
-    An event is acknowledged once it is in the slot's outbox. There it outlives the process, unless the slot has no
-    store: :func:`memory.open_memory` gives it one.
-
-    Use it as ``async with TurnMemory(slot) as memory:``, or call :meth:`aclose` yourself; no start is needed.
+        slot: an open memory. The code that opened it closes it, after this.
+        policy: the host's limits.
+        on_trouble: called with ``recall`` or ``write`` and the reason of a failure, without user text. It is
+            also called with ``left_out`` and the kinds of parts of a turn that hold no words. It runs in the
+            memory's event loop or in the calling thread, and must return at once.
 
     Attributes:
-        loop: the event loop it is used in; None until the first call where none was running.
-        arriving: what bindings handed over from other threads, and this loop has not taken yet.
+        loop: the memory's event loop; None until the first call if no loop was running.
+        arriving: turns that bindings sent from other threads and that the loop has not finished yet.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class TurnMemory:
         self._closed = False
         self._recalls = self._failed_recalls = self._left_out = 0
         self._last_failure: str | None = None
-        self._new: set[MemoryScope] = set()  # scopes that one recall has waited for in vain
+        self._new: set[MemoryScope] = set()  # scopes whose set-up has already timed out once
 
     async def __aenter__(self) -> Self:
         self.resume()
@@ -143,7 +143,7 @@ class TurnMemory:
         await self.aclose()
 
     def resume(self) -> None:
-        """Deliver what earlier processes left in the outbox, if the memory's event loop runs. Idempotent."""
+        """Deliver events that earlier processes left in the outbox, if the memory's loop runs. Idempotent."""
         import asyncio
 
         if self.loop is not None and self.loop is loop_or_none():
@@ -157,11 +157,11 @@ class TurnMemory:
         """Recall for the coming turn, within ``recall_s`` seconds, even if the memory hangs.
 
         Args:
-            user: what the user just said. Blanks or recalled context alone ask nothing.
+            user: what the user just said. Blank text and mere recalled context are not looked up.
             session_id, scope, fields: as for :meth:`MemorySlot.before_turn`.
 
         Raises:
-            MemslotError: recall failed, where ``on_failure`` is ``raise``.
+            MemslotError: recall failed, and ``on_failure`` is ``raise``.
         """
         started = time.perf_counter()
         asked: dict[str, str] = {}
@@ -181,7 +181,7 @@ class TurnMemory:
             self.slot.delivery.emit_trace(
                 "recall", scope or self.slot.scope, latency_ms=took_ms, error=type(error).__name__, **asked
             )
-            if not isinstance(error, CircuitOpen):  # which was said when it opened
+            if not isinstance(error, CircuitOpen):  # the circuit logged it when it opened
                 log.warning("%s: recall failed: %s", self.slot.backend_name, error)
             if self.policy.on_failure == "raise":
                 raise
@@ -190,21 +190,21 @@ class TurnMemory:
         return Recall(section, None, result, (time.perf_counter() - started) * 1000)
 
     async def record(self, event: MemoryEvent, *, corrects: MemoryEvent | None = None) -> bool:
-        """Keep an event in the outbox, to be delivered in the background.
+        """Put an event into the outbox, for delivery in the background.
 
         Args:
-            event: what was said.
-            corrects: an earlier version of the same turn. The memory forgets it first where its backend deletes
-                single memories. Elsewhere both stay, and ``metadata["corrects"]`` of the new one names the old one.
+            event: the event to record.
+            corrects: an earlier version of the same turn. If the backend can delete single memories, the
+                memory forgets the earlier version. ``metadata["corrects"]`` of the new event always names it.
 
         Returns:
-            False where nothing was kept: an event of this id and scope was before, nothing but recalled context is
-            in it, the slot is read-only, or, where ``on_failure`` is ``empty``, it cannot be kept. That last is
-            counted in :meth:`status`, and logged.
+            False if the outbox did not take the event. This id and scope were recorded before, the event
+            holds only recalled context, or the slot is read-only. With ``on_failure`` ``empty``, it is also
+            False after a failure, which :meth:`status` counts.
 
         Raises:
-            LifecycleError: this is closed.
-            StoreError, BackendError, InputError: it cannot be kept, where ``on_failure`` is ``raise``.
+            LifecycleError: this memory is closed.
+            StoreError, BackendError, InputError: it cannot be kept, and ``on_failure`` is ``raise``.
         """
         if corrects is not None:
             event = event.model_copy(update={"metadata": {**event.metadata, "corrects": corrects.event_id}})
@@ -223,7 +223,7 @@ class TurnMemory:
     async def record_turn(
         self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
     ) -> bool:
-        """Record what was said in a turn, as :meth:`record`; fields as for :meth:`MemorySlot.after_turn`.
+        """Record a turn like :meth:`record`. The fields are those of :meth:`MemorySlot.after_turn`.
 
         Raises:
             InputError: a field is malformed, or nothing was said.
@@ -233,16 +233,17 @@ class TurnMemory:
         )
 
     async def drain(self, within_s: float) -> bool:
-        """Wait until everything recorded so far is answered for; whether it was within so many seconds."""
+        """Wait until the outbox is empty, for at most ``within_s`` seconds. Returns whether it is."""
         with anyio.move_on_after(within_s):
             await self._arrived()
             return await self._writes.drained(within_s)
         return False
 
     async def aclose(self) -> None:
-        """Send what waits, for at most ``drain_s`` seconds, even if cancelled. Idempotent. The slot stays open.
+        """Send waiting events for at most ``drain_s`` seconds, even if cancelled. Idempotent.
 
-        Events that are left wait in the outbox for the next start.
+        The slot stays open.
+        The remaining events wait in the outbox for the next start. A slot without a store loses them.
         """
         with anyio.CancelScope(shield=True):
             self._closing = self._closing or anyio.Lock()
@@ -254,7 +255,7 @@ class TurnMemory:
                     self._closed = True
 
     def status(self) -> dict[str, int | str | None]:
-        """JSON-ready: counts of recalls and writes, how many wait, and whether the memory is left alone."""
+        """Return JSON-ready counts of recalls, writes and waiting events, and the recall circuit's state."""
         return {
             "recalls": self._recalls,
             "recalls_failed": self._failed_recalls,
@@ -266,7 +267,7 @@ class TurnMemory:
         }
 
     def note_trouble(self, what: Literal["recall", "write"], why: str) -> None:
-        """Count a turn that a binding could not recall for, or not record, and report it."""
+        """Count and report a turn that could not be recalled for or recorded."""
         if what == "recall":
             self._failed_recalls += 1
             self._last_failure = why
@@ -277,16 +278,16 @@ class TurnMemory:
             self.on_trouble(what, why)
 
     def note_left_out(self, kinds: Sequence[str]) -> None:
-        """Count parts of a recorded turn that hold no words, such as pictures, and report their kinds."""
+        """Count and report the parts of a recorded turn that hold no words, such as pictures."""
         self._left_out += len(kinds)
         if self.on_trouble is not None:
             counted = ", ".join(f"{number} {kind}" for kind, number in sorted(Counter(kinds).items()))
             self.on_trouble("left_out", f"a turn is recorded without {counted}")
 
     async def health(self) -> BackendHealth:
-        """The slot's health, with :meth:`status` in ``details["turns"]``.
+        """Return the slot's health, with :meth:`status` in ``details["turns"]``.
 
-        It is degraded while recall is left alone, or once an event was not recorded.
+        The health is degraded while the recall circuit is not closed, and after an event was not recorded.
         """
         health, status = await self.slot.health(), self.status()
         warnings = []
@@ -308,7 +309,7 @@ class TurnMemory:
             await asyncio.wait([asyncio.wrap_future(sent) for sent in tuple(self.arriving)])
 
     async def _within_deadline(self, request: RetrieveRequest) -> RetrieveResult:
-        """Ask in a task of its own, so that a call that cannot be cancelled delays nobody, and a set-up goes on."""
+        """Ask in a separate task, so that a hanging call delays no caller and a scope's set-up continues."""
         slot, answered, stop = self.slot, anyio.Event(), anyio.CancelScope()
         answer: list[RetrieveResult | MemslotError] = []
         late = begun = False
@@ -341,7 +342,7 @@ class TurnMemory:
             if not answered.is_set():
                 stop.cancel()
         if not (answered.is_set() or begun or request.scope in self._new):
-            # The next time it counts: what never ends may be a memory that is down.
+            # The next time-out counts as a failure, because the memory may be down.
             self._new.add(request.scope)
             why = f"{slot.backend_name}: the scope is still being set up after {self.policy.recall_s:g} s"
             raise SetUpTimedOut(why, backend_name=slot.backend_name, operation="setup_scope")

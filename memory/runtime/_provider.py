@@ -1,7 +1,7 @@
 """A language model as the session loop sees it (Signet's runtime contract, ``Provider``).
 
-A conversation is a sequence of :class:`memory.Message`; a call of a tool stands in ``Message.tool_calls`` as
-``{"id": ..., "name": ..., "arguments": {...}}``, whatever the model's own API makes of it.
+A conversation is a sequence of :class:`memory.Message`. Each tool call is an entry of ``Message.tool_calls``:
+``{"id": ..., "name": ..., "arguments": {...}}``, for every model's API.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ class ToolDefinition(Frozen):
 
 
 class ToolCall(Frozen):
-    """The model wants a tool to be called.
+    """A tool call that the model requests.
 
     Attributes:
         id: names the call in the message that answers it.
-        name: of the tool, which need not exist.
-        arguments: what it is called with.
-        problem: why ``arguments`` could not be read, or None. The tool is then not called; the model is told.
+        name: the tool's name. The tool may not exist.
+        arguments: the tool's input.
+        problem: why the arguments could not be read, or None. With a problem, the tool is not called, and the
+            problem goes back to the model.
     """
 
     id: Id
@@ -45,28 +46,28 @@ class ToolCall(Frozen):
     problem: Text | None = None
 
     def to_json(self) -> dict[str, JsonValue]:
-        """As it stands in ``Message.tool_calls``."""
+        """Return the call as an entry of ``Message.tool_calls``."""
         return {"id": self.id, "name": self.name, "arguments": self.arguments}
 
 
 class Usage(Frozen):
-    """Tokens as the model's server counted them; None where it does not say."""
+    """Tokens as the model's server counted them; None if it does not report them."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
 
 
 class CompletionOptions(Frozen):
-    """How to complete.
+    """Options of one completion.
 
     Attributes:
-        model: in place of the provider's own.
-        max_tokens: longest answer.
+        model: replaces the provider's own model.
+        max_tokens: the longest answer.
         temperature: 0 to 2; None leaves it to the model.
-        tools: what the model may call.
-        system_prompt: stands before the conversation.
+        tools: the tools that the model may call.
+        system_prompt: precedes the conversation.
         stop_sequences: texts that end the answer.
-        seed: for the same answer to the same question, as far as the server can; ignored where its API has none.
+        seed: asks for reproducible answers. It is ignored if the server's API takes no seed.
     """
 
     model: Text | None = None
@@ -79,7 +80,7 @@ class CompletionOptions(Frozen):
 
 
 class CompletionResult(Frozen):
-    """A whole answer. ``model`` names the model that answered, if the server says so."""
+    """A whole answer. ``model`` names the model that answered, if the server reports it."""
 
     content: Text = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -88,7 +89,7 @@ class CompletionResult(Frozen):
     model: Text | None = None
 
     def to_message(self) -> Message | None:
-        """The answer as a part of the conversation; None where the model said and called nothing."""
+        """Return the answer as a message; None if it holds neither text nor tool calls."""
         if not self.content.strip() and not self.tool_calls:
             return None
         calls = tuple(call.to_json() for call in self.tool_calls) or None
@@ -96,7 +97,7 @@ class CompletionResult(Frozen):
 
 
 class CompletionChunk(Frozen):
-    """A piece of a streamed answer: some text, or, last of all, the whole of it as ``result``."""
+    """A piece of a streamed answer. The last piece holds the whole answer in ``result``."""
 
     text: Text = ""
     result: CompletionResult | None = None
@@ -106,8 +107,8 @@ class CompletionChunk(Frozen):
 class Provider(Protocol):
     """A language model.
 
-    Failures are those of memory's error tree (:class:`memory.BackendError` and below), with ``backend_name`` set to
-    ``id``; none holds a key or a word of the conversation.
+    Its methods raise :class:`memory.BackendError` and its subclasses, with ``backend_name`` set to ``id``. No
+    error holds a key or user text.
     """
 
     id: str
@@ -115,35 +116,35 @@ class Provider(Protocol):
     async def complete(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> CompletionResult:
-        """The model's answer to a conversation.
+        """Answer a conversation.
 
         Raises:
-            BackendError: there is none.
+            BackendError: the model gave no answer.
         """
 
     def stream(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> AsyncIterator[CompletionChunk]:
-        """The same in pieces as they come; the last one holds the whole answer.
+        """Stream the answer to a conversation. The last piece holds the whole answer.
 
         Raises:
-            BackendError: there is none, or it broke off.
+            BackendError: the model gave no answer, or the answer broke off.
         """
 
     async def available(self) -> bool:
-        """Whether the model's server answers just now."""
+        """Whether the model's server answers now."""
 
     async def aclose(self) -> None:
         """Release connections. Idempotent."""
 
 
 def encodable(text: str) -> str:
-    """A text with halves of surrogate pairs replaced, because no store and no wire takes them."""
+    """Replace unpaired surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def tool_call(call_id: str, name: str, given: object) -> ToolCall:
-    """A call as a model's server words it: ``given`` is an object, or its JSON as text."""
+    """Build a call from a model's answer. ``given`` holds the arguments as an object or as JSON text."""
     try:
         if isinstance(given, str):
             given = json.loads(given) if given.strip() else {}

@@ -1,4 +1,4 @@
-"""A memory that another process has open, as an adapter: each call is a line of JSON over its socket."""
+"""An adapter for a memory that another process has open. Each call is a line of JSON over a socket."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def _asked(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """A method that the owner carries out."""
+    """Return a method that the owner executes."""
 
     async def ask(adapter: RemoteAdapter, *arguments: Any) -> Any:
         return await adapter.call(name, *arguments)
@@ -46,19 +46,19 @@ def _asked(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
 
 
 class RemoteAdapter:
-    """Asks the process that owns a memory. Calls without a store go to an adapter that is never opened.
+    """Forwards calls to the process that owns a memory. Calls that need no store use a local adapter.
+
+    Every forwarded call raises the errors of the owner's slot. It raises BackendUnavailable if no owner
+    answers, and LifecycleError in a forked child of the process that opened this adapter.
 
     Args:
         native: the adapter that the configuration selects.
-        owner: the right to own the memory, which this process may get when its owner ends.
-        settings: of the memory.
+        owner: the right to own the memory. This process may acquire it when the current owner ends.
+        settings: the memory's configuration.
 
     Attributes:
         keeps_events: whether the owner has a journal.
-        host_store: where hosts keep what goes with a reset; its owner empties it.
-
-    Every call raises the errors of the owner's slot. It raises BackendUnavailable if no owner answers, and
-    LifecycleError in a forked child of the process that opened it.
+        host_store: the store for hosts' data that a reset removes. The owner removes it.
     """
 
     def __init__(self, native: MemoryAdapter, owner: Owner, settings: MemslotConfig) -> None:
@@ -79,11 +79,11 @@ class RemoteAdapter:
         return self._native.format_context(result)
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Change nothing in the owner: the mode belongs to this process's slot alone."""
+        """Acknowledge the mode. It applies to this process's slot, so the owner is not asked."""
         return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
     def resets_of(self, scope: MemoryScope | None = None) -> int:
-        """Resets by every process: what waits here ends with each of them."""
+        """Count the resets by every process, because each of them drops the events that wait here."""
         return self._owner.resets(scope)
 
     setup_scope = _asked("setup_scope")
@@ -109,7 +109,7 @@ class RemoteAdapter:
             self._idle.pop()[1].close()
 
     async def call(self, name: str, *arguments: Any) -> Any:
-        """Call the owner. A repeatable call that lost its owner asks the next one."""
+        """Call the owner. If the owner ends, a repeatable call goes to the next one."""
         if os.getpid() != self._pid:
             why = (
                 "this memory was opened before the process was forked; open it in each worker, after the fork"
@@ -126,9 +126,9 @@ class RemoteAdapter:
                 try:
                     answer = await self._asked(reached, call)
                 except OSError as error:
-                    self._close_idle()  # its other connections have ended with it
+                    self._close_idle()  # the owner's other connections have ended, too
                     if method.repeatable and anyio.current_time() < ends:
-                        await anyio.sleep(_PAUSE_S)  # several owners may end one after the other
+                        await anyio.sleep(_PAUSE_S)  # several owners may end in succession
                         continue
                     raise self._unavailable(_NO_ANSWER, sent=True) from error
             if "error" in answer:
@@ -136,7 +136,7 @@ class RemoteAdapter:
             return method.result.validate_python(answer["result"])
 
     async def _reached(self) -> MemorySlot | _Connection:
-        """The slot if this process has become the owner, else a connection to the owner."""
+        """Return the slot if this process has become the owner, else a connection to the owner."""
         with anyio.move_on_after(_OPENING_S):
             while True:
                 if self._owner.slot is not None:
@@ -150,11 +150,11 @@ class RemoteAdapter:
                     connection = connected_to(self._owner.socket.path)
                     return await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE)
                 except BlockingIOError:
-                    pass  # its owner is busy
+                    pass  # the owner is busy
                 except OSError:
                     if (slot := await self._owner.succeed()) is not None:
                         return slot
-                await anyio.sleep(_PAUSE_S)  # its owner is still opening it
+                await anyio.sleep(_PAUSE_S)  # the owner is still opening the memory
         why = f"the process that has it open took no call for {_OPENING_S:g} s; nothing was sent"
         raise self._unavailable(why, sent=False)
 
@@ -177,12 +177,12 @@ class RemoteAdapter:
 
 
 class SearchingRemoteAdapter(RemoteAdapter):
-    """The remote adapter of a backend that can look an event up."""
+    """The remote adapter for a backend that can look events up."""
 
     find_event = _asked("find_event")
 
 
 def remote_adapter(native: MemoryAdapter, owner: Owner, settings: MemslotConfig) -> RemoteAdapter:
-    """The remote adapter with the abilities of ``native``."""
+    """Create the remote adapter that can look events up if ``native`` can."""
     kind = SearchingRemoteAdapter if isinstance(native, SupportsEventLookup) else RemoteAdapter
     return kind(native, owner, settings)

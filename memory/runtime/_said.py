@@ -1,5 +1,6 @@
-"""The user's own words in a prompt. Hosts send prompts of their own under the user's name: notices, reminders,
-commands, summaries. This module imports nothing but the standard library.
+"""The user's own words in a prompt. Hosts also send notices, reminders, commands and summaries as the user's.
+
+This module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -66,17 +67,18 @@ _BEGINNINGS: Mapping[str, tuple[str, ...]] = {
     "nanobot": ("[Subagent '",),
 }
 _HAVE_COMMANDS = frozenset({"claude-code", "codex", "cursor", "hermes", "nanobot"})
-_COMMAND = re.compile(r"/[A-Za-z][\w:.-]{0,100}(?:\s|$)")  # no path: the name ends at a blank
+_COMMAND = re.compile(r"/[A-Za-z][\w:.-]{0,100}(?:\s|$)")  # a blank ends the name, so a path does not match
 
 
 def said_by_user(prompt: str, host: str = "", not_said: Iterable[str | re.Pattern[str]] = ()) -> str:
-    """The user's own words in a prompt; empty where the host wrote all of it. Linear in the prompt's length.
+    """Return the user's own words in a prompt; empty if the host wrote all of it.
+
+    The time is linear in the prompt's length.
 
     Args:
         prompt: the prompt as the host sends it.
-        host: the host's name, such as ``claude-code``. Rules that hold for every host apply to each name.
-        not_said: regular expressions of the caller. A prompt that one of them matches from its beginning is not
-            the user's.
+        host: the host's name, such as ``claude-code``. Its rules apply in addition to the common ones.
+        not_said: further regular expressions. A prompt that matches one from its beginning is not the user's.
     """
     text = _without_blocks(prompt, (*_BLOCKS[""], *_BLOCKS.get(host, ())))
     said = text.strip()
@@ -92,7 +94,7 @@ def said_by_user(prompt: str, host: str = "", not_said: Iterable[str | re.Patter
 
 
 def _without_blocks(prompt: str, names: tuple[str, ...]) -> str:
-    """A prompt without complete blocks, and empty where it begins with a block that has no end."""
+    """Remove complete blocks from a prompt. A prompt that begins with an unclosed block becomes empty."""
     if "<" not in prompt:
         return prompt
     tag = re.compile(rf"<(/?)({'|'.join(map(re.escape, names))})(?:\s[^<>]*)?>", re.IGNORECASE)
@@ -102,7 +104,7 @@ def _without_blocks(prompt: str, names: tuple[str, ...]) -> str:
         if found[1]:
             ends.setdefault(found[2].lower(), []).append(found)
     kept: list[str] = []
-    at, by_host = 0, True  # whether no word of the user's came so far
+    at, by_host = 0, True  # by_host: no word of the user has come so far
     for found in tags:
         if found[1] or found.start() < at:
             continue

@@ -1,4 +1,4 @@
-"""``memslot serve``: one process, one memory, many users, each by a bearer token; ends without losing a write."""
+"""``memslot serve``: one process serves one memory to many users, each with a bearer token."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class _TokensFile(PluginOptions):
 
 
 def read_tokens(file: Path) -> list[TokenSettings]:
-    """The tokens of a YAML file, below ``tokens:``. Errors repeat no value.
+    """Read the tokens of a YAML file, below ``tokens:``. Errors never contain a value.
 
     Raises:
-        ConfigError: the file cannot be read, or a token cannot be used.
+        ConfigError: the file cannot be read, or a token is invalid.
     """
     content, lines = load_yaml(file)
     if file.stat().st_mode & 0o077 and hasattr(os, "getuid"):
@@ -59,7 +59,7 @@ def read_tokens(file: Path) -> list[TokenSettings]:
 
 
 async def watch_tokens(file: Path, changed: Callable[[list[TokenSettings]], None]) -> None:
-    """Hand over the tokens of a file whenever it changes. If they cannot be used, the former tokens stay."""
+    """Call ``changed`` with a file's tokens whenever the file changes. Invalid tokens change nothing."""
     failures = Failures("serve.tokens_file", log)
     seen = _stamp(file)
     while True:
@@ -82,17 +82,17 @@ def _stamp(file: Path) -> tuple[int, int, int] | None:
 
 log = logging.getLogger(__name__)
 
-# Entry points of applications that are served beside Signet's endpoints, at a path of their name. Each is a
-# function of :meth:`RuntimeAdapterServer.reaches`. It returns a context manager of a function: a caller's scope,
-# and whether the caller may only read -> the ASGI application that answers.
+# Entry points of applications that are served next to Signet's endpoints, each at the path ``/NAME``. An
+# entry point is a function that takes the result of :meth:`RuntimeAdapterServer.reaches`. It returns a
+# context manager that yields a function: (caller's scope, whether it may only read) -> ASGI application.
 ENDPOINTS = "memslot.endpoints"
 _GRACE_S = 10
-# For :func:`anyio.run`: a prompt costs a tenth less on uvloop, which is used where it is installed.
+# Options for :func:`anyio.run`. With uvloop, a prompt takes a tenth less time.
 FAST_LOOP: dict[str, Any] = {"use_uvloop": find_spec("uvloop") is not None}
 
 
 async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; then finish what is in work, send what waits, and close the memory."""
+    """Serve until SIGTERM or SIGINT, then finish running requests, send waiting events and close."""
     if not settings.tokens and not is_loopback(settings.host):
         raise ConfigError(f"serve.host: {settings.host} is not this machine's alone; set serve.tokens first")
     with listening_socket(settings.host, settings.port, field="serve.host, serve.port") as listener:
@@ -172,12 +172,12 @@ async def serve_app(
 
     Args:
         app: an ASGI application.
-        listener: of :func:`listening_socket`.
-        ready: told the address when it begins.
-        own: answer this machine alone, from this memory; None where the application bounds its requests itself.
-        settings: the ``serve:`` block; by default one that says nothing.
-        leaving: called at the first signal.
-        grace_s: seconds for requests in work at the end.
+        listener: the result of :func:`listening_socket`.
+        ready: called with the address when the server starts.
+        own: the memory's scope, if only this machine may call; None if the application checks its requests.
+        settings: the ``serve:`` block; by default an empty one.
+        leaving: called at each signal.
+        grace_s: seconds that running requests have to finish at the end.
     """
     import uvicorn
 
@@ -195,7 +195,7 @@ async def serve_app(
         log_level="warning",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nothing is decided by a client's address
+        proxy_headers=False,  # the client's address decides nothing
         ws="none",
         http=bounded_protocol(settings.header_s, settings.max_connections_per_address),
     )
@@ -223,7 +223,7 @@ def _grants(tokens: list[TokenSettings], default: MemoryScope | None) -> dict[st
 def settings_of(
     config: MemslotConfig, host: str | None, port: int | None, *, read_only: bool = False
 ) -> ServeSettings:
-    """The ``serve:`` block, with what the command line gives in its place, and the tokens of its file."""
+    """Return the ``serve:`` block with the command line's values and the tokens of its ``tokens_file``."""
     settings = config.section("serve", ServeSettings)
     tokens = read_tokens(settings.tokens_file) if settings.tokens_file else None
     given = {"host": host, "port": port, "read_only": read_only or None, "tokens": tokens}

@@ -1,4 +1,4 @@
-"""Unix sockets of this user alone, and which of several processes listens at one."""
+"""Unix sockets that only this user can open, and the right to listen at one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from memory.contract.errors import BackendUnavailable, ConfigError
 from memory.storage.insert import create_directory
 from memory.storage.lock import FileLock
 
-MAX_PATH = 100  # bytes of a socket's path; macOS takes 103
+MAX_PATH = 100  # bytes of a socket's path; macOS allows 103
 BACKLOG = 1024  # connections that wait while the loop is busy
-_OURS: set[int] = set()  # descriptors that no forked child may keep alive
+_OURS: set[int] = set()  # descriptors that a forked child must not keep open
 
 
 def socket_in(directory: Path, name: str) -> Path:
-    """A place for a socket: in a directory of ours, or in the user's home where that path is too long.
+    """Return a path for a socket: in ``directory``, or in the user's home if that path is too long.
 
-    A shared temporary directory is never used: another user could be there first.
+    A shared temporary directory is unsafe, because another user could create the path first.
 
     Raises:
         ConfigError: both paths are too long.
@@ -36,11 +36,11 @@ def socket_in(directory: Path, name: str) -> Path:
 
 
 class SocketOwner(AbstractContextManager["SocketOwner"]):
-    """The right to listen at a socket's path: of several processes exactly one has it, until it ends.
+    """The right to listen at a socket's path. One process at a time holds it, until that process ends.
 
     Args:
-        path: of the socket. Its directory is created for this user alone.
-        what: what is served there, for messages.
+        path: the socket's path. Its directory is created for this user alone.
+        what: what the socket serves, for messages.
     """
 
     def __init__(self, path: Path, *, what: str) -> None:
@@ -53,7 +53,7 @@ class SocketOwner(AbstractContextManager["SocketOwner"]):
         self.close()
 
     def take(self) -> bool:
-        """Become the owner, unless another process is.
+        """Become the owner, unless another process is. Returns whether this process is the owner.
 
         Raises:
             OSError: the lock file cannot be created.
@@ -66,10 +66,10 @@ class SocketOwner(AbstractContextManager["SocketOwner"]):
         return True
 
     def listen(self) -> socket.socket:
-        """A socket that listens at the path, for this user alone. A forked child closes its copy at once.
+        """Listen at the path, for this user alone. A forked child closes its copy of the socket at once.
 
         Raises:
-            BackendUnavailable: something that is no socket has the path.
+            BackendUnavailable: the path exists and is not a socket.
             OSError: the socket cannot be created.
         """
         if self.path.exists() and not stat.S_ISSOCK(self.path.lstat().st_mode):
@@ -79,7 +79,7 @@ class SocketOwner(AbstractContextManager["SocketOwner"]):
         self.path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
         try:
-            listener.bind(str(self.path))  # in a directory that nobody else may enter
+            listener.bind(str(self.path))  # safe before chmod: only this user may enter the directory
             self.path.chmod(0o600)
             listener.listen(BACKLOG)
             listener.setblocking(False)
@@ -91,7 +91,7 @@ class SocketOwner(AbstractContextManager["SocketOwner"]):
         return listener
 
     def close(self) -> None:
-        """Let another process own the path. The caller closes the listening socket first. Idempotent."""
+        """Release the path for another process. Idempotent. Close the listening socket first."""
         if self._descriptor is not None:
             let_go(self._descriptor)
             self._descriptor = None
@@ -100,11 +100,11 @@ class SocketOwner(AbstractContextManager["SocketOwner"]):
 
 
 def connected_to(path: Path) -> socket.socket:
-    """A connection to a socket; it is made at once or not at all.
+    """Connect to a socket without waiting.
 
     Raises:
-        BlockingIOError: too many connections wait there.
-        OSError: nobody listens there.
+        BlockingIOError: too many connections wait at the socket.
+        OSError: no process listens at the socket.
     """
     connection = socket.socket(socket.AF_UNIX)
     try:
@@ -117,21 +117,21 @@ def connected_to(path: Path) -> socket.socket:
 
 
 def keep_from_children(descriptor: int) -> None:
-    """Close a descriptor in every process that is forked from now on, until :func:`let_go`.
+    """Close a descriptor in every child that is forked before :func:`let_go`.
 
-    While a forked child holds a socket of its parent, nobody at its other end can tell that the parent is dead.
+    If a child held the socket open, the other end could not notice that the parent has died.
     """
     if descriptor >= 0:
         _OURS.add(descriptor)
 
 
 def let_go(descriptor: int) -> None:
-    """The descriptor is about to be closed here."""
+    """Stop tracking a descriptor, because this process is about to close it."""
     _OURS.discard(descriptor)
 
 
 def _drop_in_child() -> None:
-    # The number stays taken: an object of the parent's may close it once more, and must then close nothing else.
+    # The descriptor's number stays in use, because an object inherited from the parent may close it again.
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in _OURS:
         os.dup2(null, descriptor, inheritable=False)

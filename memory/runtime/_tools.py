@@ -23,12 +23,12 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 
 @dataclass(frozen=True)
 class ToolContext:
-    """The session that calls a tool. Tools reach the memory through it.
+    """The session that calls a tool. Tools access the memory through it.
 
     Attributes:
-        session_key: the conversation.
-        project: what is worked on.
-        items: the memories.
+        session_key: the conversation's name.
+        project: the project's name.
+        items: the memories of the session's scope.
     """
 
     session_key: str
@@ -64,11 +64,11 @@ class Tool(Protocol):
     def run_before_generation(self) -> bool: ...
 
     async def execute(self, input: Mapping[str, object], context: ToolContext) -> object:
-        """Run the tool. Its result is JSON-ready. An error goes back to the model."""
+        """Run the tool and return a JSON-ready result. An error goes back to the model."""
 
 
 class ToolResult(Frozen):
-    """The result of a call. ``content`` is text, or JSON as text. With ``is_error`` it says what went wrong."""
+    """The result of a call. ``content`` is plain text or JSON text; with ``is_error``, it is the error."""
 
     call_id: Id
     name: Text
@@ -82,7 +82,7 @@ class ToolRegistry:
     Args:
         tools: see :meth:`register`.
         timeout_s: seconds for one call.
-        longest: characters of a result; longer ones are cut, and say so.
+        longest: the most characters of a result. A longer result is cut and marked as cut.
 
     Raises:
         PluginLoadError: jsonschema is not installed.
@@ -105,7 +105,7 @@ class ToolRegistry:
         """Offer a tool.
 
         Raises:
-            ConfigError: its name or schema cannot be used, or another tool has the name.
+            ConfigError: the name or the schema is invalid, or another tool has the name.
         """
         from jsonschema import SchemaError
 
@@ -123,18 +123,18 @@ class ToolRegistry:
         self._tools[tool.name] = (tool, self._validator(tool.input_schema))
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
-        """Descriptions of the tools, for models."""
+        """Return the tools' descriptions for a model."""
         return tuple(
             ToolDefinition(name=tool.name, description=tool.description, input_schema=dict(tool.input_schema))
             for tool, _ in self._tools.values()
         )
 
     def before_generation(self) -> tuple[str, ...]:
-        """Names of the tools that run before the model sees a turn."""
+        """Return the names of the tools that run before the model sees a turn."""
         return tuple(name for name, (tool, _) in self._tools.items() if tool.run_before_generation)
 
     async def execute(self, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Call a tool. A failure becomes a result that names it."""
+        """Call a tool. A failure becomes a result that describes it."""
         if call.name not in self._tools:
             known = ", ".join(self._tools) or "none"
             return failed_call(call, f"there is no tool of this name; there are: {known}")
@@ -167,9 +167,9 @@ def failed_call(call: ToolCall, why: str) -> ToolResult:
 
 
 def _normalised(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A call's arguments as the schema means them.
+    """Adapt a call's arguments to the schema.
 
-    Clients send null for an optional argument that is not set, and Gemini sends every whole number as a float.
+    Clients send null for an unset optional argument, and Gemini sends every whole number as a float.
     """
     properties, required = schema.get("properties", {}), schema.get("required", ())
     meant = {}
@@ -189,7 +189,7 @@ def _normalised(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict
 
 
 def _wrong(validator: Any, arguments: Mapping[str, Any]) -> str | None:
-    """The problem with the input: the field and the rule, never the value."""
+    """Describe the problem with the input: the field and the rule, never the value. None if there is none."""
     error = next(validator.iter_errors(dict(arguments)), None)
     if error is None:
         return None
@@ -212,8 +212,8 @@ class _MemoryTool:
 
 
 def memory_tools(slot: MemorySlot) -> list[Tool]:
-    """``memory_search``, ``_store``, ``_get``, ``_modify`` and ``_forget``, each where this backend has it."""
-    # Capabilities are the adapter's, whoever's memory it is.
+    """Return those of the five tools for search, store, get, modify and forget that the backend supports."""
+    # Any scope will do, because capabilities do not depend on it.
     scope = slot.scope or MemoryScope(run_id="tools", persona_id="nobody")
     offered = {f"memory_{name}" for name in MemoryItems(slot, scope).offered}
     return [tool for tool in _TOOLS if tool.name in offered]

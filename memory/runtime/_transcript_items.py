@@ -1,4 +1,4 @@
-"""The parts of transcripts, and the JSON values of a file with their places. See :mod:`._transcripts`."""
+"""The parts of a transcript, and a reader for the JSON values of a file. See :mod:`._transcripts`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = Literal[
     "chatgpt", "claude", "claude_code", "sharegpt", "openai", "langchain", "mem0", "memslot", "journal"
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_CHUNK = 1 << 16  # characters read at a time; doubled while one item does not fit
+_CHUNK = 1 << 16  # characters per read; doubled until one item fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Problem:
     """Something in a file that cannot be read.
 
     Attributes:
-        place: the file's name, with the line or the item, such as ``chats.jsonl, line 3``.
-        what: the field and the fix; no text of a message.
+        place: the file's name with the line or the item, such as ``chats.jsonl, line 3``.
+        what: the field and the fix, without user text.
     """
 
     place: str
@@ -42,8 +42,8 @@ class Spoken:
 
     Attributes:
         message: role and text.
-        at: when it was said, timezone-aware; None where the file does not say.
-        message_id: the id in the file; None where it has none.
+        at: when it was said, timezone-aware; None if the file has no time.
+        message_id: the id in the file; None if it has none.
     """
 
     message: Message
@@ -53,15 +53,15 @@ class Spoken:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One conversation of a file, its messages in the order they were said.
+    """One conversation of a file. Its messages are in the order in which they were said.
 
     Attributes:
-        conversation_id: unique within the file; made of the file's name and a number where the file has no id.
+        conversation_id: unique within the file. It is the file's name and a number if the file has no id.
         messages: at least one.
-        user: whose conversation it is; None where the file does not say.
-        place: where it stands in the file.
+        user: the user; None if the file names none.
+        place: its place in the file.
         left_out: how many parts of each kind are not in ``messages``, such as ``{"tool messages": 2}``.
-        events: the conversation as it was recorded, if the file is an export of a journal.
+        events: the recorded events, if the file is an export of a journal.
     """
 
     conversation_id: str
@@ -74,16 +74,16 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question of memslot's own JSON lines, asked after all messages of its user.
+    """A question of memslot's own JSON lines. It is asked after all messages of its user.
 
     Attributes:
         text: the question.
-        answer: the right answer; None where the line has none.
-        evidence: ids of messages, ``SESSION:N`` for the Nth message of a session, or a session.
-        user: whose memory is asked; None where the line does not say.
-        at: when it is asked, timezone-aware; None where the line does not say.
-        category: the group of questions it belongs to.
-        place: where it stands in the file.
+        answer: the right answer; None if the line has none.
+        evidence: ids of messages, sessions, or ``SESSION:N`` for the Nth message of a session.
+        user: the user whose memory is asked; None if the line names none.
+        at: when it is asked, timezone-aware; None if the line has no time.
+        category: the question's group.
+        place: its place in the file.
     """
 
     text: str
@@ -101,14 +101,18 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One JSON value of a file, and its place."""
+    """One JSON value of a file and its place."""
 
     place: str
     value: Any
 
 
 def items_of(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None]) -> Iterator[Item]:
-    """The items of a file: elements of a JSON list, JSON lines, or one JSON value."""
+    """Yield the items of a file: the elements of a JSON list, JSON lines, or one JSON value.
+
+    Raises:
+        ConfigError: the file is empty, or begins with neither ``[`` nor ``{``.
+    """
     first = stream.readline()
     while first and not first.strip():
         first = stream.readline()
@@ -127,7 +131,7 @@ def items_of(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None])
 
 
 def _is_whole(line: str) -> bool:
-    """Whether a line is a JSON value of its own, or looks like a damaged one."""
+    """Whether a line is a complete JSON value or looks like a damaged one."""
     try:
         json.loads(line)
     except (ValueError, RecursionError):
@@ -178,7 +182,7 @@ def _one_value(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None
 
 
 def _elements(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None]) -> Iterator[Item]:
-    """The elements of a list that is read piece by piece; a damaged one ends it, because no next one is sure."""
+    """Yield the elements of a JSON list, read in chunks. A damaged element hides the rest of the list."""
     reader = _Pieces(stream)
     reader.skip("[")
     number = 0
@@ -201,7 +205,7 @@ def _elements(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None]
 
 
 class _Pieces:
-    """Text that is read as far as the next JSON value needs it."""
+    """A reader that reads only as far as the next JSON value requires."""
 
     def __init__(self, stream: TextIOWrapper) -> None:
         self._stream, self._text, self._at, self._size = stream, "", 0, _CHUNK
@@ -221,7 +225,7 @@ class _Pieces:
         self._at = end
 
     def peek(self) -> str:
-        """The next character that is no blank; empty at the end."""
+        """Return the next character that is not blank, without consuming it; empty at the end."""
         while True:
             end = self._at
             while end < len(self._text) and self._text[end].isspace():
@@ -237,12 +241,16 @@ class _Pieces:
             self._at += 1
 
     def value(self) -> Any:
-        """The next value; errors as of JSON, with lines counted from here."""
+        """Read the next value.
+
+        Raises:
+            json.JSONDecodeError: the value is damaged. Its position counts from the beginning of the value.
+        """
         self._size = _CHUNK
         while True:
             try:
                 found, end = _DECODER.raw_decode(self._text, self._at)
-                if end == len(self._text) and self._more():  # a number may go on
+                if end == len(self._text) and self._more():  # a number may continue in the next chunk
                     continue
             except json.JSONDecodeError as error:
                 self._size *= 2

@@ -1,4 +1,4 @@
-"""What each kind of file holds: conversations out of its JSON values. Described in :mod:`._transcripts`."""
+"""Readers that turn the JSON values of each kind of file into conversations. See :mod:`._transcripts`."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _ROLES = {
 }
 _TOOLS = frozenset({"tool", "function", "function_call", "observation", "tool_use", "tool_result"})
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
-_LOOKED_AT = 20  # items, until one shows the kind
+_LOOKED_AT = 20  # items examined to detect the kind
 _MILLISECONDS = 1e11  # seconds since 1970 reach this in the year 5138
 
 
 def conversations(
     items: Iterable[Item], kind: Kind | None, stem: str, wrong: Wrong, questions: list[Question] | None
 ) -> Iterator[Conversation]:
-    """The conversations in the items of one file. ``stem`` begins the ids of conversations without an id."""
+    """Yield the conversations in the items of one file. ``stem`` prefixes generated conversation ids."""
     left = iter(items)
     begin = list[Item]()
     for item in islice(left, 1 if kind else _LOOKED_AT):
@@ -75,7 +75,7 @@ def conversations(
 
 
 def kind_of(value: Any) -> Kind | None:
-    """The kind of a file by its first item; None where none fits."""
+    """Detect a file's kind from one item; None if no kind fits."""
     if not isinstance(value, dict):
         return None
     fields = value.keys()
@@ -106,7 +106,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _tried(item: Item, wrong: Wrong, read: Callable[[Item], Any]) -> Any:
-    """The result of ``read`` for an item. None if it cannot be read, which is noted."""
+    """Return the result of ``read``. An unreadable item gives None and is reported to ``wrong``."""
     try:
         if not isinstance(item.value, dict):
             raise Unreadable("must be an object")
@@ -118,9 +118,9 @@ def _tried(item: Item, wrong: Wrong, read: Callable[[Item], Any]) -> Any:
 
 @dataclass
 class _Gathered:
-    """A conversation while its messages are found one by one.
+    """A conversation whose messages are still being collected.
 
-    ``strict`` refuses a message with a time that has no zone; otherwise the message counts as undated.
+    ``strict`` refuses a message whose time is unreadable or has no zone; else such a message is undated.
     """
 
     conversation_id: str
@@ -131,7 +131,7 @@ class _Gathered:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def add(self, item: Item) -> None:
-        """Add a message of any kind."""
+        """Add a message in any of the supported formats."""
         value: Mapping[str, Any] = item.value
         if isinstance(data := value.get("data"), dict) and "type" in value:  # LangChain
             value = {"role": value["type"], **data}
@@ -141,7 +141,11 @@ class _Gathered:
         self.say(role, content, at, value.get("id") or value.get("uuid"), calls=bool(value.get("tool_calls")))
 
     def say(self, role: Any, content: Any, at: Any, message_id: Any, *, calls: bool = False) -> None:
-        """Add a message, or count what of it is left out."""
+        """Add a message, and count the parts that are left out.
+
+        Raises:
+            Unreadable: the role, the content or, if ``strict``, the time is invalid.
+        """
         if not isinstance(role, str):
             raise Unreadable("role is missing; it says who speaks")
         if role.lower() in _TOOLS:
@@ -168,7 +172,7 @@ class _Gathered:
             return None
 
     def each(self, listed: Iterable[Any], name: str, wrong: Wrong, read: Callable[[Any], None]) -> None:
-        """Read every entry of a list. An entry that cannot be read is a problem, and costs no other entry."""
+        """Read every entry of a list. An unreadable entry is reported as a problem and skipped."""
         for number, entry in enumerate(listed, start=1):
             place = Item(f"{self.place}, {name}[{number}]", entry)
             _tried(place, wrong, lambda item: read(item.value))
@@ -189,7 +193,7 @@ class _Gathered:
         return "\n".join(text for text in texts if text.strip())
 
     def whole(self, wrong: Wrong) -> Iterator[Conversation]:
-        """The conversation; nothing, and a problem, where no message is left."""
+        """Yield the conversation. Without messages, it reports a problem instead."""
         if not self.messages:
             wrong(Problem(self.place, "holds no message of a user or an assistant"))
             return
@@ -202,7 +206,11 @@ _TIMES = ("timestamp", "created_at", "create_time", "time", "date")
 
 
 def moment(value: Any) -> datetime | None:
-    """A time of a file: ISO 8601 with its zone, or seconds or milliseconds since 1970; None for null."""
+    """Read a time: ISO 8601 with a zone, or seconds or milliseconds since 1970; None for null or no text.
+
+    Raises:
+        Unreadable: the time has another format, has no zone or is out of range.
+    """
     if value is None or value == "":
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -226,7 +234,7 @@ def _one_an_item(items: Iterable[Item], kind: Kind, stem: str, wrong: Wrong) -> 
             names = ("id", "conversation_id", "uuid")
             own = next((item.value[name] for name in names if isinstance(item.value.get(name), str)), "")
             found = _Gathered(own or f"{stem}-{number}", item.place)
-            mine = kind_of(item.value)  # exports that were put together hold several kinds
+            mine = kind_of(item.value)  # merged exports hold several kinds
             _FILL[mine if mine in _FILL else kind](item.value, found, wrong)
             return found
 
@@ -249,7 +257,7 @@ def _fill_listed(name: str) -> Fill:
 
 
 def _fill_chatgpt(value: Mapping[str, Any], found: _Gathered, wrong: Wrong) -> None:
-    """The branch that ends in ``current_node``; others are alternatives that the user left."""
+    """Read the branch that ends in ``current_node``. The user has left the other branches."""
     nodes = value.get("mapping")
     if not isinstance(nodes, dict):
         raise Unreadable("mapping must be an object")
@@ -326,7 +334,7 @@ def _claude_code(items: Iterable[Item], stem: str, wrong: Wrong) -> Iterator[Con
         value = item.value
         said, name = value.get("message"), value.get("sessionId")
         if value.get("type") not in ("user", "assistant") or not isinstance(said, dict):
-            return  # summaries, snapshots of files and the like
+            return  # such as a summary or a snapshot of files
         key = name if isinstance(name, str) and name else stem
         session = sessions.setdefault(key, _Gathered(key, item.place))
         if value.get("isMeta") or value.get("isSidechain"):
@@ -404,7 +412,7 @@ _QUESTION = frozenset({"question", "answer", "evidence", "user", "time", "catego
 
 
 def _named(value: Mapping[str, Any], name: str) -> str | None:
-    """An id, which may be a whole number; None where it is absent or null."""
+    """Return a field as text, which may be a whole number in the file; None if it is absent or null."""
     found = value.get(name)
     if found is None:
         return None

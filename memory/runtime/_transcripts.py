@@ -1,7 +1,7 @@
-"""Conversations out of files: exports of chat programs, data sets of chats, and memslot's own JSON lines.
+"""Conversations read from files: exports of chat programs, data sets of chats, and memslot's own JSON lines.
 
-``read_conversations(path)`` yields one :class:`Conversation` at a time, so a large export never stands in memory
-whole. The file's content decides its kind; ``kind`` names it where the caller knows better:
+``read_conversations(path)`` yields one :class:`Conversation` at a time, so most exports are never in memory
+as a whole. The file's content decides its kind, unless the caller names it:
 
 =============== =====================================================================================
 ``chatgpt``     ``conversations.json`` of a ChatGPT export, its directory, or the zip file itself
@@ -10,14 +10,14 @@ whole. The file's content decides its kind; ``kind`` names it where the caller k
 ``sharegpt``    ``{"id", "conversations": [{"from", "value"}]}``, as a list or as JSON lines
 ``openai``      ``{"messages": [{"role", "content"}]}`` as a list or as JSON lines, or one bare list of messages
 ``langchain``   a list of LangChain messages, ``{"type", "data": {"content"}}``
-``mem0``        what mem0's ``get_all`` returns; each memory is a message of the user
-``memslot``     one line a message (``session``, ``role``, ``content``, ``time``) and one a question
-``journal``     what ``memslot export`` writes: recorded events, with their ids, times and metadata
+``mem0``        the result of mem0's ``get_all``; each memory becomes a message of the user
+``memslot``     one line per message (``session``, ``role``, ``content``, ``time``) or question
+``journal``     the output of ``memslot export``: recorded events with their ids, times and metadata
 =============== =====================================================================================
 
-A conversation holds what the user and the assistant said, and what a system message said. ``left_out`` counts all
-else: calls of tools, pictures, other branches. ``problems`` takes everything that cannot be read, with its place;
-without that list, the first problem is raised.
+A conversation holds the messages of the user, the assistant and the system. ``left_out`` counts everything
+else, such as tool calls, pictures and other branches. ``problems`` collects what cannot be read, with its
+place; without that list, the first problem is raised.
 """
 
 from __future__ import annotations
@@ -45,18 +45,20 @@ def read_conversations(
     problems: list[Problem] | None = None,
     questions: list[Question] | None = None,
 ) -> Iterator[Conversation]:
-    """The conversations of a file, in its order.
+    """Yield the conversations of a file, in its order.
 
-    A file of ``claude_code``, ``memslot`` or ``journal`` is read whole first: a conversation may be spread over it.
+    Files of ``claude_code``, ``memslot`` and ``journal`` are read whole first, because the lines of a
+    conversation may be anywhere in the file.
 
     Args:
         path: a file, a zip file, or a directory that holds ``conversations.json``.
-        kind: one of :data:`KINDS`; None finds it from the content.
-        problems: takes what cannot be read, and reading goes on; without it the first problem is raised.
-        questions: takes the questions of ``memslot`` lines.
+        kind: one of :data:`KINDS`; None detects it from the content.
+        problems: collects what cannot be read, and reading goes on. Without it, the first problem is raised.
+        questions: collects the questions of ``memslot`` lines.
 
     Raises:
-        ConfigError: the file does not exist, is no UTF-8 text, or is of no known kind; or a problem without a list.
+        ConfigError: the file does not exist, is not UTF-8 text or is of no known kind. Also raised for the
+            first problem if there is no list.
     """
     source = Path(path).expanduser()
     if kind is not None and kind not in KINDS:
@@ -67,7 +69,7 @@ def read_conversations(
             raise ConfigError(str(problem))
         problems.append(problem)
 
-    seen: dict[tuple[str | None, str], list[int]] = {}  # hashes of what the conversations of a name hold
+    seen: dict[tuple[str | None, str], list[int]] = {}  # hashes of the messages, by user and conversation id
     for name, opened in _opened(source):
         with opened() as stream:
             items = items_of(stream, name, wrong)
@@ -83,7 +85,7 @@ def read_conversations(
 
 
 def _opened(source: Path) -> Iterator[tuple[str, Opened]]:
-    """Each file to read: its name for messages, and what opens it as text."""
+    """Yield each file to read: its name for messages, and a function that opens it as text."""
     try:
         if source.is_dir():
             files = sorted(source.glob("conversations*.json"))
@@ -127,7 +129,7 @@ def _text_of(source: Path, opens: Callable[[str], IO[bytes]], how: str) -> Opene
 
 
 def first_item(path: Path) -> Any:
-    """The first JSON value of a file; None where it holds none that can be read."""
+    """Return the first JSON value of a file; None if there is no readable value."""
     for name, opened in _opened(path):
         with opened() as stream:
             return next((item.value for item in items_of(stream, name, lambda _: None)), None)

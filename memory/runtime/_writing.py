@@ -1,4 +1,4 @@
-"""Writes in the background: a turn goes into the slot's outbox, and from there to the memory."""
+"""Background writes: a turn goes into the slot's outbox, and from there to the backend."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class WriteCounts:
 
     Attributes:
         recorded: events that went into the outbox.
-        skipped: events that were not kept because the slot is read-only.
+        skipped: events that were not kept, because the slot is read-only.
         corrected: events whose earlier version the memory has forgotten.
-        not_recorded: events that could not be kept.
-        left_for_next_start: events that waited in the outbox when this was closed.
-        last_failure: why the last delivery or look failed.
+        not_recorded: events that could not be kept or were lost.
+        left_for_next_start: events that waited in the outbox on close.
+        last_failure: why the last write, delivery or look at the outbox failed.
     """
 
     recorded: int = 0
@@ -45,10 +45,10 @@ class WriteCounts:
 
 
 class WriteBehind:
-    """Puts events into a slot's outbox and has them delivered in the background.
+    """Puts events into a slot's outbox and delivers them in the background.
 
-    The outbox keeps the order of each scope and decides when a failed attempt is repeated. A scope that waits
-    delays no other.
+    The outbox keeps the order of each scope and decides when to repeat a failed attempt. Scopes do not wait
+    for each other.
 
     Args:
         slot: the memory.
@@ -72,7 +72,7 @@ class WriteBehind:
         return self._slot.delivery.waiting()
 
     def resume(self) -> None:
-        """Deliver what earlier processes left, and look for it every second from now on. Idempotent."""
+        """Start to look for undelivered events, now and every second, and deliver them. Idempotent."""
         if self._looking is None and not self._closed:
             self._looking = anyio.CancelScope()
             self._background.start(partial(self._look, self._looking))
@@ -84,12 +84,12 @@ class WriteBehind:
                 await anyio.sleep(_LOOK_S)
 
     async def _take_up(self) -> None:
-        """Begin to deliver what waits, whichever process left it."""
+        """Begin to deliver the waiting events of all processes."""
         delivery = self._slot.delivery
         with self._failures.survived("a look at the outbox") as looked:
             await delivery.refresh()
             left = [scope for scope in delivery.waiting_scopes() if scope not in self._lanes]
-            # A random choice, because other processes look at the same moment.
+            # The choice is random, because other processes may look at the same moment.
             for scope in sample(left, min(len(left), _LOOK_AT)):
                 self._start(scope)
         if looked.error is not None:
@@ -97,24 +97,24 @@ class WriteBehind:
         self._wake()
 
     def _wake(self) -> None:
-        """Let whoever waits for the end of deliveries look again."""
+        """Wake the tasks that wait for the end of deliveries."""
         self._changed.set()
         self._changed = anyio.Event()
 
     async def add(self, event: MemoryEvent, *, corrects: MemoryEvent | None = None) -> bool:
-        """Keep an event in the outbox, and begin to deliver it.
+        """Put an event into the outbox and begin to deliver it.
 
         Args:
-            event: what was said.
-            corrects: an earlier version, which the memory forgets first if its backend deletes single memories.
+            event: the event to record.
+            corrects: an earlier version, which the memory forgets if its backend can delete single memories.
 
         Returns:
-            False if it was handed over before, or the slot is read-only.
+            False if the event was recorded before or the slot is read-only.
 
         Raises:
-            LifecycleError: this, or the slot, is closed.
-            StoreError, BackendError: it cannot be kept.
-            InputError: its id stands for other messages.
+            LifecycleError: this object or the slot is closed.
+            StoreError, BackendError: the outbox cannot take the event.
+            InputError: another event with other messages has the same id.
         """
         if self._closed or self._slot.closed:
             raise LifecycleError("this memory is closed; the event was not recorded")
@@ -150,10 +150,10 @@ class WriteBehind:
             self._wake()
 
     async def _deliver(self, scope: MemoryScope) -> bool:
-        """Deliver what waits for a scope. Returns whether more of it can be delivered at once."""
+        """Deliver the waiting events of a scope. Returns whether more of them can be delivered at once."""
         delivery = self._slot.delivery
         corrected = self._corrected.pop(scope, [])
-        # An earlier version that waits itself is forgotten once it has arrived.
+        # An earlier version may still wait in the outbox. It is forgotten after its delivery.
         later = [event for event in corrected if not await self._forget(event)]
         async with delivery.leases.lease(scope):
             why = await delivery.deliver(scope)
@@ -167,9 +167,9 @@ class WriteBehind:
         return self._slot.delivery.can_look_up and "forget" in MemoryItems(self._slot, scope).offered
 
     async def _forget(self, event: MemoryEvent) -> bool:
-        """Delete what an event is stored as. Returns whether anything was deleted.
+        """Delete the memories made from an event. Returns False only if there were none.
 
-        A failure loses nothing, because the new event names the old one.
+        A failure counts as done: the new event names the old one, so no information is lost.
         """
         items = MemoryItems(self._slot, event.scope)
         with self._failures.survived("forgetting an earlier version of a turn"):
@@ -182,11 +182,11 @@ class WriteBehind:
         return True
 
     async def drained(self, within_s: float) -> bool:
-        """Wait until nothing waits in the outbox, at most ``within_s`` seconds. Returns whether that came true."""
+        """Wait until the outbox is empty, at most ``within_s`` seconds. Returns whether it is."""
         return await self._ended(within_s, delivered=True)
 
     async def _ended(self, within_s: float, *, delivered: bool) -> bool:
-        """Wait until everything was tried once, or ``delivered``."""
+        """Wait until each event was tried once or, if ``delivered``, until the outbox is empty."""
         with anyio.move_on_after(within_s):
             await self._take_up()
             while self._lanes or (delivered and self.waiting):
@@ -195,9 +195,9 @@ class WriteBehind:
         return False
 
     async def close(self, within_s: float) -> None:
-        """Accept no further event, and deliver what waits for at most ``within_s`` seconds.
+        """Accept no further event, and deliver the waiting ones for at most ``within_s`` seconds.
 
-        Events in a lasting outbox are tried once. Their pauses after a failed attempt are not waited for.
+        Events in a lasting outbox are tried once, without waiting for the pause after a failed attempt.
         """
         self._closed = True
         await self._ended(within_s, delivered=not self._slot.delivery.lasting)

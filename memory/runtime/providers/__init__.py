@@ -1,6 +1,7 @@
-"""The models a configuration may choose: ours, and what others offer as entry points of the group
-``memslot.providers``. An entry point names a :class:`ProviderPlugin`. Its module imports no SDK at the top;
-``create`` does.
+"""The models that a configuration may choose: memslot's own, and entry points of the group
+``memslot.providers``.
+
+An entry point names a :class:`ProviderPlugin`. Its module must not import an SDK; ``create`` imports it.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class ProviderPlugin:
     """A kind of model.
 
     Attributes:
-        options: the model of its YAML block.
-        create: builds the provider from the parsed block; no network.
-        install: the command that provides its SDK, for messages.
+        options: the pydantic model of its YAML block.
+        create: builds the provider from the parsed block, without network access.
+        install: the command that installs its SDK, for messages.
         seeded: whether its API takes a seed.
     """
 
@@ -43,12 +44,12 @@ class ProviderPlugin:
 
 
 def takes_seed(name: str, where: str) -> bool:
-    """Whether a provider's API takes a seed; errors as for :func:`create_provider`."""
+    """Whether a provider's API takes a seed. Arguments and errors are those of :func:`create_provider`."""
     return _plugin(name, where).seeded
 
 
 def provider_options(name: str, options: Mapping[str, Any], where: str) -> BaseModel:
-    """A provider's block, checked; arguments as for :func:`create_provider`."""
+    """Parse and check a provider's block. Arguments and errors are those of :func:`create_provider`."""
     return parse_block(_plugin(name, where).options, options, where)
 
 
@@ -58,18 +59,18 @@ def create_provider(
     where: str = "agent.options",
     problem: Problems = NO_FILE,
 ) -> Provider:
-    """A provider by its name.
+    """Create a provider by its name.
 
     Args:
-        name: of an entry point of the group.
-        options: its block, parsed or not.
+        name: the name of an entry point of the group.
+        options: the provider's block, parsed or not.
         where: the block's path in the configuration, for messages.
-        problem: knows the configuration's file, for messages.
+        problem: the configuration's file and lines, for messages.
 
     Raises:
-        PluginNotFound: none is called so.
-        PluginLoadError: its module is broken, or its SDK is not installed; the message has the pip line.
-        ConfigError: the block is wrong.
+        PluginNotFound: no provider has this name.
+        PluginLoadError: the module is broken, or its SDK is not installed. The message has the pip command.
+        ConfigError: the block is invalid.
     """
     plugin = _plugin(name, where, problem)
     if not isinstance(options, BaseModel):
@@ -127,7 +128,7 @@ class ServiceOptions(PluginOptions):
 
 
 class ServiceProvider:
-    """Base of the providers over an SDK's client: ``operation`` is its call, ``errors`` what it raises."""
+    """Base of the providers over an SDK. ``operation`` names its call, and ``errors`` maps its errors."""
 
     operation: ClassVar[str]
     errors: ClassVar[ErrorTable]
@@ -136,12 +137,12 @@ class ServiceProvider:
     def __init__(self, id: str, client: Any, options: ServiceOptions) -> None:
         self.id = id
         self._client = client
-        http = client._client  # neither SDK takes a hook beside its own client's settings
+        http = client._client  # neither SDK accepts a hook together with its own client settings
         http.headers["accept-encoding"] = "identity"
         http.event_hooks = {"response": [bounded_answers(id, options.max_answer_bytes)]}
 
     async def available(self) -> bool:
-        """``models.list``; a server without that list counts as available where it says so itself (404)."""
+        """Ask for ``models.list``. A server without that list (404, 405 or 501) is available, too."""
         try:
             with self._mapped_errors():
                 await self._client.with_options(timeout=5.0, max_retries=0).models.list(**self._lists_models)
@@ -159,7 +160,7 @@ class ServiceProvider:
         except BackendError:
             raise
         except Exception as error:
-            if isinstance(error.__cause__, BackendError):  # an answer without end, as the SDK words it
+            if isinstance(error.__cause__, BackendError):  # bounded_answers raised it; the SDK wraps it
                 raise error.__cause__ from None
             name, operation = self.id, self.operation
             raise normalise_error(error, backend_name=name, operation=operation, table=self.errors) from error

@@ -1,4 +1,4 @@
-"""Anthropic's models, by their SDK."""
+"""Anthropic's models, through Anthropic's SDK."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STOPS: dict[str, llm.StopReason] = {
     "stop_sequence": "stop_sequence",
 }
 
-_ERRORS = {  # the two SDKs are made by one generator
+_ERRORS = {  # one generator makes both SDKs, so their exceptions have the same names
     name.replace("openai.", "anthropic."): meaning
     for name, meaning in OPENAI_ERRORS.items()
     if "FinishReason" not in name and name != "openai.OpenAIError"
@@ -90,14 +90,14 @@ class AnthropicProvider(ServiceProvider):
             max_tokens=options.max_tokens or self._options.max_tokens,
             messages=_native(messages),
             system="\n\n".join(filter(None, (options.system_prompt, *systems))) or None,
-            # No parameter of newer SDKs, and refused by newer models; older ones still take it.
+            # Newer SDKs have no such parameter and newer models refuse it, but older models still take it.
             extra_body=None if temperature is None else {"temperature": temperature},
             stop_sequences=list(options.stop_sequences) or None,
             tools=tools or None,
         )
 
     def _result(self, answer: Any) -> llm.CompletionResult:
-        if not isinstance(getattr(answer, "content", None), list):  # the SDK takes any JSON for a message
+        if not isinstance(getattr(answer, "content", None), list):  # the SDK accepts any JSON as a message
             raise self._unusable("it is no message")
         texts = [block.text for block in answer.content if block.type == "text"]
         calls = [block for block in answer.content if block.type == "tool_use"]
@@ -114,7 +114,10 @@ class AnthropicProvider(ServiceProvider):
 
 
 def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The API knows two roles that take turns: results of tools are the user's, neighbours of a role are one."""
+    """Convert messages to the API's two alternating roles.
+
+    Tool results become user messages, and consecutive messages of one role are merged.
+    """
     turns: list[dict[str, Any]] = []
     for message in messages:
         if message.role in _SYSTEM:

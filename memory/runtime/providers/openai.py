@@ -1,4 +1,4 @@
-"""OpenAI's models, and every server that speaks their chat completions (Ollama, vLLM), by OpenAI's SDK."""
+"""OpenAI's models, and every server with the chat completions API (Ollama, vLLM), through OpenAI's SDK."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OpenAIOptions(CompatibleOptions):
 
 
 class OpenAIProvider(ServiceProvider):
-    """A model behind ``chat/completions``; OpenAI's ``own`` newer ones take ``max_completion_tokens`` alone."""
+    """A model behind ``chat/completions``. OpenAI's ``own`` service requires ``max_completion_tokens``."""
 
     operation = "chat.completions"
     errors = OPENAI_ERRORS
@@ -142,7 +142,7 @@ def _function(**fields: Any) -> dict[str, Any]:
 
 
 def _gather(calls: dict[int, list[str]], deltas: Sequence[Any]) -> None:
-    """Put the pieces of calls together; servers send the id and name once, and the arguments bit by bit."""
+    """Join the pieces of calls. Servers send the id and the name once, and the arguments in pieces."""
     for delta in deltas:
         parts = calls.setdefault(delta.index if delta.index is not None else len(calls), ["", "", ""])
         function = delta.function
@@ -162,7 +162,7 @@ def _result(
     return llm.CompletionResult(
         content=llm.encodable(content or ""),
         tool_calls=tuple(read),
-        # Some servers say "stop" where they call a tool.
+        # Some servers report "stop" although they call a tool.
         stop_reason="tool_use" if read and finish != "length" else _STOPS.get(finish or "", "end_turn"),
         usage=llm.Usage(
             input_tokens=getattr(usage, "prompt_tokens", None),

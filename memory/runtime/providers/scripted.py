@@ -1,4 +1,4 @@
-"""A model that answers by a script: for tests, and for trying an agent without a key."""
+"""A model that follows a script, for tests and for trying an agent without a key."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ Script = Callable[[Sequence[Message], llm.CompletionOptions], Line]
 
 
 class ScriptedProvider:
-    """Answers with its lines in turn: texts, calls of tools, whole results, or errors to raise; then by ``script``,
-    or the scripted rules: the remembered entry that shares most words with the question, else what was said before.
+    """Answers with its ``lines`` in turn, and after the last one by ``script``.
+
+    A line is a text, a tool call, a whole result or an error to raise. The default script answers with the
+    remembered entry that shares the most words with the question, or else with what the user said before.
     """
 
     id = "scripted"
@@ -33,7 +35,7 @@ class ScriptedProvider:
     async def complete(
         self, messages: Sequence[Message], options: llm.CompletionOptions | None = None
     ) -> llm.CompletionResult:
-        """The next line; a text is ``end_turn``, a call of a tool ``tool_use``."""
+        """Return the next line. A text has the stop reason ``end_turn``, a tool call ``tool_use``."""
         options = options or llm.CompletionOptions()
         self.requests.append((tuple(messages), options))
         del self.requests[:-_KEPT]
@@ -56,7 +58,7 @@ class ScriptedProvider:
         return True
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing, because there are no connections."""
 
 
 _NO_TOKENS = llm.Usage(input_tokens=0, output_tokens=0)
@@ -70,7 +72,7 @@ def _by_rules(messages: Sequence[Message], options: llm.CompletionOptions) -> Li
     if options.system_prompt:
         said = (rules.ChatMessage("system", options.system_prompt), *said)
     reply = rules.answer(rules.ChatRequest(messages=said, max_tokens=options.max_tokens), rules.general_rules)
-    if reply == rules.NOT_KNOWN:  # by the memory; what it was just told, any model knows
+    if reply == rules.NOT_KNOWN:  # the memory has no answer, but the conversation may
         *before, asked = (message.content for message in messages if message.role == "user")
         known = [text for text in before if not is_question(text) and lexical_overlap(asked, text)]
         return max(reversed(known), key=lambda text: lexical_overlap(asked, text), default=rules.NOT_KNOWN)

@@ -1,4 +1,4 @@
-"""Signet's runtime contract in Python: what a harness implements, a client of a daemon, and a server that is one.
+"""Signet's runtime contract in Python: an interface for harnesses, a client for a daemon, and a daemon.
 
-Field names and traps are those of daemon 0.58.1, driven through its real clients; not those of the contract's text.
+Field names and behaviour are those of daemon 0.58.1 and its real clients, not those of the contract's text.
 """

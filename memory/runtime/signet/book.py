@@ -1,4 +1,4 @@
-"""Labels of memories that Signet's protocol has and no backend keeps: type, tags, importance, pinned, version."""
+"""Labels of memories in Signet's protocol that no backend keeps: type, tags, importance, pinned, version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PREFIX = re.compile(r"\A\s*+(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,5
 @dataclass(slots=True)
 class Note:
     id: str
-    content: str  # when it was last seen
+    content: str  # the text when it was last seen
     type: str = "fact"
     tags: str | None = None
     importance: float = 0.5
@@ -30,7 +30,7 @@ class Note:
     project: str | None = None
     version: int = 1
     deleted: bool = False
-    stored_as: str | None = None  # digest of the words; None once corrected, and where it was merely seen
+    stored_as: str | None = None  # digest of the stored words; None if corrected, or never stored here
     created_at: datetime | None = field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -38,18 +38,18 @@ class Note:
         return self.created_at.isoformat().replace("+00:00", "Z") if self.created_at else None
 
     def kept(self, scope: MemoryScope) -> StoredObject:
-        """The note as a row of the host store."""
+        """Return the note as a row of the host store."""
         return StoredObject("note", scope, self.id, _NOTE.dump_python(self, mode="json"))
 
     def _only(self, *names: str) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names}
 
     def short(self) -> dict[str, Any]:
-        """As session-start lists it."""
+        """Return the note as session-start lists it."""
         return self._only("id", "content", "type", "importance") | {"created_at": self.created}
 
     def found(self, score: float | None) -> dict[str, Any]:
-        """The row of a recall. Clients format ``score``, so a missing score is 0 and ``scored`` is false."""
+        """Return the row of a recall. Clients format ``score``, so 0 with ``scored`` false means unknown."""
         return {
             **self.short(),
             **self._only("tags", "pinned", "who", "project"),
@@ -61,7 +61,7 @@ class Note:
         }
 
     def row(self) -> dict[str, Any]:
-        """As ``GET /api/memory/:id`` answers; flags are 0 and 1 there."""
+        """Return the note as ``GET /api/memory/:id`` answers it, with flags as 0 and 1."""
         flags = {"pinned": int(self.pinned), "is_deleted": int(self.deleted)}
         return {**self.short(), **self._only("tags", "who", "project", "version"), **flags}
 
@@ -70,7 +70,7 @@ _NOTE: TypeAdapter[Note] = TypeAdapter(Note)
 
 
 def fits(asked: RecallParams | None, note: Note, score: float | None) -> bool:
-    """Whether a memory passes the filters of a recall; without a score, it passes ``min_score``."""
+    """Whether a memory passes the filters of a recall. A memory without a score passes ``min_score``."""
     if asked is None:
         return True
     made = note.created_at
@@ -85,7 +85,7 @@ def fits(asked: RecallParams | None, note: Note, score: float | None) -> bool:
 
 
 class Book:
-    """Notes by scope and id, and by a client's key. Reads return copies; :meth:`put` keeps a note."""
+    """Notes by scope and id, and by a client's key. Reads return copies; :meth:`put` saves a note."""
 
     def __init__(self, store: HostStore) -> None:
         self.store = store
@@ -98,7 +98,7 @@ class Book:
         return {item_id for item_id, note in known.items() if note["deleted"]}
 
     def put(self, scope: MemoryScope, note: Note, key: str | None = None, event_id: str = "") -> None:
-        """Keep a note, and find it again by a key of the client's, and by the words it was stored with."""
+        """Save a note. :meth:`by_key` and :meth:`by_words` find it by the client's key and its words."""
         rows = [note.kept(scope)]
         if key:
             rows.append(StoredObject("key", scope, key, {"id": note.id}))
@@ -112,19 +112,25 @@ class Book:
         return self.get(scope, str(known["id"])) if known else None
 
     def by_words(self, scope: MemoryScope, digest: str) -> tuple[Note, str] | None:
-        """The memory that was stored with these words and is neither corrected nor forgotten; its event."""
+        """Find the unchanged memory that was stored with these words. Returns its note and event id."""
         known = self.store.get("stored_as", scope, digest)
         note = self.get(scope, str(known["id"])) if known else None
         return (note, str(known["event_id"])) if known and note and note.stored_as == digest else None
 
     def unlike_its_words(self, scope: MemoryScope, note: Note) -> None:
-        """Let the note's words make a new memory. A derived note hides its words, so all words of the scope may."""
+        """Let the note's words be stored again as a new memory.
+
+        A note that the backend derived does not know its words, so this holds for all words of the scope.
+        """
         if note.stored_as is None:
             self.store.drop("stored_as", scope)
         note.stored_as = None
 
     def of_items(self, scope: MemoryScope, items: Iterable[Item]) -> list[Note]:
-        """The notes of memories that were just seen, new ones where there were none; without what was deleted."""
+        """Return the notes of memories that were just seen, and save the new and changed ones.
+
+        The note of a deleted memory stays deleted and has no content.
+        """
         notes, new, seen = [], [], list(items)
         known = self.store.get_many("note", scope, [item.id for item in seen if item.id])
         for number, item in enumerate(seen):
@@ -138,18 +144,18 @@ class Book:
         return notes
 
     def forget(self, scope: MemoryScope, note: Note) -> None:
-        """Erase a note's words, on disk too. Its id stays and hides the memory while a backend still finds it."""
+        """Erase a note's words, also on disk. Its id stays, to hide a memory that the backend still finds."""
         self.store.drop("note", scope, note.id)
         self.put(scope, Note(note.id, "", version=note.version, deleted=True))
 
     def listed(self, scope: MemoryScope) -> list[Note]:
-        """Newest first."""
+        """List the notes of a scope, newest first."""
         notes = (_note(kept) for kept in self.store.all("note", scope))
         return [note for note in notes if note is not None and not note.deleted]
 
 
 def labelled(content: str) -> tuple[str, bool, str | None]:
-    """A text without its prefixes ``critical:`` and ``[a,b]:``; whether it is critical; and its tags."""
+    """Split off the prefixes ``critical:`` and ``[a,b]:``. Returns the text, a critical flag and the tags."""
     critical, tags = False, None
     while match := _PREFIX.match(content):
         critical, tags = critical or bool(match["critical"]), match["tags"] or tags

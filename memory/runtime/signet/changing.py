@@ -1,6 +1,6 @@
-"""Changing and forgetting single memories by Signet's protocol, and the memories that a token reaches.
+"""Changes to single memories by Signet's protocol, and the memories that a token reaches.
 
-A change that fails is :class:`Refused` with Signet's word for it: as an answer of its own, and as a row of many.
+A change that fails raises :class:`Refused` with Signet's name for the failure.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from memory.storage.kept import HostStore
 
 log = logging.getLogger("memslot.runtime")
 
-_ASK_FIRST = 25  # memories; more are forgotten with the token of a preview only
+_ASK_FIRST = 25  # memories; deleting more requires the token of a preview
 _MAX_PATCHES = 100
 _WORST_FIRST = ("failed", "unknown", "pending", "ready")
-# Signet's word for a failure -> the status of an answer of its own.
+# Signet's name for a failure -> the HTTP status, if the request has a single change.
 _CODES = {
     "invalid_request": 400,
     "not_found": 404,
@@ -51,7 +51,7 @@ def _failed(item_id: str | None, status: str, why: str = "", **more: Any) -> Ref
 
 
 async def _row(change: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    """The outcome of a change as one of many."""
+    """Return the outcome of a change as a row of a larger answer."""
     try:
         return await change
     except Refused as refused:
@@ -59,7 +59,7 @@ async def _row(change: Awaitable[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Changes:
-    """Changes of single memories by ``/api/memory/...``, in all scopes of a caller."""
+    """Changes to single memories by ``/api/memory/...``, in all scopes of a caller."""
 
     def __init__(self, memories: Memories) -> None:
         self.memories = memories
@@ -67,7 +67,7 @@ class Changes:
         self._slot = memories.slot
 
     async def modify(self, caller: Caller, params: ModifyParams) -> dict[str, Any]:
-        """``POST /api/memory/modify``: every patch has a result of its own."""
+        """``POST /api/memory/modify``: each patch has a separate result."""
         if len(params.patches) > _MAX_PATCHES:
             raise Refused(400, f"patches[] holds more than {_MAX_PATCHES}; send fewer at a time")
         scope = self.memories.scope_of(caller, params)
@@ -85,7 +85,7 @@ class Changes:
         """Apply one patch.
 
         Raises:
-            Refused: it was not applied; ``more`` has Signet's word for the failure.
+            Refused: the patch was not applied. ``more`` holds Signet's name for the failure.
         """
         if not item_id:
             raise _failed(None, "invalid_request", "Patch id is required")
@@ -122,11 +122,11 @@ class Changes:
     async def forgotten(
         self, caller: Caller, scope: MemoryScope, item_id: str, *, force: bool
     ) -> dict[str, Any]:
-        """Delete one memory; raises as :meth:`patched`."""
+        """Delete one memory. Raises the same errors as :meth:`patched`."""
         self._check_writable(caller, item_id)
         async with self.memories.alone(caller.scope, item_id):
             there = await self.memories.find(caller, scope, item_id)
-            # A process that was killed here may have left the words of a memory that the backend has deleted.
+            # If a process was killed here, the backend may have deleted the memory while its words remain.
             noted = there or self.memories.noted(self.memories.reach.holders(caller, scope), item_id)
             if noted is None or noted[1].deleted:
                 raise _failed(item_id, "not_found")
@@ -138,12 +138,12 @@ class Changes:
             note.version += 1
             await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
             await anyio.to_thread.run_sync(self.memories.sessions.forget_words, scope)
-            # Last: until it is noted as deleted, it may be forgotten again.
+            # This comes last: until the note is marked deleted, the deletion can be repeated.
             await anyio.to_thread.run_sync(self._book.forget, scope, note)
             return _changed(note, "deleted")
 
     async def forget(self, caller: Caller, params: ForgetParams) -> dict[str, Any]:
-        """``POST /api/memory/forget``: a preview, unless ``mode`` is ``execute``."""
+        """``POST /api/memory/forget``: a preview unless ``mode`` is ``execute``."""
         execute = params.mode == "execute"
         if execute and not params.reason:
             raise Refused(400, "reason is required for execute mode")
@@ -219,7 +219,7 @@ class Changes:
             raise _failed(item_id, "read_only", "this memory is read-only")
 
     async def _natively(self, scope: MemoryScope, note: Note, content: str | None) -> None:
-        """Change the backend's record, or delete it."""
+        """Change the backend's record, or delete it if ``content`` is None."""
         items = MemoryItems(self._slot, scope)
         try:
             receipt = await (items.forget(note.id) if content is None else items.modify(note.id, content))
@@ -242,19 +242,19 @@ def _changed(note: Note, status: str, **more: Any) -> dict[str, Any]:
 
 
 class ReachItems(MemoryItems):
-    """Reads all of a caller's reach, and writes outside of projects, as a tool that names no project does."""
+    """The memories that a caller reaches. Reads cover all scopes; new memories go outside of projects."""
 
     def __init__(self, changes: Changes, caller: Caller) -> None:
         self._memories, self._changes, self._caller = changes.memories, changes, caller
         super().__init__(self._memories.slot, caller.scope)
 
     async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
-        """As :meth:`MemoryItems.search`, over all scopes of the caller's reach."""
+        """Search like :meth:`MemoryItems.search`, in all scopes that the caller reaches."""
         scopes = self._memories.reach.reads(self._caller, self.scope)
         return [item for item, _ in await self._memories.search(scopes, query, limit)]
 
     async def store(self, content: str, **fields: Any) -> receipts.WriteReceipt:
-        """As :meth:`MemoryItems.store`; the same words are stored once."""
+        """Store like :meth:`MemoryItems.store`. The same words are stored only once."""
         if not (checked := self._memories.checked(content)):
             raise errors.InputError("content: is blank; nothing was stored")
         note, receipt = await self._memories.store(self._caller, self.scope, Note("", checked))
@@ -270,7 +270,7 @@ class ReachItems(MemoryItems):
         return await self._done(self._changes.patched(self._caller, self.scope, item_id, patch))
 
     async def forget(self, item_id: str) -> receipts.NativeMutationReceipt:
-        """As :meth:`MemoryItems.forget`, wherever it is; a pinned memory is refused."""
+        """Delete a memory in any scope of the caller. A pinned memory is refused."""
         return await self._done(self._changes.forgotten(self._caller, self.scope, item_id, force=False))
 
     async def _done(self, change: Awaitable[dict[str, Any]]) -> receipts.NativeMutationReceipt:
@@ -290,7 +290,7 @@ class ReachItems(MemoryItems):
         return receipts.NativeMutationReceipt(status="committed", native_ids=(done["id"],))
 
     async def readiness(self) -> receipts.BackendReadiness | None:
-        """The readiness of the least ready scope."""
+        """Return the readiness of the least ready scope."""
         scopes = self._memories.reach.reads(self._caller, self.scope)
         known = filter(None, [await MemoryItems(self.slot, scope).readiness() for scope in scopes])
         return min(known, key=lambda readiness: _WORST_FIRST.index(readiness.state), default=None)
@@ -304,16 +304,16 @@ class ReachItems(MemoryItems):
 async def open_reach(
     slot: MemorySlot, isolate: Isolate, *, read_only: bool = False
 ) -> AsyncIterator[MemoryItems]:
-    """The memories of the slot's own scope, with those of the projects that ``memslot serve`` divides it into.
+    """Open the memories of the slot's scope and of the projects that ``memslot serve`` divides it into.
 
     Args:
-        slot: open; whoever opened it closes it.
-        isolate: what projects share.
-        read_only: nothing may be changed, and the slot is read-only from now on.
+        slot: an open slot. The code that opened it closes it.
+        isolate: whether projects share memories.
+        read_only: whether to forbid changes. The slot then stays read-only.
 
     Raises:
         ScopeError: the slot has no scope.
-        StoreError: what is kept beside the memory cannot be read.
+        StoreError: the host store cannot be read.
     """
     with HostStore(slot.backend_name, slot.delivery.store) as store:
         memories = Memories(slot, Sessions(Reach(isolate, store), store), store)
@@ -324,7 +324,7 @@ async def open_reach(
 
 
 async def only_read(slot: MemorySlot, reach: Reach, callers: Iterable[Caller]) -> None:
-    """Become read-only. First set up every scope that callers use, because a read-only slot refuses that."""
+    """Set up every scope of the callers, then make the slot read-only, because it refuses set-ups then."""
     for caller in callers:
         for scope in reach.used(caller):
             try:

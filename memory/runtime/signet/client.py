@@ -1,4 +1,4 @@
-"""A client of a Signet daemon: every row of the contract's dependency map, with the daemon's real field names."""
+"""A client for a Signet daemon. It covers the contract's dependency map with the real field names."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from memory.contract._model import JsonObject
 from memory.runtime._provider import encodable
 from memory.runtime.signet import types
 
-DEFAULT_URL = "http://127.0.0.1:3850"  # where a daemon listens unless it is configured otherwise
+DEFAULT_URL = "http://127.0.0.1:3850"  # the daemon's default address
 _POLL_S = 0.25
 
 
 class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterClient"]):
-    """A daemon, as a harness calls it.
+    """A client through which a harness calls a daemon.
+
+    Every call raises :class:`BackendError` if the daemon cannot be reached, refuses the call or gives an
+    invalid answer. If the other runtime path has claimed a session, calls for it raise
+    :class:`BackendRejected` with ``diagnostics["status"] == 409``.
 
     Args:
         url: the daemon's address.
-        harness: who calls.
-        token: bearer token. It is sent to a loopback address, or to one of ``trusted_origins``, and nowhere else;
-            redirects are not followed.
-        trusted_origins: such as ``https://memory.example:3850``.
-        runtime_path: which of a host's two ways in this is; a session is claimed by one of them.
-        timeout_s: for each call. OpenCode grants a prompt 2 s.
-        max_answer_bytes: of one answer; a longer one is refused.
+        harness: the name of the calling program.
+        token: bearer token, for loopback addresses and ``trusted_origins`` only. No redirect is followed.
+        trusted_origins: further origins that may get the token, such as ``https://memory.example:3850``.
+        runtime_path: which of a host's two integrations is calling. Only one of them can claim a session.
+        timeout_s: seconds for each call. OpenCode grants a prompt 2 s.
+        max_answer_bytes: the most bytes of one answer. A longer answer is refused.
 
     Raises:
-        ConfigError: the address is none, or the token would leave this machine.
+        ConfigError: the address is invalid, ``harness`` is blank, or the token would leave this machine.
         PluginLoadError: httpx is not installed.
-
-    Every call raises :class:`BackendError` where the daemon cannot be reached, refuses, or answers nonsense. A
-    session claimed by the other runtime path is a :class:`BackendRejected` with ``diagnostics["status"] == 409``.
     """
 
     def __init__(
@@ -95,13 +95,22 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         return await self._hook("session-start", params, types.SessionStartResult)
 
     async def on_user_prompt_submit(self, params: types.PromptSubmitParams) -> types.PromptSubmitResult:
-        """``POST /api/hooks/user-prompt-submit``; test ``memory_count``, not whether ``inject`` is empty."""
+        """``POST /api/hooks/user-prompt-submit``
+
+        Test ``memory_count`` rather than ``inject``, which may hold text without memories.
+
+        Raises:
+            InputError: ``user_message`` is blank.
+        """
         if not (params.user_message or "").strip():
             raise errors.InputError("PromptSubmitParams.user_message: is blank; the daemon requires it")
         return await self._hook("user-prompt-submit", params, types.PromptSubmitResult)
 
     async def on_session_end(self, params: types.SessionEndParams) -> types.SessionEndResult:
-        """``POST /api/hooks/session-end``; what is extracted is never counted at once."""
+        """``POST /api/hooks/session-end``
+
+        The daemon extracts memories later, so the answer does not count them.
+        """
         return await self._hook("session-end", params, types.SessionEndResult)
 
     async def on_pre_compaction(self, params: types.PreCompactionParams) -> types.PreCompactionResult:
@@ -115,14 +124,14 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         return await self._hook("compaction-complete", params, types.CompactionResult)
 
     async def remember(self, content: str, **fields: object) -> str | None:
-        """``POST /api/hooks/remember``; the new memory's id, where the daemon tells it.
+        """``POST /api/hooks/remember``. Returns the new memory's id, or None if the daemon does not tell it.
 
         Args:
-            content: the text; ``critical:`` before it pins, ``[a,b]:`` sets tags.
+            content: the text. The prefix ``critical:`` pins it, and the prefix ``[a,b]:`` sets tags.
             fields: ``who``, ``project``, ``sessionKey``, ``idempotencyKey``.
 
         Raises:
-            BackendProtocolError: the daemon does not say that it was saved.
+            BackendProtocolError: the daemon does not confirm that it saved the memory.
         """
         body = {"harness": self.harness, "content": content, **fields}
         answer = await self._call("POST", "/api/hooks/remember", body)
@@ -132,27 +141,30 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         return found if isinstance(found, str) else None
 
     async def recall(self, query: str, **fields: object) -> list[JsonObject]:
-        """``POST /api/memory/recall``; the daemon's rows. Only the filter ``who`` isolates.
+        """``POST /api/memory/recall``. Returns the daemon's rows.
+
+        Only the filter ``who`` isolates users from each other.
 
         Args:
-            query: what to look for.
+            query: the text to search for.
             fields: ``limit``, ``type``, ``tags``, ``who``, ``pinned``, ``importance_min``, ``since``, ``until``.
         """
         return await self._rows("POST", "/api/memory/recall", "results", body={"query": query, **fields})
 
     async def get(self, memory_id: str) -> JsonObject | None:
-        """``GET /api/memory/:id``; None if it does not exist."""
+        """``GET /api/memory/:id``. Returns None if the memory does not exist."""
         row = await self._none_if_404(self._call("GET", _memory(memory_id)))
         return None if row is None or row.get("is_deleted") in (1, True) else row
 
     async def modify(
         self, patches: Sequence[Mapping[str, object]], reason: str | None = None
     ) -> list[JsonObject]:
-        """``POST /api/memory/modify``. A patch that failed is no error: look at each row's ``status``.
+        """``POST /api/memory/modify``. A failed patch raises no error: check each row's ``status``.
 
         Args:
-            patches: ``id``, ``reason``, and what changes: ``content``, ``type``, ``tags``, ``if_version``.
-            reason: for patches that give none.
+            patches: each has ``id``, ``reason``, the changed fields such as ``content``, ``type`` and
+                ``tags``, and optionally ``if_version``.
+            reason: the reason for patches without one.
         """
         body = {
             "patches": [{"reason": reason, **patch} if reason else dict(patch) for patch in patches],
@@ -161,9 +173,9 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         return await self._rows("POST", "/api/memory/modify", "results", body=body)
 
     async def forget(self, ids: Sequence[str], reason: str, *, force: bool = False) -> list[JsonObject]:
-        """``POST /api/memory/forget`` with ``mode: execute``, which is not the daemon's default.
+        """``POST /api/memory/forget`` with ``mode: execute``. The daemon's default mode is a preview.
 
-        Each row's ``status`` tells its outcome; pinned memories need ``force``.
+        Each row's ``status`` tells its outcome. Pinned memories require ``force``.
         """
         body = {"ids": list(ids), "mode": "execute", "reason": reason, "force": force}
         return await self._rows("POST", "/api/memory/forget", "results", body=body)
@@ -171,17 +183,19 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
     async def run_with_secrets(
         self, command: str, secrets: Mapping[str, str], within_s: float = 60.0
     ) -> JsonObject:
-        """``POST /api/secrets/exec``: run a command on the daemon's machine; ``{stdout, stderr, code}``.
+        """``POST /api/secrets/exec``: run a command on the daemon's machine.
 
-        Later daemons answer 202 with a job, which is asked for until it is done.
+        Returns ``{stdout, stderr, code}``.
+
+        Later daemons answer 202 with a job. This method polls the job until it is done.
 
         Args:
-            command: for the daemon's shell.
-            secrets: name of a variable -> name of the secret it gets.
+            command: a command for the daemon's shell.
+            secrets: name of an environment variable -> name of its secret.
             within_s: seconds to wait for a job.
 
         Raises:
-            BackendTimeout: the job is not done by then; it goes on.
+            BackendTimeout: the job is not done in time. It continues on the daemon's machine.
         """
         answer = await self._call("POST", "/api/secrets/exec", {"command": command, "secrets": dict(secrets)})
         job = answer.get("jobId") or answer.get("id")
@@ -219,7 +233,7 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
             raise errors.BackendTimeout(late, backend_name="signet", operation=method)
         if not isinstance(found, dict):
             raise self._nonsense(method, "it is no JSON object")
-        # A daemon that shortens a text may halve a character.
+        # A daemon that cuts a text may leave half of a surrogate pair.
         return dict(json.loads(encodable(json.dumps(found, ensure_ascii=False))))
 
     async def _rows(self, method: str, path: str, name: str, **sent: Any) -> list[JsonObject]:
@@ -235,12 +249,13 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
 
 
 def create_adapter(harness: str, daemon_url: str | None = None, *, token: str | None = None) -> AdapterClient:
-    """A client, by the name and order of arguments of Signet's contract. Raises what :class:`AdapterClient` raises.
+    """Create a client, with the name and arguments of Signet's contract. Errors as for
+    :class:`AdapterClient`.
 
     Args:
-        harness: the program that calls.
-        daemon_url: None is the daemon of this machine.
-        token: the bearer token, where the daemon asks for one.
+        harness: the name of the calling program.
+        daemon_url: the daemon's address; None selects the daemon of this machine.
+        token: the bearer token, if the daemon requires one.
     """
     return AdapterClient(DEFAULT_URL if daemon_url is None else daemon_url, harness=harness, token=token)
 

@@ -1,4 +1,4 @@
-"""The answers of each endpoint, once its caller is known and its body is read, and their parity with Signet."""
+"""The endpoints' answers to parsed requests of known callers, and the table of parity with Signet."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COUNTED = {
 
 
 class Metrics(Collector):
-    """Figures of one server. Also a trace sink."""
+    """The metrics of one server. It is also a trace sink."""
 
     def __init__(self, memory: TurnMemory) -> None:
         self._memory = memory
@@ -65,7 +65,7 @@ class Metrics(Collector):
         self._requests.labels(route, str(status)).observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the figures that are counted elsewhere, for prometheus_client."""
+        """Yield the metrics that the memory counts, for prometheus_client."""
         status: dict[str, Any] = self._memory.status()
         for name, what in _COUNTED.items():
             yield CounterMetricFamily(f"memslot_{name}", what, value=status[name])
@@ -97,11 +97,11 @@ ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
     ("GET", "/metrics", "figures", None),
     ("GET", "/openapi.json", "openapi", None),
 )
-"""HTTP method, path, method of :class:`Endpoints`, body; in this order, since ids may hold a slash."""
+"""HTTP method, path, method of :class:`Endpoints`, body. The order matters, because ids may hold a slash."""
 
 
 class Endpoints(SignetService):
-    """Methods that routes lead to: the hooks, and everything else."""
+    """The methods behind the routes: the inherited hooks and all other endpoints."""
 
     def __init__(
         self,
@@ -196,14 +196,14 @@ class Endpoints(SignetService):
         more = params.model_dump(include={"attachments", "metadata"}, exclude_none=True)
         turn = UserTurn(content=self.memories.checked(params.content) or "", **more)
         scope, key = self.memories.scope_of(caller, params), params.session_key or uuid.uuid4().hex
-        self.book.store.check()  # before the model answers a turn that could not be kept
+        self.book.store.check()  # fail before the model answers a turn that could not be saved
         self.reach.note_written(caller, scope)
         events = self._counted(caller, self._agent.turn(scope, key, turn, params.project or ""))
         headers = {"x-session-key": quote(key), "cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
     async def _counted(self, caller: Caller, events: AsyncGenerator[str]) -> AsyncIterator[str]:
-        """An answer that is being streamed is a request in work."""
+        """Count a request as running while its answer is being streamed."""
         with self._work.request(caller, admitted=True):
             async with aclosing(events):
                 async for event in events:
@@ -224,7 +224,7 @@ class Endpoints(SignetService):
         return JSONResponse(answer, 503 if answer["status"] == "unavailable" else 200)
 
     def leave(self) -> None:
-        self.leaving = True  # ready for nothing new
+        self.leaving = True  # from now on, /health/ready answers 503
 
     async def figures(self, call: Call[None]) -> Response:
         """The figures of this server, in Prometheus' form."""
@@ -260,11 +260,11 @@ Cover = Literal["covered", "partial", "absent"]
 class Row(NamedTuple):
     action: str
     endpoint: str  # HTTP method and path
-    sdk: str  # methods of Signet's SDK that call it, by comma
-    method: str  # of :class:`AdapterClient`
-    client: Cover  # by :class:`AdapterClient`
-    server: Cover  # by :class:`RuntimeAdapterServer`
-    reason: str = ""  # why one of them is not covered
+    sdk: str  # methods of Signet's SDK that call it, separated by commas
+    method: str  # method of :class:`AdapterClient` that calls it
+    client: Cover  # coverage by :class:`AdapterClient`
+    server: Cover  # coverage by :class:`RuntimeAdapterServer`
+    reason: str = ""  # why the client or the server does not cover it
 
 
 def _names() -> dict[str, Any]:
@@ -272,7 +272,7 @@ def _names() -> dict[str, Any]:
 
 
 def parity() -> list[Row]:
-    """Every endpoint that is served, then what of the SDK and of real clients is not."""
+    """List every served endpoint, then the endpoints of the SDK and of real clients that are not served."""
     names = _names()
     served = {
         f"{method} {path.replace(':path', '')}": getattr(Endpoints, handler).__doc__ or path

@@ -1,4 +1,4 @@
-"""HTTP requests of Signet's clients: the caller, the body within its limits, and errors as answers."""
+"""HTTP requests of Signet's clients: the caller, the body and its limits, and error answers."""
 
 from __future__ import annotations
 
@@ -40,20 +40,22 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[P]):
-    """A request of a known caller, and what it asks for."""
+    """A request of a known caller, with its parsed parameters."""
 
     caller: Caller
     request: Request
     params: P
 
     def path(self, name: str) -> str:
-        """A variable part of the route's path."""
+        """Return a variable part of the route's path."""
         return str(self.request.path_params[name])
 
 
 class Callers:
-    """Who may ask, and whose memory they are answered from: by ``grants``, else ``own`` for who is on this machine.
-    Tokens are compared in constant time, and kept as hashes.
+    """The callers that a server answers, and the scope of each.
+
+    With ``grants``, a caller needs a token. Without, callers on this machine get the scope ``own``. Tokens
+    are kept as hashes and compared in constant time.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Callers:
         self.grant(grants)
 
     def grant(self, grants: Mapping[str, TokenGrant]) -> None:
-        """Let these tokens be known from now on, and no others."""
+        """Replace the known tokens."""
         self._grants = {sha256(token.encode()).digest(): grant for token, grant in grants.items()}
 
     @property
@@ -79,10 +81,10 @@ class Callers:
         return Caller(grant.scope, client, path, grant.read_only or self._read_only)
 
     def of(self, request: Request) -> Caller:
-        """The sender of a request.
+        """Identify the sender of a request.
 
         Raises:
-            Refused: this server does not know the sender, or a web page of another site sent the request.
+            Refused: the sender is unknown, or a web page of another site sent the request.
         """
         headers = request.headers
         if len(headers.getlist("host")) > 1:
@@ -92,13 +94,13 @@ class Callers:
         if site not in _OWN_SITES or (origin and not _of_this_machine(origin)):
             raise Refused(403, "requests of web pages are not answered")
         grant = self._find(headers.get("authorization", "")) if self.by_token else self._own
-        # Without tokens the address is all that protects; a name that was rebound to it is not loopback's.
+        # Without tokens, only the address protects the memory. The check of the name defeats DNS rebinding.
         if not self.by_token and not _of_this_machine(str(request.url)):
             raise Refused(403, "without tokens only requests to a loopback address are answered")
         if grant is None:
             raise Refused(401, "a bearer token is required")
         path = headers.get("x-signet-runtime-path")
-        path = path if path in _PATHS else None  # as the daemon does with one it does not know
+        path = path if path in _PATHS else None  # the daemon also ignores unknown paths
         return self._caller(grant, headers.get("x-signet-actor", "")[:200], path)
 
     def _find(self, header: str) -> TokenGrant | None:
@@ -114,7 +116,11 @@ class Callers:
 
 
 async def given_in(request: Request, settings: ServeSettings) -> Mapping[str, Any]:
-    """What a request asks for: the JSON object it carries, else its query. A DELETE may have both."""
+    """Read a request's parameters: the query of a GET, else the JSON body. A DELETE may have both.
+
+    Raises:
+        Refused: the body is not a JSON object, is too long, or does not arrive in time.
+    """
     if request.method == "GET":
         return request.query_params
     raw = await _bytes_of(request, settings)
@@ -144,7 +150,7 @@ async def _bytes_of(request: Request, settings: ServeSettings) -> bytes:
 
 
 class Work:
-    """The requests in work: at most so many at once, and of these for the callers of one scope."""
+    """The running requests, limited in total and for each scope."""
 
     def __init__(self, max_requests: int, per_caller: int) -> None:
         self._max_requests = max_requests
@@ -153,7 +159,11 @@ class Work:
 
     @contextmanager
     def request(self, caller: Caller, *, admitted: bool = False) -> Iterator[None]:
-        """Count a request while it is in work. An ``admitted`` request is counted without limits."""
+        """Count a request while it runs. An ``admitted`` request is counted but not limited.
+
+        Raises:
+            Busy: too many requests are running.
+        """
         mine = self._now[caller.scope]
         if not admitted and (mine >= self._per_caller or self._now.total() >= self._max_requests):
             raise Busy(503, "too many requests at once; try again")
@@ -167,12 +177,12 @@ class Work:
 
 
 class Busy(Refused):
-    """A request is welcome a second later."""
+    """Too many requests are running. The client may try again after a second."""
 
 
 @dataclass(frozen=True)
 class Mounted:
-    """An ASGI application for known callers. A POST is within the limits; what a client listens to has none."""
+    """An ASGI application for known callers. Limits apply to POST requests, but not to event streams."""
 
     caller: Callable[[Request], Caller]
     settings: ServeSettings
@@ -208,7 +218,7 @@ class Mounted:
             if ends_the_task(error):
                 raise
             log.error("%s: unexpected %s", request.url.path, type(error).__name__)
-            with suppress(RuntimeError):  # an answer had begun
+            with suppress(RuntimeError):  # the answer has already begun
                 await error_answer(500, "internal error")(scope, receive, send)
 
 
@@ -218,25 +228,25 @@ def refused_answer(refused: Refused) -> JSONResponse:
 
 
 def error_answer(status: int, why: str) -> JSONResponse:
-    """An error as the daemon words it: a status, and one sentence under ``error``, without directories."""
+    """Return an error in the daemon's format: a status, and one sentence under ``error``."""
     return JSONResponse({"error": without_directories(why)}, status)
 
 
 def without_directories(text: str) -> str:
-    """A text whose absolute paths are file names alone: a client needs no directory of this machine."""
+    """Reduce absolute paths to file names, because clients must not learn this machine's directories."""
     return _DIRECTORIES.sub("", text)
 
 
 def _finite(number: str) -> float:
-    """No answer could hold another."""
+    """Refuse infinities and NaN, which JSON answers cannot hold."""
     if not math.isfinite(found := float(number)):
         raise ValueError("not finite")
     return found
 
 
-@lru_cache(maxsize=256)  # each request asks it, mostly of the same address
+@lru_cache(maxsize=256)  # each request needs it, mostly for the same address
 def _of_this_machine(url: str) -> bool:
     try:
         return is_loopback(urlsplit(url).hostname or "")
-    except ValueError:  # it is none
+    except ValueError:  # not a URL
         return False

@@ -1,4 +1,4 @@
-"""Single memories, in whichever of a caller's scopes they are: stored, found and looked up by id."""
+"""Single memories in all scopes of a caller: storing, searching and look-up by id."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LONGEST = {"session_key": MAX_ID_LENGTH - 12, "project": 4096, "agent_id": MAX_
 
 
 class Memories:
-    """The memories of all callers; texts have at most ``longest`` characters."""
+    """The memories of all callers. A text has at most ``longest`` characters."""
 
     def __init__(
         self, slot: MemorySlot, sessions: Sessions, store: HostStore, longest: int = 200_000
@@ -56,7 +56,7 @@ class Memories:
         return params
 
     def scope_of(self, caller: Caller, params: SessionParams) -> MemoryScope:
-        """Of a call that begins no session: that of the one it names, else of its project."""
+        """Return the scope of a call that begins no session: that of its session, else of its project."""
         self.sound(params)
         session = self.sessions.find(caller, params.session_key or "")
         return session.scope if session else self.reach.scope(caller, params.project, params.agent_id)
@@ -69,14 +69,14 @@ class Memories:
         return text.encode("utf-8", "replace").decode()
 
     def alone(self, scope: MemoryScope, name: str) -> anyio.Lock:
-        """Serialise changes of one memory, and stores by one key, so that the second sees the first."""
+        """Return a lock that serialises changes of one memory, or all stores of a scope."""
         return self._locks.setdefault((scope, name), anyio.Lock())
 
     def is_read_only(self, caller: Caller) -> bool:
         return caller.read_only or self.slot.read_only
 
     async def remember(self, caller: Caller, params: RememberParams) -> tuple[Note, WriteReceipt | None]:
-        """Store one memory; no receipt where it was stored before, by its ``idempotencyKey`` or the same words."""
+        """Store one memory. There is no receipt if its ``idempotencyKey`` or words were stored before."""
         words, critical, tags = labelled(self.checked(params.content) or "")
         if not words.strip():
             raise Refused(400, "content is required: there is nothing behind its labels")
@@ -98,7 +98,7 @@ class Memories:
     ) -> tuple[Note, WriteReceipt | None]:
         if self.is_read_only(caller):
             raise Refused(403, "this memory is read-only; nothing was stored")
-        # The digest includes the scope. Otherwise two memories of a caller could share an id.
+        # The digest includes the scope, because two memories of a caller could otherwise share an id.
         name = uuid4().hex if key is None else sha256(f"{scope.label} {key}".encode()).hexdigest()
         digest = note.stored_as = sha256(" ".join(note.content.split()).encode()).hexdigest()
         self.reach.note_written(caller, scope)
@@ -111,14 +111,14 @@ class Memories:
             return note, await self._store(scope, note, key, f"memory-{name}")
 
     async def _is_there(self, scope: MemoryScope, words: str, note: Note, event_id: str) -> bool:
-        """Whether the backend still has what was stored with these words, under whatever ids it goes by now."""
+        """Whether the backend still has what was stored with these words, even under other ids."""
         there = await MemoryItems(self.slot, scope).has_event(words, event_id)
         return await self.known(scope, note.id) is not None if there is None else there
 
     async def _store(self, scope: MemoryScope, note: Note, key: str | None, event_id: str) -> WriteReceipt:
         labels = {"type": note.type, "tags": note.tags, "who": note.who}
         labels = {name: value for name, value in labels.items() if value}
-        self.book.store.check()  # before there is a memory whose labels could not be kept
+        self.book.store.check()  # fail before there is a memory whose labels could not be saved
         receipt = await MemoryItems(self.slot, scope).store(note.content, event_id=event_id, metadata=labels)
         if receipt.status == "skipped_read_only":
             raise Refused(403, "this memory is read-only; nothing was stored")
@@ -146,16 +146,16 @@ class Memories:
         asked: RecallParams | None = None,
         projects: Mapping[MemoryScope, str | None] | None = None,
     ) -> list[tuple[Item, Note]]:
-        """What these scopes have for a question: by score where all have one, else one of each in turn.
+        """Search these scopes. Hits are in order of score if all have one; otherwise the scopes alternate.
 
         Args:
-            scopes: where to look, the most specific first.
-            query: the question.
+            scopes: the scopes to search, the most specific first.
+            query: the text to search for.
             limit: how many rows to return.
-            asked: filters that each row has to meet.
+            asked: filters for the rows.
             projects: the project of each scope, for rows that name none.
         """
-        # Filters are ours, so there must be enough to choose from.
+        # The filters apply after the search, so there must be enough hits to choose from.
         enough = limit * 5 if asked is not None and asked.filters else limit
         found: dict[MemoryScope, list[Item]] = {}
 
@@ -185,7 +185,7 @@ class Memories:
         return merged[:limit]
 
     async def known(self, scope: MemoryScope, item_id: str | None) -> Note | None:
-        """A memory as the backend has it now. If the backend cannot tell, as it was last seen here."""
+        """Return a memory's current state. A backend without look-up gives the state last seen here."""
         note = self.book.get(scope, item_id) if item_id else None
         if not item_id or (note is not None and note.deleted):
             return None
@@ -196,7 +196,7 @@ class Memories:
         return None if item is None else self.book.of_items(scope, [item])[0]
 
     def listed(self, caller: Caller, params: ListParams) -> dict[str, Any]:
-        """``GET /api/memories``: what was stored or served here, newest first."""
+        """``GET /api/memories``: the memories that were stored or served here, newest first."""
         scopes = self.reach.reads(caller, self.scope_of(caller, params))
         notes = [note for reached in scopes for note in self.book.listed(reached)]
         notes.sort(key=lambda note: note.created or "", reverse=True)
@@ -215,7 +215,7 @@ class Memories:
         return None
 
     async def find(self, caller: Caller, scope: MemoryScope, item_id: str) -> tuple[MemoryScope, Note] | None:
-        """A memory of this caller and the scope it is in; first where it was seen, then where a backend has it."""
+        """Find a memory of this caller and its scope: where it was last seen, else in any of its scopes."""
         holders = self.reach.holders(caller, scope)
         seen = self.noted(holders, item_id)
         for holder in [seen[0]] if seen else holders:

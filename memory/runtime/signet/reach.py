@@ -1,7 +1,8 @@
-"""The scopes that a token's calls write to and read: those of its projects and agents, and its own.
+"""The scopes that a token's calls read and write: its own scope, and those of its projects and agents.
 
-A call writes to one scope: that of its project, else the token's own. A call in a project reads that project and
-what is outside of projects. A call that names no project reads everything of its token. ``strict`` separates them.
+A call writes to the scope of its project, or to the token's own scope. A call in a project reads that
+project's scope and the token's own. A call without a project reads all scopes of the token. With ``strict``,
+a call reads only one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from memory.plugins.config import Isolate
 from memory.slot.recent_keys import RecentKeys
 from memory.storage.kept import HostStore, StoredObject
 
-SCOPES_AT_ONCE = 32  # recalls of one request that run beside each other
+SCOPES_AT_ONCE = 32  # concurrent recalls of one request
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,14 @@ class TokenGrant:
 
 @dataclass(frozen=True)
 class Caller:
-    scope: MemoryScope  # whose memory; projects and agents divide it
-    client: str = ""  # the program, as it calls itself
-    runtime_path: str | None = None  # from the request's header, which wins over its body
+    scope: MemoryScope  # the token's own scope, which projects and agents divide
+    client: str = ""  # the program's name for itself
+    runtime_path: str | None = None  # from the request's header, which overrides its body
     read_only: bool = False
 
 
 class Reach:
-    """The scopes of all tokens. The host store keeps which projects a token has written to."""
+    """The scopes of all tokens. The host store keeps the projects that each token has written to."""
 
     def __init__(self, isolate: Isolate, store: HostStore) -> None:
         self.isolate = isolate
@@ -45,7 +46,7 @@ class Reach:
         self._noted: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()
 
     def scope(self, caller: Caller, project: str | None = None, agent_id: str | None = None) -> MemoryScope:
-        """The scope of a project and agent; only ``strict`` keeps agents apart. Asking registers nothing."""
+        """Return the scope of a project and agent. Only ``strict`` separates agents. It is not registered."""
         agent_id = agent_id if self.isolate == "strict" else None
         if not project and not agent_id:
             return caller.scope
@@ -53,7 +54,7 @@ class Reach:
         return caller.scope.model_copy(update={"agent_id": _within_limit(label, caller.scope.agent_id)})
 
     def note_written(self, caller: Caller, scope: MemoryScope) -> None:
-        """Register the project that a caller writes to, so that calls outside of projects read it.
+        """Register the project that a caller writes to, so that calls without a project read it, too.
 
         Raises:
             StoreError: the host store cannot keep it.
@@ -69,33 +70,33 @@ class Reach:
             raise
 
     def reads(self, caller: Caller, scope: MemoryScope) -> tuple[MemoryScope, ...]:
-        """Where a call in ``scope`` reads, the most specific first; in a project, and outside of them."""
+        """Return the scopes that a call in ``scope`` reads, the most specific first."""
         if self.isolate == "strict":
             return (scope,)
         return (scope, caller.scope) if scope != caller.scope else self.holders(caller, scope)
 
     def holders(self, caller: Caller, scope: MemoryScope) -> tuple[MemoryScope, ...]:
-        """The scopes an id may belong to that was shown to this token, the most likely first."""
+        """Return the scopes that a memory id of this token may belong to, the most likely first."""
         if self.isolate == "strict":
             return (scope,)
         return tuple(dict.fromkeys((scope, *self.used(caller))))
 
     def used(self, caller: Caller) -> tuple[MemoryScope, ...]:
-        """Every scope of a token: what is outside of projects, and the projects used last first."""
+        """Return every scope of a token: its own, then its projects, the most recently used first."""
         kept: list[dict[str, Any]] = self._store.all("project", caller.scope)
         kept.sort(key=lambda row: row.get("used", ""), reverse=True)
         return (caller.scope, *(MemoryScope(**row["scope"]) for row in kept))
 
 
 def project_of(own: MemoryScope, scope: MemoryScope) -> str | None:
-    """The project that a scope of :meth:`Reach.scope` stands for.
+    """Return the project of a scope that :meth:`Reach.scope` made.
 
     Args:
-        own: the caller's scope, which its projects divide.
-        scope: one of them.
+        own: the caller's own scope.
+        scope: a scope of the caller.
 
     Returns:
-        Its project; None outside of projects, or where its name was too long to keep.
+        The project; None if the scope has no project or the project's name was too long to keep.
     """
     before = "" if own.agent_id is None else f"{_escaped(own.agent_id)}|"
     label = (scope.agent_id or "").removeprefix(before)
@@ -110,7 +111,7 @@ def _escaped(part: str) -> str:
 
 
 def _within_limit(label: str, agent_id: str | None) -> str:
-    """Injective: quoted parts hold no separator, and what is too long ends in its hash."""
+    """Return a unique agent id. Quoted parts hold no separator, and a hash ends an id that is too long."""
     whole = label if agent_id is None else f"{_escaped(agent_id)}|{label}"
     if len(whole) <= MAX_ID_LENGTH:
         return whole

@@ -1,4 +1,4 @@
-"""``POST /api/secrets/exec``: listed commands with secrets in their environment; off by default, never a shell."""
+"""``POST /api/secrets/exec``: listed commands with secrets in their environment. Off by default; no shell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memory.plugins.hookspecs import PluginOptions
 from memory.runtime.signet.types import Refused
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")  # of this process; everything else may hold a credential
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")  # inherited; every other variable may hold a credential
 _LOADERS = ("LD_", "DYLD_", "PYTHON", "BASH_", "NODE_", "GIT_", "PERL", "RUBY")
 _SHELLS = frozenset(
     {"sh", "ash", "bash", "dash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "pwsh"}
@@ -29,7 +29,7 @@ _SHELLS = frozenset(
 )
 _MIN_SECRET = 4
 _AT_ONCE = 4
-_MAX_COMMAND = 10_000  # characters of a command: splitting takes its time
+_MAX_COMMAND = 10_000  # characters, because splitting a command takes time
 
 
 class SecretsExecSettings(PluginOptions):
@@ -67,7 +67,11 @@ class SecretsExecSettings(PluginOptions):
 
 
 class SecretCommands:
-    """Runs what a client asks for. A command that is not on this machine, or is a shell, is a ConfigError."""
+    """Runs the commands of clients.
+
+    Raises:
+        ConfigError: a listed command is not on this machine, or is a shell.
+    """
 
     def __init__(self, settings: SecretsExecSettings) -> None:
         self._settings = settings
@@ -76,7 +80,12 @@ class SecretCommands:
         self._running = 0
 
     async def run(self, command: Any, secrets: Any) -> dict[str, Any]:
-        """``{stdout, stderr, code}`` of a command, secrets redacted; an unknown one is a 500, as the daemon's."""
+        """Run a command and return ``{stdout, stderr, code}`` with redacted secrets.
+
+        Raises:
+            Refused: the command is not allowed, fails to start, takes too long or prints too much. For an
+                unknown secret the status is 500, as in the daemon.
+        """
         argv, environment = self._argv(command), self._environment(secrets)
         if self._running >= _AT_ONCE:
             raise Refused(503, "too many commands at once; try again")
@@ -134,13 +143,13 @@ class SecretCommands:
                 with anyio.move_on_after(within_s) as waiting:
                     async with anyio.create_task_group() as group:
                         for pipe in (stdout, stderr):
-                            pipe.write.close()  # the command has its copy: its end is that of what it prints
+                            pipe.write.close()  # otherwise the output would not end with the command
                             group.start_soon(pipe.take, max_bytes, group.cancel_scope)
                     if not (stdout.flooded or stderr.flooded):
                         code = await process.wait()
             finally:
-                if code is None:  # end it and its children, even if cancelled
-                    # A program that runs as another user may not be killed by us; it is not waited for.
+                if code is None:  # kill the command and its children, even if this task is cancelled
+                    # A program that runs as another user cannot be killed, so the wait has a limit.
                     with anyio.move_on_after(5.0, shield=True):
                         with suppress(ProcessLookupError, PermissionError):
                             os.killpg(process.pid, signal.SIGKILL)
@@ -153,13 +162,13 @@ class SecretCommands:
 
     def _shown(self, output: bytes | bytearray) -> str:
         text = output.decode("utf-8", "replace")
-        for value in sorted(self._secrets.values(), key=len, reverse=True):  # one may be a part of another
+        for value in sorted(self._secrets.values(), key=len, reverse=True):  # a secret may contain another
             text = text.replace(value, "[REDACTED]")
         return text
 
 
 class _Pipe(AbstractContextManager["_Pipe"]):
-    """A pipe for a command's output. This process closes its own ends, even if others hold the other side."""
+    """A pipe for a command's output. Leaving the context closes both ends in this process."""
 
     def __init__(self) -> None:
         read, write = os.pipe()
@@ -173,7 +182,7 @@ class _Pipe(AbstractContextManager["_Pipe"]):
         self.read.close()
 
     async def take(self, max_bytes: int, group: anyio.CancelScope) -> None:
-        """Read to the end; more than ``max_bytes`` bytes give up both streams."""
+        """Read to the end. Output over ``max_bytes`` bytes cancels the reading of both streams."""
         while True:
             await anyio.wait_readable(self.read)
             piece = os.read(self.read.fileno(), 65_536)
@@ -187,7 +196,11 @@ class _Pipe(AbstractContextManager["_Pipe"]):
 
 
 def _program(name: str) -> str:
-    """Absolute path of a command, found once: a PATH that changes later changes nothing."""
+    """Return the absolute path of a command. It is found once, so that later changes of PATH have no effect.
+
+    Raises:
+        ConfigError: the command does not exist, or is a shell.
+    """
     where = f"serve.secrets_exec.commands: {name}"
     found = shutil.which(name)
     if found is None:

@@ -1,5 +1,6 @@
-"""A Signet daemon over any memslot backend. Bodies are parsed whatever their content type says, because real
-clients leave it out. No error and no log line holds what a user said.
+"""A Signet daemon over any memslot backend.
+
+Bodies are parsed for any content type, as real clients send none. Errors and log lines hold no user text.
 """
 
 from __future__ import annotations
@@ -57,17 +58,18 @@ class RuntimeAdapterServer:
     """The daemon's endpoints as an ASGI application, :attr:`app`.
 
     Args:
-        memory: an open slot, bare or as hosts use it; whoever opened it closes it. Or a harness's own
-            :class:`RuntimeAdapter`, whose application offers its five lifecycle calls and ``/health``.
-        settings: the ``serve:`` block, but for its tokens and what concerns the process.
-        tokens: bearer token -> what it opens. Empty asks for none, and answers loopback clients only.
-        store: keeps what clients say of single memories, and where sessions left off; None keeps it in this
-            process alone. Whoever opened it closes it.
-        agent: answers at ``/api/chat``, entered; None answers nobody there.
+        memory: an open slot or its :class:`TurnMemory`. The code that opened it closes it. A harness's own
+            :class:`RuntimeAdapter` is also possible: its application has the five lifecycle calls and
+            ``/health``.
+        settings: the ``serve:`` block. Its tokens and the settings of the process are ignored.
+        tokens: bearer token -> its scope and rights. If empty, only loopback clients are answered.
+        store: keeps labels of memories and the state of sessions. None keeps them in this process only. The
+            code that opened it closes it.
+        agent: the entered conversations that answer ``/api/chat``. None disables that endpoint.
 
     Raises:
-        ConfigError: neither tokens nor a scope of the slot say whose memory it is; or ``secrets_exec`` is set
-            without tokens, or lists what cannot be run.
+        ConfigError: neither tokens nor the slot name a scope; or ``secrets_exec`` is set without tokens, or
+            lists a command that cannot be run.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class RuntimeAdapterServer:
         self.work = http.Work(at_once, settings.max_requests_per_caller or half)
         self._note_answer: Callable[[str, int, float], None] = lambda *_: None
         if isinstance(memory, RuntimeAdapter):
-            # A harness's adapter knows no scopes.
+            # A harness's adapter has no scopes, so all callers share this one.
             self._callers = http.Callers(tokens, MemoryScope(run_id="adapter", persona_id="adapter"))
             self.app = _application(None)
             self.app.add_api_route("/health", partial(_healthy, memory.harness), methods=["GET"])
@@ -113,11 +115,11 @@ class RuntimeAdapterServer:
             self._add(method, path, getattr(self.endpoints, name), params)
 
     def grant(self, tokens: Mapping[str, TokenGrant]) -> None:
-        """Let these tokens be known from now on, and no others."""
+        """Replace the known tokens."""
         self._callers.grant(tokens)
 
     def _add(self, method: str, path: str, endpoint: Endpoint, params: type[types.Wire] | None) -> None:
-        """Route requests to an endpoint. Its parameters are described by hand, because bodies are read by hand."""
+        """Route requests to an endpoint. FastAPI reads no bodies here, so their schema is added by hand."""
         described: dict[str, Any] = {
             "parameters": [
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
@@ -144,7 +146,7 @@ class RuntimeAdapterServer:
     async def _answer(
         self, request: Request, path: str, endpoint: Endpoint, params: type[types.Wire] | None
     ) -> Response:
-        """A request from its caller to its answer; whatever fails is an answer, too."""
+        """Identify the caller, run the endpoint and return its answer. A failure becomes an answer, too."""
         began = time.perf_counter()
         try:
             caller = self.caller(request)
@@ -172,24 +174,24 @@ class RuntimeAdapterServer:
         return response
 
     def caller(self, request: Request) -> Caller:
-        """The sender of a request, see :meth:`Callers.of`; also for what is mounted beside these endpoints."""
+        """Identify the sender of a request, see :meth:`Callers.of`. Mounted applications use this, too."""
         return self._callers.of(request)
 
     def reaches(self) -> dict[tuple[MemoryScope, bool], MemoryItems]:
-        """A caller's scope, and whether it may only read -> the memories it reaches, for what is mounted."""
+        """Return (a caller's scope, whether it may only read) -> its memories, for mounted applications."""
         return {
             (caller.scope, caller.read_only): ReachItems(self._changes, caller)
             for caller in self._callers.known()
         }
 
     def mount(self, path: str, app_for: Callable[[MemoryScope, bool], ASGIApp]) -> None:
-        """Serve something else at ``path``: callers are checked here, and answered by their scope's application."""
+        """Serve other applications at ``path``. Each caller is checked and gets its scope's application."""
         mounted = http.Mounted(self.caller, self.settings, self.work, app_for)
         self.app.router.routes.append(Route(path, endpoint=mounted))
 
 
 def _application(own: TurnMemory | None) -> FastAPI:
-    """An application without routes; ``own`` is closed, with what it has to write, when the application ends."""
+    """Create an application without routes. When it ends, it closes ``own``, which sends waiting events."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""The lifecycle of Signet's protocol over a memory slot: what each hook answers."""
+"""The lifecycle hooks of Signet's protocol over a memory slot."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ GUIDELINES = """Summarize this session focusing on:
 
 Be concise but complete. Write in the first person, from the agent's perspective."""
 _OPENING = "What is known about the user and this project?"
-# Harness -> whether it goes on showing what a session's start was given, and what a prompt was. Signet's plugins
-# (0.58.1) drop the first; OpenCode's shows the second to a single request. Others keep both, as Claude Code does.
+# Harness -> whether it keeps showing the section of a session's start, and that of a prompt. Signet's plugins
+# (0.58.1) drop the first; OpenCode's shows the second in one request only. Others keep both.
 _SHOWS: Mapping[str, tuple[bool, bool]] = {"opencode": (False, False), "openclaw": (False, True)}
 _TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
 _MAX_TRANSCRIPT_BYTES = 5_000_000
 
 
 class SignetService:
-    """The hooks over one slot. Each answers a call JSON-ready, and raises :class:`Refused` or a MemslotError."""
+    """The hooks over one slot. Each returns JSON-ready data, or raises :class:`Refused` or MemslotError."""
 
     def __init__(self, memory: TurnMemory, memories: Memories, settings: ServeSettings) -> None:
         self.memory = memory
@@ -54,7 +54,7 @@ class SignetService:
         """``POST /api/hooks/session-start``: what the memory has for a session that begins."""
         caller, params = call.caller, call.params
         session = self._entered(caller, params)
-        session.shown = []  # a host that begins, or resumes, shows nothing yet
+        session.shown = []  # a host that starts or resumes shows nothing yet
         shows, _ = _SHOWS.get(params.harness or "", (True, True))
         opening = self.memories.checked(params.context) or _OPENING
         section, notes, warnings = await self._recall(caller, session, opening, shows=shows)
@@ -82,7 +82,7 @@ class SignetService:
         section, notes, warnings = await self._recall(caller, session, said, shows=shows)
         again, kept = session.is_repeated(caller.client, said), False
         if not again:
-            # The last answer, where the client tells it, and the prompt, in the order they were said.
+            # Record the last answer, if the client sends it, before the prompt.
             answer = self.memories.checked(params.last_assistant_message)
             new = [Message(role="assistant", content=answer)] if answer and session.is_new(answer) else []
             session.heard, session.erased = session.heard + 1, False
@@ -128,7 +128,7 @@ class SignetService:
             raise Refused(400, "harness and summary are required")
         session = self._entered(caller, params)
         meant = [session]
-        if not session.key:  # a client means all of its own, as OpenCode does when it has compacted one
+        if not session.key:  # the client means all of its sessions; OpenCode sends no key
             meant = [its for its in self.sessions.of(caller) if its.prompted_by[0] == caller.client]
         for compacted in meant:
             compacted.epoch, compacted.shown = compacted.epoch + 1, []
@@ -155,12 +155,12 @@ class SignetService:
     async def _recall(
         self, caller: Caller, session: Session, text: str, *, shows: bool, afresh: bool = False
     ) -> tuple[str, list[Note], list[str]]:
-        """Recall for a text over the session's reach: a section, its notes, and warnings.
+        """Recall for a text in all scopes of the session. Returns a section, its notes and warnings.
 
-        Memories that the host still shows are left out, unless ``afresh``. ``shows`` says whether the host keeps
-        showing this section.
+        Memories that the host still shows are left out, unless ``afresh``. ``shows`` tells whether the host
+        will keep showing this section.
         """
-        # Without a session it is unknown what the host shows.
+        # Without a session key, it is unknown what the host shows.
         fields: RecallFields = {} if session.key else {"exclude_session": False}
         recalls: dict[MemoryScope, Recall] = {}
 
@@ -201,7 +201,7 @@ class SignetService:
         return section, notes, list(dict.fromkeys(warnings))
 
     def _checkpoint(self, session: Session) -> str:
-        """Where a session that is taken up again left off, as a section that no memory is made of."""
+        """Return the last state of a resumed session, as a section that is never recorded."""
         if not session.resumed:
             return ""
         summary = self.book.get(session.scope, session.summary) if session.summary else None
@@ -213,7 +213,10 @@ class SignetService:
     async def _record_transcript(
         self, caller: Caller, session: Session, params: types.SessionEndParams
     ) -> tuple[bool, list[str]]:
-        """The unrecorded messages of a transcript. If the session's prompts were heard, at most its last answer."""
+        """Record the unrecorded messages of a transcript. Returns whether any were recorded, and warnings.
+
+        If the session's prompts were already recorded, only the last answer may be new.
+        """
         transcript, warnings = params.transcript, []
         if transcript is None and params.transcript_path:
             transcript = _transcript_in(self.settings.transcripts, params.transcript_path)
@@ -237,7 +240,7 @@ class SignetService:
 
 
 def _turns_of(transcript: str) -> list[Message]:
-    """``User: ...`` and ``Assistant: ...`` paragraphs as messages."""
+    """Convert ``User: ...`` and ``Assistant: ...`` paragraphs to messages."""
     parts = _TURN.split(transcript.encode("utf-8", "replace").decode())[1:]
     return [
         Message(role="user" if role == "User" else "assistant", content=text.strip())
@@ -247,7 +250,7 @@ def _turns_of(transcript: str) -> list[Message]:
 
 
 def _transcript_in(directory: Path | None, path: str) -> str | None:
-    """A file below a directory; None where it is no file there, or no directory is given."""
+    """Read a file below a directory; None if it is not a file there, or no directory is given."""
     if directory is None:
         return None
     try:

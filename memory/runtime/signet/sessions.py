@@ -1,4 +1,4 @@
-"""Sessions: what a host has said and still shows. The host store keeps their state, and a later call resumes it."""
+"""Sessions: what a host has said and still shows. The host store keeps their state for later calls."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ _MAX_SHOWN = 500
 
 @dataclass(slots=True)
 class Session:
-    key: str  # empty where the client names none
+    key: str  # empty if the client names no session
     scope: MemoryScope
     runtime_path: str | None = None
-    named: tuple[str | None, str | None] = (None, None)  # project and agent, by its first call
-    # Incremented by each compaction and resumption: the host then shows none of the former text.
+    named: tuple[str | None, str | None] = (None, None)  # project and agent of the first call
+    # Each compaction and resumption increments it, because the host then shows none of the earlier text.
     epoch: int = 1
-    heard: int = 0  # prompts since then
-    read: int = 0  # messages of its transcript that were recorded
-    answered: str | None = None  # hash of the answer that was recorded last
-    erased: bool = False  # its scope was reset, and no prompt was heard since
+    heard: int = 0  # prompts since the session began or was resumed
+    read: int = 0  # recorded messages of the transcript
+    answered: str | None = None  # hash of the last answer seen
+    erased: bool = False  # the scope was reset, and no prompt has come since
     ended: bool = False
     resumed: bool = False
-    summary: str | None = None  # id of the memory that holds the last compaction's
-    words: list[str] = field(default_factory=list)  # said last, shortened: where it left off
-    shown: list[str] = field(default_factory=list)  # digests of memories that its host still shows
-    # Client and digest of the prompt recorded last; hooks and a plugin of one host may both send it.
+    summary: str | None = None  # id of the memory that holds the last compaction's summary
+    words: list[str] = field(default_factory=list)  # the last messages, shortened
+    shown: list[str] = field(default_factory=list)  # digests of memories that the host still shows
+    # Client and digest of the last prompt. A host's hooks and its plugin may both send the same prompt.
     prompted_by: tuple[str, str] = ("", "")
-    resets: int = 0  # of its scope, by when its words were said, in this process
+    resets: int = 0  # resets of the scope, as this process counted them when the words were said
 
     @property
     def session_id(self) -> str:
         return (self.key if self.epoch == 1 else f"{self.key}~{self.epoch}") or "no-session"
 
     def is_new(self, answer: str) -> bool:
-        """Whether an answer is neither the one noted last nor from before a reset; noted from then on."""
+        """Note an answer. Returns whether it differs from the last one and was said after the last reset."""
         before, self.answered = self.answered, hashlib.sha256(answer.encode()).hexdigest()
         return self.answered != before and not self.erased
 
     def is_repeated(self, client: str, prompt: str) -> bool:
-        """Whether another client of this session has just reported the same prompt; noted from then on."""
+        """Note a prompt. Returns whether another client of this session has just reported the same one."""
         digest = hashlib.sha256(prompt.encode()).hexdigest()
         before, self.prompted_by = self.prompted_by, (client, digest)
         return before[1] == digest and before[0] != client
@@ -68,13 +68,13 @@ class Session:
         self.shown = [*self.shown, *digests][-_MAX_SHOWN:]
 
     def kept(self) -> dict[str, Any]:
-        """JSON-ready, without words, which go with the memories of them."""
+        """Return the JSON-ready state without ``words``, which are stored separately under their scope."""
         kept: dict[str, Any] = _SESSION.dump_python(self, mode="json", exclude={"words", "resets"})
         return kept
 
     @classmethod
     def taken_up(cls, kept: dict[str, Any]) -> Session:
-        """The session that :meth:`kept` told of, where it goes on."""
+        """Restore a session from the result of :meth:`kept`. A session that had ended begins a new epoch."""
         session = _SESSION.validate_python({**kept, "resumed": True})
         if session.ended:
             session.ended = False
@@ -87,7 +87,7 @@ _SESSION: TypeAdapter[Session] = TypeAdapter(Session)
 
 
 class Sessions:
-    """The sessions of all callers; none sees another's."""
+    """The sessions of all callers. No caller sees the sessions of another."""
 
     def __init__(
         self, reach: Reach, store: HostStore, resets: Callable[[MemoryScope], int] = lambda scope: 0
@@ -105,14 +105,14 @@ class Sessions:
         return [session for (*owner, _), session in self._sessions.items() if tuple(owner) == mine]
 
     def find(self, caller: Caller, key: str) -> Session | None:
-        """A session of this caller, open or ended, whichever client began it."""
+        """Find a session of this caller, open or ended, from any of its clients."""
         if not self._shared_with_others(caller) and (known := self._sessions.get(_place(caller, key))):
             return known
         row = self._store.get("session", caller.scope, key) if key and not caller.read_only else None
         if row is None:
             return None
         session = Session.taken_up(row)
-        if self._store.on_server:  # another server may have gone on with it: that is no resumption
+        if self._store.on_server:  # another server may have continued the session, which is no resumption
             session.resumed = bool(row["ended"] or row["resumed"])
         kept: dict[str, Any] = self._store.get("words", session.scope, key) or {"words": []}
         session.words = kept["words"]
@@ -120,7 +120,7 @@ class Sessions:
         return session
 
     def _shared_with_others(self, caller: Caller) -> bool:
-        """Whether another server may have continued this caller's sessions; a read-only caller's are not stored."""
+        """Whether another server may have continued this caller's sessions. Read-only ones are not stored."""
         return self._store.on_server and not caller.read_only
 
     def enter(self, caller: Caller, params: SessionParams) -> Session:
@@ -133,7 +133,7 @@ class Sessions:
         if known is None or any(
             name not in (None, before) for name, before in zip(named, known.named, strict=True)
         ):
-            # Also where a key is used again, for another project.
+            # A key that is used again for another project begins a new session.
             known = Session(key, self.reach.scope(caller, *named), path, named)
             known.resets = self._resets(known.scope)
         if known.resets != (resets := self._resets(known.scope)):
@@ -160,7 +160,7 @@ class Sessions:
         self.keep(caller, session)
 
     def forget_words(self, scope: MemoryScope) -> None:
-        """Forget the last words of a scope's sessions, because a memory of it was deleted. Flushes to the disk."""
+        """Forget the last words of a scope's sessions, also on disk, because a memory of it was deleted."""
         for session in self._sessions.values():
             if session.scope == scope:
                 session.words = []

@@ -47,7 +47,7 @@ Tokens = Annotated[list[TokenSettings], AfterValidator(_one_owner_each)]
 
 
 class ServedPolicy(TurnPolicy):
-    """The turn policy of a server, whose clients show their session to the model themselves."""
+    """The turn policy of a server. Recall excludes the session, because clients show it to the model anyway."""
 
     exclude_session: bool = True
 

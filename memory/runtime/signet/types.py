@@ -1,7 +1,7 @@
-"""Messages between a harness and a daemon, in the daemon's field names.
+"""Messages between a harness and a daemon, with the daemon's field names.
 
-Both sides read tolerantly: unknown fields are ignored, and a field of the wrong kind counts as absent. A filter
-that cannot be read is refused, because without it everything would pass.
+Both sides read tolerantly: unknown fields are ignored, and a field of the wrong type counts as absent. A
+filter that cannot be read is refused, because everything would pass without it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from memory.contract.errors import MemslotError
 
 
 class Wire(BaseModel):
-    """Base: snake case here, camel case on the wire."""
+    """Base of the messages: snake case in Python, camel case on the wire."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -40,17 +40,17 @@ class Wire(BaseModel):
         defer_build=True,
     )
     refused_without: ClassVar[str] = ""
-    """What a client is told if a required field is missing."""
+    """The error message for a missing required field."""
     strict: ClassVar[bool] = False
-    """Whether a field of the wrong kind is refused."""
+    """Whether a field of the wrong type is refused."""
 
     def to_wire(self) -> dict[str, JsonValue]:
-        """JSON-ready, without what is not set."""
+        """Return the JSON-ready message without unset fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class Refused(MemslotError):
-    """A request that is answered with an HTTP status, why, never in words of a user, and ``more`` fields."""
+    """A request is refused with an HTTP status, a reason without user text, and the fields of ``more``."""
 
     def __init__(self, status: int, why: str, more: Mapping[str, Any] | None = None) -> None:
         super().__init__(why)
@@ -62,18 +62,22 @@ WireT = TypeVar("WireT", bound=Wire)
 
 
 def read(model: type[WireT], data: Mapping[str, Any]) -> WireT:
-    """``data`` as far as it can be understood."""
+    """Read ``data``. Fields of the wrong type count as absent.
+
+    Raises:
+        pydantic.ValidationError: a required field is missing or of the wrong type.
+    """
     try:
         return model.model_validate(data)
     except ValidationError as error:
         wrong = {problem["loc"][0] for problem in error.errors(include_input=False, include_url=False)}
-        # A field may stand there by both its names.
+        # A field may be present under both of its names.
         sound = {key: value for key, value in data.items() if not {key, to_camel(key)} & wrong}
         return model.model_validate(sound)
 
 
 def parse(model: type[WireT], given: Mapping[str, Any]) -> WireT:
-    """The parameters of a request.
+    """Read the parameters of a request.
 
     Raises:
         Refused: a required field is missing, or a filter cannot be read.
@@ -96,16 +100,16 @@ def _filled(value: str) -> str:
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError("must be a number")
-    return float(min(max(value, -(10**9)), 10**9))  # no float holds every int
+    return float(min(max(value, -(10**9)), 10**9))  # float() fails for very large integers
 
 
 def within_one(value: float) -> float:
-    """A number, brought within 0 and 1."""
+    """Clamp a number to the range 0 to 1."""
     return min(max(value, 0.0), 1.0)
 
 
 def _count(value: Any) -> int:
-    """A number of things: a number, or its digits as the daemon takes them."""
+    """Read a count: a number or its digits, because the daemon accepts both."""
     if isinstance(value, str) and len(value) <= 15 and value.isascii() and value.isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
@@ -114,7 +118,7 @@ def _count(value: Any) -> int:
 
 
 def tags_of(given: Any) -> str | None:
-    """Tags in either shape that clients send, a list or a text, as a single text; None for none."""
+    """Join tags, which clients send as a list or as text, into one text; None if there are no tags."""
     if given is not None and not isinstance(given, (list, str)):
         raise ValueError("must be a text or a list")
     parts = given.split(",") if isinstance(given, str) else given or []
@@ -139,15 +143,15 @@ Moment = Annotated[datetime, BeforeValidator(_moment)]
 class SessionParams(Wire):
     """Fields of every lifecycle call.
 
-    A blank text counts as absent, because hooks send an empty text for what their host did not say. OpenCode leaves
-    the session out of half its calls. The original daemon ignores project and agent.
+    Blank text counts as absent, because hooks send empty text for values that their host lacks. OpenCode
+    omits the session in half of its calls. The original daemon ignores project and agent.
     """
 
     harness: str | None = None  # the calling host; the daemon requires it
     session_key: str | None = None  # the conversation
-    project: str | None = None  # with the agent, it selects the scope
+    project: str | None = None  # selects the scope, together with the agent
     agent_id: str | None = None
-    runtime_path: str | None = None  # ``plugin`` or ``legacy``; a session is claimed by one of them
+    runtime_path: str | None = None  # ``plugin`` or ``legacy``; only one of them can claim a session
 
     @field_validator("harness", "session_key", "project", "agent_id")
     @classmethod
@@ -165,8 +169,8 @@ class PromptSubmitParams(SessionParams):
     """The user said something, and no model has answered yet."""
 
     user_message: str | None = None
-    user_prompt: str | None = None  # ``user_message`` as Claude Code's hooks name it
-    prompt: str | None = None  # and as others do
+    user_prompt: str | None = None  # the name of ``user_message`` in Claude Code's hooks
+    prompt: str | None = None  # its name in other hooks
     last_assistant_message: str | None = None
     memory_feedback: object = None
 
@@ -174,7 +178,7 @@ class PromptSubmitParams(SessionParams):
 class SessionEndParams(SessionParams):
     """A session ends. ``transcript`` is its text; ``transcript_path`` a file on the daemon's own disk."""
 
-    session_id: str | None = None  # ``session_key`` as some clients name it
+    session_id: str | None = None  # the name of ``session_key`` in some clients
     transcript: str | None = None
     transcript_path: str | None = None
     cwd: str | None = None
@@ -239,32 +243,32 @@ class CompactionResult(Wire):
 
 
 class RuntimeAdapter(ABC):
-    """A harness's translation of its own events into the daemon's. ``harness`` names it, such as ``openclaw``.
+    """Translates a harness's events into the daemon's. ``harness`` is its name, such as ``openclaw``.
 
-    Call :meth:`on_user_prompt_submit` before the model answers: recall happens inside it.
+    Call :meth:`on_user_prompt_submit` before the model answers, because it recalls.
     """
 
     harness: str
 
     @abstractmethod
     async def on_session_start(self, params: SessionStartParams) -> SessionStartResult:
-        """A session begins, or is resumed."""
+        """Handle the start or the resumption of a session."""
 
     @abstractmethod
     async def on_user_prompt_submit(self, params: PromptSubmitParams) -> PromptSubmitResult:
-        """The user said something."""
+        """Handle a prompt of the user, and recall for it."""
 
     @abstractmethod
     async def on_session_end(self, params: SessionEndParams) -> SessionEndResult:
-        """A session ends."""
+        """Handle the end of a session."""
 
     @abstractmethod
     async def on_pre_compaction(self, params: PreCompactionParams) -> PreCompactionResult:
-        """The conversation is about to be shortened."""
+        """Handle the approaching compaction of the conversation."""
 
     @abstractmethod
     async def on_compaction_complete(self, params: CompactionCompleteParams) -> CompactionResult:
-        """The conversation was shortened; keep the summary."""
+        """Handle a finished compaction, and keep its summary."""
 
 
 class RememberParams(SessionParams):
@@ -311,7 +315,7 @@ class RecallParams(SessionParams):
 
     @property
     def filters(self) -> bool:
-        """Whether something is filtered."""
+        """Whether any filter is set."""
         names = ("type", "who", "pinned", "tags", "importance_min", "min_score", "since", "until")
         return any(getattr(self, name) is not None for name in names)
 
