@@ -35,7 +35,7 @@ class NativeError:
     """The meaning of an SDK's exception.
 
     Attributes:
-        kind: the error it becomes; None if its HTTP status decides (408, 504: timeout; other 5xx: unavailable).
+        kind: the error it becomes; None if its HTTP status decides (408, 504: timeout; other 5xx: down).
         sent: whether the request may have been carried out; None if the kind decides. Of the HTTP statuses,
             only 408 and 5xx then leave that open.
     """

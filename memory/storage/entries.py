@@ -20,7 +20,7 @@ LONGEST_PAUSE_S = 60.0
 LATE_S = 60.0
 NO_ANSWER, UNREADABLE = "NoAnswer", "Unreadable"
 
-# A prompt that a hook reported waits for its answer, and not for its destination.
+# A hook's prompt without attempts still waits for the assistant's answer, and not for its destination.
 _IS_DUE = "(kind != 'hook' OR attempts > 0)"
 _COLUMNS = (
     "seq, kind, destination, scope, persona, key, payload, digest, state, sent, attempts, next_try, error, "
@@ -29,7 +29,7 @@ _COLUMNS = (
 
 
 class Lane(NamedTuple):
-    """Where entries go in one order: a destination, and a scope as :func:`~memory.storage.store.scope_key`."""
+    """The unit of ordered delivery: a destination, and a scope as :func:`~memory.storage.store.scope_key`."""
 
     destination: str = ""
     scope: str = ""
@@ -40,16 +40,16 @@ class Entry:
     """One entry, as it was read.
 
     Attributes:
-        seq: its number, by which a person names it; increasing within a lane.
+        seq: the number that users see; it increases within a lane.
         payload: JSON text.
-        state: ``waiting``, ``unknown`` (sent without an answer), ``aside``, ``reset``, or what it became.
+        state: ``waiting``, ``unknown`` (sent without an answer), ``aside``, ``reset``, or the result.
         sent: whether an earlier attempt may have arrived.
         attempts: failed or unanswered attempts so far.
-        next_try: seconds since the epoch; nothing of its lane is sent before.
+        next_try: seconds since the epoch; its lane sends nothing before that time.
         error: class of the last failure.
-        outcome: JSON text of what the destination answered.
+        outcome: the destination's answer as JSON text.
         recorded_at: UTC, ISO 8601.
-        readable: whether the payload is as it was written.
+        readable: whether the payload is unchanged.
     """
 
     seq: int
@@ -70,7 +70,7 @@ class Entry:
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Entry:
-        """The entry of a row of its columns."""
+        """The entry in a row of ``_COLUMNS``."""
         seq, kind, destination, scope, persona, key, payload, digest, *progress = row
         state, sent, attempts, next_try, error, outcome, recorded_at = progress
         return cls(
@@ -98,7 +98,7 @@ class Entry:
 
     @property
     def due(self) -> bool:
-        """Whether it may be sent now. A time further away than the longest pause is a clock that was moved."""
+        """Whether it may be sent now. A time beyond the longest pause means that the clock was set back."""
         return not 0 < self.next_try - time.time() <= LONGEST_PAUSE_S
 
 
@@ -107,10 +107,10 @@ class Verdict:
     """The result of an attempt.
 
     Attributes:
-        state: ``waiting`` (failed, and certainly not stored: sent again after a pause), ``unknown`` (no answer),
-            ``aside`` (refused for good), ``held`` (not attempted: the destination could not be asked), or what it
-            became, such as ``committed``.
-        why: for whoever waits behind it.
+        state: ``waiting`` (failed and certainly not stored, so sent again after a pause), ``unknown`` (no
+            answer), ``aside`` (refused for good), ``held`` (not attempted, because the destination could not
+            be asked), or the result, such as ``committed``.
+        why: the reason, for those who wait behind the entry.
         error: class of the failure.
         outcome: JSON text to keep.
     """
@@ -123,12 +123,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The troubles of an outbox, for health.
+    """The problems of an outbox, for health.
 
     Attributes:
-        aside: entries that were set aside.
-        first_aside: the number of the first of them.
-        late: entries that have waited for more than a minute.
+        aside: how many entries were set aside.
+        first_aside: the number of the first such entry.
+        late: how many entries have waited for more than a minute.
     """
 
     aside: int = 0
@@ -136,7 +136,7 @@ class Trouble:
     late: int = 0
 
     def warnings(self) -> list[str]:
-        """One sentence each, with what to do."""
+        """One sentence for each problem, with the remedy."""
         found = []
         if self.aside:
             found.append(
@@ -152,13 +152,13 @@ class Trouble:
 
 
 def read_entries(db: Any, where: str, values: Sequence[Any] = ()) -> list[Entry]:
-    """Entries by a condition, as part of a call of the store."""
+    """The entries that meet a condition; part of a call of the store."""
     found = db.execute(f"SELECT {_COLUMNS} FROM outbox WHERE {where}", values).fetchall()
     return [Entry.of(row) for row in found]
 
 
 def trouble_of(db: Any, kind: str | None = None) -> Trouble:
-    """The troubles of one kind, or of all, as part of a call of the store."""
+    """The problems of one kind of entries, or of all; part of a call of the store."""
     whose, values = ("", ()) if kind is None else (" AND kind = ?", (kind,))
     aside, first = db.execute(
         f"SELECT count(*), min(seq) FROM outbox WHERE state = 'aside'{whose}", values
@@ -186,7 +186,7 @@ def list_entries(store: Store, *, states: Collection[str] = (), size: int = 200)
 
 
 def retry_entries(store: Store, numbers: Collection[int] = ()) -> list[int]:
-    """Let entries that were set aside wait again: those with these numbers, or all. Their numbers. Blocks."""
+    """Let entries that were set aside wait again: the named ones, or all. Returns their numbers. Blocks."""
     chosen = f" AND seq IN ({', '.join('?' * len(numbers))})" if numbers else ""
 
     def again(db: Any) -> list[int]:
@@ -203,7 +203,7 @@ def retry_entries(store: Store, numbers: Collection[int] = ()) -> list[int]:
 
 
 def forget_entries(store: Store, numbers: Collection[int]) -> list[int]:
-    """Remove entries from the disk for good, whatever their state. Returns the numbers that existed. Blocks."""
+    """Remove entries from the disk for good, whatever their state. Returns the removed numbers. Blocks."""
 
     def erase(db: Any) -> list[int]:
         return [seq for seq in numbers if db.execute("DELETE FROM outbox WHERE seq = ?", (seq,)).rowcount]

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and directories that are complete or not there."""
+"""Files that are written completely or not at all, and directories that are complete or absent."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from memory.storage.shared_file import Durability
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """A file that belongs to another, such as ``events.jsonl.count``."""
+    """The path of a companion file, such as ``events.jsonl.count``."""
     return path.with_name(f"{path.name}.{suffix}")
 
 
 def replace_file(path: Path, content: str | bytes, durability: Durability = "machine") -> None:
-    """Write a file, a text as UTF-8, so that after a crash either the old or the new content is there, whole.
+    """Write a file so that a crash leaves either the complete old or the complete new content. Text is UTF-8.
 
-    The new content stands in ``<name>.new`` until it is whole. The directory is made. A file that exists keeps its
-    permissions; a new one is for this user alone.
+    The new content is in ``<name>.new`` until it is complete. A missing directory is created. An existing
+    file keeps its permissions; a new one is for this user only.
 
     Raises:
-        OSError: it could not be written; the old content is still there.
+        OSError: the file could not be written; the old content is still there.
     """
     create_directory(path.parent)
     unfinished = beside(path, "new")
@@ -47,7 +47,7 @@ def replace_file(path: Path, content: str | bytes, durability: Durability = "mac
 
 
 def append_bytes(path: Path, data: bytes, durability: Durability = "process") -> int:
-    """Append to a file, or leave it as it was where that fails (a full disk takes half a line); its size before."""
+    """Append to a file and return its size before. A failure, such as a full disk, leaves it unchanged."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         size = os.fstat(file).st_size
@@ -65,7 +65,7 @@ def append_bytes(path: Path, data: bytes, durability: Durability = "process") ->
 
 
 def flush(path: Path) -> None:
-    """A file, or the names in a directory, onto the disk; where the system cannot, nothing."""
+    """Flush a file, or the names in a directory, to the disk. Does nothing if the system cannot."""
     try:
         file = os.open(path, os.O_RDONLY)
     except PermissionError:  # a directory, on Windows
@@ -81,10 +81,10 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def staged_directory(directory: Path) -> Iterator[Path]:
-    """Make a directory: one to fill, which takes its place at the end of the body, on the disk, or is gone.
+    """Yield a new directory to fill. It becomes ``directory`` after the body, or vanishes after an error.
 
     Raises:
-        OSError: it cannot be made, or another took its place meanwhile.
+        OSError: it cannot be created, or something else took its place meanwhile.
     """
     making = directory.with_name(f".new-{uuid.uuid4().hex}")
     making.mkdir(mode=0o700)
@@ -100,7 +100,7 @@ def staged_directory(directory: Path) -> Iterator[Path]:
 
 
 def remove_directory(directory: Path) -> None:
-    """Delete a directory, if there is one; it is gone from its place before the first of its files is."""
+    """Delete a directory if it exists. A rename removes it from its place before any file is deleted."""
     going = directory.with_name(f".gone-{uuid.uuid4().hex}")
     try:
         directory.rename(going)
@@ -111,7 +111,7 @@ def remove_directory(directory: Path) -> None:
 
 
 def sweep_directories(parent: Path) -> None:
-    """Delete what was interrupted in ``parent`` while it was made or deleted; for the owner of all in it."""
+    """Delete what interrupted calls left in ``parent``. Only the owner of all its contents may call this."""
     for pattern in (".new-*", ".gone-*"):
         for left in parent.glob(pattern):
             shutil.rmtree(left)

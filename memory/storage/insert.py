@@ -1,7 +1,7 @@
-"""Adds an entry to an outbox with the standard library alone, for processes that live for one call, such as hooks.
+"""Adds an entry to an outbox with only the standard library, for processes of a single call, such as hooks.
 
-The module imports neither pydantic nor the rest of memslot. It creates the file and the tables where they are
-missing. A program that cannot import it runs the same statements::
+The module imports neither pydantic nor the rest of memslot. It creates the file and the tables if they are
+missing. A program that cannot import it runs these statements::
 
     PRAGMA busy_timeout = 5000;
     INSERT INTO outbox (kind, destination, scope, key, payload, recorded_at)
@@ -9,7 +9,7 @@ missing. A program that cannot import it runs the same statements::
     ON CONFLICT DO NOTHING;
 
 ``payload`` is JSON text. Every other column has a default. ``kind``, ``scope``, ``key`` and ``destination``
-together name an entry; a second insert of the same name changes nothing.
+together identify an entry; a second insert of the same entry changes nothing.
 """
 
 from __future__ import annotations
@@ -80,19 +80,19 @@ def insert(
     """Add an entry to the outbox in a store's SQLite file.
 
     Args:
-        path: the file, usually ``data_dir / FILE_NAME``. It and its directory are created for this user alone.
-        kind: what the entry is, such as ``turn``.
-        key: names the entry within its kind, destination and scope.
+        path: the file, usually ``data_dir / FILE_NAME``. A new file or directory is for this user only.
+        kind: the kind of the entry, such as ``turn``.
+        key: identifies the entry within its kind, destination and scope.
         payload: JSON text.
         destination, scope: the lane of the entry. Entries of a lane are delivered in the order of their numbers.
-        persona: the person whose words these are, so that they can be forgotten.
+        persona: the person whose words these are, so that they can be forgotten later.
         within_s: seconds to wait for other writers.
 
     Returns:
         Whether the entry is new.
 
     Raises:
-        sqlite3.Error: the file is locked for longer, full, or not a store of memslot.
+        sqlite3.Error: the file stays locked for ``within_s``, the disk is full, or it is no store of memslot.
         OSError: the file cannot be created.
     """
     ends = time.monotonic() + within_s
@@ -103,7 +103,7 @@ def insert(
             try:
                 return _inserted(db, (kind, destination, scope, persona, key, payload))
             except sqlite3.OperationalError as error:
-                # SQLite does not wait where two processes create the same file at the same moment.
+                # SQLite does not wait if two processes create the same file at the same moment.
                 if "locked" not in str(error) or time.monotonic() >= ends:
                     raise
                 time.sleep(0.005)
@@ -129,7 +129,7 @@ def _inserted(db: sqlite3.Connection, row: tuple[str, ...]) -> bool:
 
 
 def begin(db: sqlite3.Connection) -> None:
-    """Mark an empty file as a store; the caller holds a transaction."""
+    """Mark an empty file as a store. The caller holds a transaction."""
     found = db.execute("PRAGMA application_id").fetchone()[0]
     tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if found != APPLICATION_ID and tables:
@@ -139,7 +139,7 @@ def begin(db: sqlite3.Connection) -> None:
 
 
 def make(db: sqlite3.Connection, what: str, version: int, tables: str) -> None:
-    """Make a group of tables where they are missing; the caller holds a transaction."""
+    """Create a group of tables if they are missing. The caller holds a transaction."""
     for statement in tables.split(";"):
         if statement.strip():
             db.execute(statement)
@@ -147,7 +147,7 @@ def make(db: sqlite3.Connection, what: str, version: int, tables: str) -> None:
 
 
 def create_file(path: Path) -> None:
-    """Create an empty file for this user alone, whatever the umask, and every missing directory above it."""
+    """Create an empty file and its missing directories, for this user only, whatever the umask."""
     if path.exists():
         return
     create_directory(path.parent)
@@ -155,7 +155,7 @@ def create_file(path: Path) -> None:
 
 
 def create_directory(path: Path) -> None:
-    """Create a directory for this user alone, whatever the umask, and every missing directory above it."""
+    """Create a directory and its missing parents, for this user only, whatever the umask."""
     if not path.is_dir():
         create_directory(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)

@@ -1,8 +1,8 @@
 """The journal keeps every event before it is sent, and its result afterwards, as entries of the outbox.
 
-It is the past of a memory as well, and a memory may be moved to another backend with it. An event may go out twice
-where a process dies between the native write and its note, or gets no answer, and the backend offers no look-up.
-Each backend has a delivery of its own.
+It is also the history of a memory, from which the memory can be moved to another backend. An event may be
+sent twice if the backend offers no look-up and a process gets no answer, or dies between the native write
+and its note. Each backend has a separate delivery.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from memory.storage.shared_file import Durability
 from memory.storage.store import SqliteStore, Store, scope_key, scope_of
 
 EVENT = "event"
-# waiting: not confirmed; unknown: sent without an answer; aside: refused for good, or unreadable; reset: its scope
-# was, after it.
+# waiting: not confirmed; unknown: sent without an answer; aside: refused for good, or unreadable; reset:
+# erased by a later reset of its scope.
 JournalStatus = Literal["waiting", "unknown", "committed", "queued", "pending", "aside", "reset"]
 DELIVERED = ("committed", "queued", "pending")
 _ROOM_EVERY = 16  # writes
 _LOST = "the event was not kept, and not sent"
 _OPEN = "kind = 'event' AND state IN ('waiting', 'unknown')"
-# Once for all destinations: a memory that was moved has one past. An event that one of them erased is in none.
-# The sign keeps SQLite from the index by seq, which would go over all earlier events of the scope for each.
+# A moved memory has one history: an event with several destinations counts once, and not at all if one
+# erased it. The plus sign keeps SQLite from using the index on seq, which would scan all earlier events for
+# each one.
 _PAST = (
     "kind = 'event' AND erased = 0 AND NOT EXISTS (SELECT 1 FROM outbox AS earlier WHERE earlier.kind = 'event' "
     "AND earlier.scope = outbox.scope AND earlier.key = outbox.key AND earlier.state != 'reset' "
@@ -50,7 +51,7 @@ class JournalEntry:
         sent: whether an attempt may have arrived.
         attempts: attempts that failed or got no answer.
         error: class of the last failure.
-        receipt: of the backend, without its trace.
+        receipt: the backend's receipt, without its trace.
         recorded_at: UTC, ISO 8601.
     """
 
@@ -66,13 +67,13 @@ class JournalEntry:
 
     @classmethod
     def of(cls, entry: Entry) -> JournalEntry:
-        """Raises :class:`JournalError` where the entry is not as it was written."""
+        """The event in an entry of the outbox. Raises :class:`JournalError` if the entry was changed."""
         try:
             if not entry.readable:
                 raise ValueError("changed")
             event = MemoryEvent.model_validate_json(entry.payload)
             receipt = WriteReceipt.model_validate_json(entry.outcome) if entry.outcome else None
-        except ValueError:  # `from None`: it would repeat what was said
+        except ValueError:  # `from None`: the original would repeat user text
             raise JournalError(
                 f"entry {entry.seq} of the journal is not as it was written; restore the store from a copy, or "
                 f"remove it by 'memslot journal forget --number {entry.seq}'"
@@ -91,18 +92,18 @@ class JournalEntry:
 
     @property
     def delivered(self) -> bool:
-        """Whether the backend has it."""
+        """Whether the backend has the event."""
         return self.status in DELIVERED
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What :meth:`Journal.append` did.
+    """The result of :meth:`Journal.append`.
 
     Attributes:
-        lease: of the lane, or None where another process delivers it.
-        sent: whether new events count as sent already; else :meth:`Journal.mark_sent` comes before they are.
-        before: for each event what there was of it already, or None.
+        lease: of the lane; None if another process delivers it, or if nothing is to be sent.
+        sent: whether new events are already marked as sent; if not, :meth:`Journal.mark_sent` has to do it.
+        before: for each event its earlier entry, or None.
         seqs: for each event its number.
     """
 
@@ -116,19 +117,19 @@ class Journal(AbstractContextManager["Journal"]):
     """The events of a store's outbox.
 
     Args:
-        store: where they lie; the journal has a handle of its own, and closes that.
-        durability: ``process`` survives the end of the process, ``machine`` a power cut, at a disk flush a write.
-        max_mb: most that the file may take. What is delivered and oldest goes first; with nothing delivered left,
-            recording fails. A server's size is its owner's matter.
-        past: whether events stay once they are delivered, or reset.
+        store: holds the events. The journal makes a further handle on it, and closes only that.
+        durability: as :data:`~memory.storage.shared_file.Durability`.
+        max_mb: size limit of a file. The oldest delivered events go first; if none is left, recording fails.
+            A server has no limit here.
+        past: whether events stay after their delivery or reset.
         within_s: seconds that a call of the store may take.
 
     Attributes:
-        store: its handle on the store.
-        place: where it is, for messages.
-        shared: whether other machines use it, too.
+        store: the journal's handle on the store.
+        place: the location, for messages.
+        shared: whether other machines can use the store.
         outbox: the entries.
-        resets: those that have begun.
+        resets: the resets that have begun.
     """
 
     def __init__(
@@ -161,16 +162,16 @@ class Journal(AbstractContextManager["Journal"]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the journal was closed."""
         return self.store.closed
 
     @property
     def lasting(self) -> bool:
-        """Whether what is recorded outlives this process."""
+        """Whether recorded events outlive this process."""
         return not (isinstance(self.store, SqliteStore) and self.store.path is None)
 
     def open(self) -> None:
-        """Open the store now, and count what waits. Blocks.
+        """Open the store now, and count the waiting events. Blocks.
 
         Raises:
             JournalError: the store cannot be used.
@@ -178,31 +179,31 @@ class Journal(AbstractContextManager["Journal"]):
         self.store.call(self._count, writes=False)
 
     def close(self) -> None:
-        """Give the store back. Idempotent."""
+        """Close the handle on the store. Idempotent."""
         self.outbox.close()
         self.resets.close()
         self.store.close()
 
-    # What waits.
+    # Waiting events.
 
     @property
     def has_backlog(self) -> bool:
-        """Whether an event waits, by the last look at the store."""
+        """Whether an event waits, as of the last look at the store."""
         return bool(self._backlog)
 
     def backlog(self, key: JournalKey) -> int:
-        """How many events of a scope wait, by the last look at the store."""
+        """How many events of a scope wait, as of the last look at the store."""
         return self._backlog.get(key.lane, 0)
 
     def undelivered(self) -> list[tuple[JournalKey, int]]:
-        """Every scope with events that wait, and how many, by the last look at the store."""
+        """Every scope with waiting events, and their number, as of the last look at the store."""
         return [
             (JournalKey(lane.destination, scope_of(lane.scope)), count)
             for lane, count in self._backlog.items()
         ]
 
     async def refresh(self, key: JournalKey | None = None) -> None:
-        """See what other processes have recorded and delivered since: of one scope, or of all."""
+        """Look at the store again, for one scope or for all, because other processes change it, too."""
         if not self.store.begun:
             return
         if key is None:
@@ -227,16 +228,16 @@ class Journal(AbstractContextManager["Journal"]):
             self._backlog.pop(lane, None)
 
     async def append(self, key: JournalKey, events: Sequence[MemoryEvent], *, send: bool = True) -> Appended:
-        """Make events of a scope durable, all or none.
+        """Make events of one scope durable, all or none.
 
         Args:
-            key: where they go.
-            events: of one scope.
-            send: whether the caller sends them now: then the lane is taken, if it is free.
+            key: the events' destination and scope.
+            events: of that scope.
+            send: whether the caller sends them now. If so, the lane is taken if it is free.
 
         Raises:
-            InputError: an id was used for other messages.
-            JournalError: the store or ``max_mb`` is full; nothing may be sent then.
+            InputError: an id belongs to other messages.
+            JournalError: the store or ``max_mb`` is full; the caller must not send the events.
         """
         lane = key.lane
 
@@ -259,7 +260,7 @@ class Journal(AbstractContextManager["Journal"]):
     def _insert(
         self, db: Any, lane: Lane, event: MemoryEvent, *, sent: bool, status: JournalStatus = "waiting"
     ) -> tuple[int, JournalEntry | None]:
-        """Keep one event: its number, and what was kept of it already, or None."""
+        """Keep one event. Returns its number, and its earlier entry or None."""
         where = "kind = 'event' AND scope = ? AND key = ? AND state != 'reset'"
         for entry in read_entries(db, where, (lane.scope, event.event_id)):
             known = JournalEntry.of(entry)
@@ -293,11 +294,11 @@ class Journal(AbstractContextManager["Journal"]):
             )
 
     async def mark_sent(self, lease: Lease, seqs: Sequence[int]) -> bool:
-        """Events are about to be sent, and may be stored from now on. False where another process may send them."""
+        """Mark events as sent before they are: from now on they may be stored. False if the lane was lost."""
         return await self.store.run(lambda db: all(self.outbox.mark_sent(db, lease, seq) for seq in seqs))
 
     async def note(self, lease: Lease, key: JournalKey, made: Mapping[int, Verdict]) -> None:
-        """Note the verdicts on events that were just recorded, by number, and give the lane back."""
+        """Note the verdicts on events that were just recorded, by number, and release the lane."""
 
         def note(db: Any) -> None:
             for seq, verdict in made.items():
@@ -308,29 +309,34 @@ class Journal(AbstractContextManager["Journal"]):
         await self.store.run(note)
 
     async def find(self, key: JournalKey, event_id: str) -> JournalEntry | None:
-        """The entry of an event on its way to a destination, or None."""
+        """The entry of an event for a destination, or None."""
         where = "kind = 'event' AND destination = ? AND scope = ? AND key = ? AND state != 'reset'"
         found = await self.store.run(lambda db: read_entries(db, where, (*key.lane, event_id)), writes=False)
         return JournalEntry.of(found[0]) if found else None
 
-    # The past.
+    # The history.
 
     def scopes(self) -> list[tuple[MemoryScope, int]]:
-        """Every scope with an event that was not reset, and how many, in order of first appearance."""
+        """Every scope with events that no reset has erased, and their number, by first appearance."""
         found = self._rows(
             f"SELECT scope, count(*) FROM outbox WHERE {_PAST} GROUP BY scope ORDER BY min(seq)"
         )
         return [(scope_of(key), count) for key, count in found]
 
     def counts(self) -> dict[str, int]:
-        """How many events there are, by status."""
+        """The number of events by status."""
         return dict(self._rows("SELECT state, count(*) FROM outbox WHERE kind = 'event' GROUP BY state"))
 
     def entries(
         self, scope: MemoryScope | None = None, *, after: int = 0, size: int = 200, everything: bool = False
     ) -> Iterator[JournalEntry]:
-        """The past in the order of recording behind ``after``, each event once, read ``size`` at a time; with
-        ``everything`` also what was reset, and an event of two destinations twice. Unreadable ones are left out.
+        """The history in the order of recording, each event once, without unreadable entries.
+
+        Args:
+            scope: of one scope only.
+            after: begin after this number.
+            size: how many entries to read at a time.
+            everything: include erased events, and an event once for each of its destinations.
         """
         where = (
             "seq > ? AND " + ("kind = 'event'" if everything else _PAST) + (" AND scope = ?" if scope else "")
@@ -346,7 +352,10 @@ class Journal(AbstractContextManager["Journal"]):
             after = page[-1].seq
 
     def forget(self, persona_id: str) -> list[JournalKey]:
-        """Remove a person's entries of every kind from the disk for good, the log too; where to reset them."""
+        """Remove a person's entries of every kind from the disk for good.
+
+        Returns the keys of the removed events, whose scopes are still to be reset.
+        """
 
         def erase(db: Any) -> list[tuple[str, str]]:
             found = db.execute(

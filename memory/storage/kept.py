@@ -1,6 +1,6 @@
-"""JSON objects that hosts keep of a scope beside its memory: labels of single memories, and where talks left off.
+"""JSON objects that hosts keep beside a scope's memory, such as labels and states of conversations.
 
-No backend keeps these things. They go when their scope is reset, overwritten on the disk.
+No backend stores them. A reset of their scope removes them and overwrites them on the disk.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class StoredObject(NamedTuple):
     """One object to keep.
 
     Attributes:
-        kind, owner, name: what finds it again.
+        kind, owner, name: together identify the object.
         value: JSON-ready.
-        scope: with whose reset it goes; by default the owner's.
+        scope: a reset of this scope removes the object; by default the owner.
     """
 
     kind: str
@@ -62,13 +62,13 @@ class HostStore(AbstractContextManager["HostStore"]):
     """JSON objects by kind, owner and name. Every method blocks.
 
     Args:
-        memory: name of the backend; what is kept beside one is not shown beside another.
-        place: the directory of the store, or a store. None keeps everything in this process alone.
-        max_objects: of one kind; the oldest go first.
+        memory: name of the backend. Objects beside one backend are not visible beside another.
+        place: the directory of the store, or a store. None keeps everything in this process.
+        max_objects: upper bound for each kind; the oldest go first.
 
     Attributes:
-        place: where it is, for messages.
-        on_server: whether other machines use it, too: what was read a moment ago may have changed since.
+        place: the location, for messages.
+        on_server: whether other machines can use the store, so that earlier reads may be outdated.
     """
 
     def __init__(self, memory: str, place: Path | Store | None = None, *, max_objects: int = 100_000) -> None:
@@ -86,15 +86,15 @@ class HostStore(AbstractContextManager["HostStore"]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the store was closed."""
         return self._store.closed
 
     def close(self) -> None:
-        """Give the store back. Idempotent."""
+        """Close the handle on the store. Idempotent."""
         self._store.close()
 
     def check(self) -> None:
-        """Whether what is put is kept.
+        """Check that the store can keep objects.
 
         Raises:
             StoreError: the file was removed or replaced, or the store cannot be used.
@@ -115,7 +115,7 @@ class HostStore(AbstractContextManager["HostStore"]):
         return {name: self._parsed(value) for name, value in rows}
 
     def all(self, kind: str, owner: MemoryScope | None = None) -> list[JsonObject]:
-        """Every object of an owner, or of all owners of this backend, newest first."""
+        """Every object of a kind, of one owner or of all owners of this backend, newest first."""
         begins = f"{self._memory} "
         whose, values = "substr(owner, 1, length(?)) = ?", [begins, begins]
         if owner:
@@ -126,7 +126,7 @@ class HostStore(AbstractContextManager["HostStore"]):
         return [self._parsed(value) for (value,) in rows]
 
     def put(self, *objects: StoredObject) -> None:
-        """Keep objects, all or none, in place of those of the same kind, owner and name; each keeps its age."""
+        """Keep all of these objects, or none. An object replaces its namesake and keeps that one's age."""
         rows = [self._row(kept) for kept in objects]
         if not rows:
             return
@@ -144,24 +144,24 @@ class HostStore(AbstractContextManager["HostStore"]):
         self._store.call(keep)
 
     def drop(self, kind: str, owner: MemoryScope, name: str | None = None) -> None:
-        """Remove one object of an owner, or all, from the disk for good."""
+        """Remove one object of an owner, or all of a kind, from the disk for good."""
         names = () if name is None else (name,)
         where = "kind = ? AND owner = ?" + (" AND id = ?" if names else "")
         self._erase((f"DELETE FROM kept WHERE {where}", (kind, self._key(owner), *names)))
 
     def reset(self, scope: MemoryScope) -> None:
-        """The scope was reset: nothing that goes with it stays, except that it was reset."""
+        """Remove everything that belongs to a scope that was reset, and count the reset."""
         key = self._key(scope)
         count = (
             "INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, '', ?, ?, '1') ON CONFLICT "
             "(kind, owner, id) DO UPDATE SET value = CAST(CAST(kept.value AS INTEGER) + 1 AS TEXT)"
         )
-        # By a digest: a person who is forgotten leaves no name here.
+        # A digest, so that a forgotten person leaves no name here.
         row = (_RESETS, digest_of(key), self._memory)
         self._erase(("DELETE FROM kept WHERE scope = ? OR owner = ?", (key, key)), (count, row))
 
     def resets(self, scope: MemoryScope | None = None) -> int:
-        """How often a scope, or any, was reset since this store was begun, whichever process did it."""
+        """How often a scope, or any scope, was reset since the store was created, by any process."""
         whose, value = ("id", digest_of(self._key(scope))) if scope else ("scope", self._memory)
         where = f"SELECT sum(CAST(value AS INTEGER)) FROM kept WHERE kind = ? AND owner = '' AND {whose} = ?"
         return int(self._read(where, _RESETS, value)[0][0] or 0)
@@ -192,7 +192,7 @@ class HostStore(AbstractContextManager["HostStore"]):
 
 
 def was_begun(place: Path | Store) -> bool:
-    """Whether there may be something in a store. Opens nothing."""
+    """Whether a store may hold something. Opens nothing."""
     store = open_store(place)
     try:
         return store.begun
@@ -201,7 +201,7 @@ def was_begun(place: Path | Store) -> bool:
 
 
 def reset_host_store(place: Path | Store, memory: str, scope: MemoryScope) -> tuple[str, ...]:
-    """:meth:`HostStore.reset`, where anything was kept; what stays in the store all the same. Blocks."""
+    """Call :meth:`HostStore.reset` if anything was kept. Returns what could not be removed. Blocks."""
     if not was_begun(place):
         return ()
     try:

@@ -1,9 +1,9 @@
-"""The right to deliver a lane of the outbox.
+"""Leases: the right to deliver a lane of the outbox.
 
-A process that delivers holds the lane by a :class:`Lease`. Each taking of a lane increments its fencing counter,
-and notes of an earlier holder are refused. A holder shows that it lives by a second counter. No clock decides who
-holds a lane: a contender measures with its own monotonic clock how long that counter stands still. On SQLite a lock
-of the operating system tells at once that a holder is dead.
+A process that delivers a lane holds its :class:`Lease`. Taking a lane increments its fencing counter, so
+that notes of an earlier holder are refused. A living holder keeps incrementing a second counter. A contender
+measures with its own monotonic clock how long that counter stands still, so clocks need not agree. On
+SQLite, an operating system lock shows at once that a holder is dead.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class Lease:
 
     @property
     def fresh(self) -> bool:
-        """Whether nobody can have taken the lane meanwhile."""
+        """Whether the lease was renewed so recently that no other process can have taken the lane."""
         return time.monotonic() - self.renewed_at < LEASE_S / 2
 
 
 class Leases:
-    """The lanes of one kind that this process holds.
+    """The lanes of one kind of entries that this process holds.
 
     Args:
-        store: where they are noted.
-        kind: of the entries.
+        store: holds the table of lanes.
+        kind: the kind of the entries.
     """
 
     def __init__(self, store: Store, kind: str) -> None:
@@ -65,9 +65,9 @@ class Leases:
 
     @asynccontextmanager
     async def leasing(self, lane: Lane, within_s: float = 0.0) -> AsyncIterator[Lease | None]:
-        """Hold a lane for the body; None where another process holds it all the time."""
+        """Hold a lane during the body. Yields None if another process holds it for ``within_s`` seconds."""
         ends = time.monotonic() + within_s
-        # No signal comes when another process ends.
+        # Polling, because the end of another process sends no signal.
         while (lease := await self.store.run(lambda db: self.take(db, lane))) is None:
             if time.monotonic() >= ends:
                 break
@@ -83,7 +83,7 @@ class Leases:
                 await self.let_go(lease)
 
     def take(self, db: Any, lane: Lane) -> Lease | None:
-        """Take a lane that is free, or whose holder is dead, as part of a call of the store."""
+        """Take a lane if it is free or its holder is dead; part of a call of the store."""
         self._be_holder()
         where = f"SELECT fence, holder, beat FROM lanes WHERE {IN_LANE}"
         row = db.execute(where, (self.kind, *lane)).fetchone()
@@ -109,13 +109,13 @@ class Leases:
         return lease
 
     async def let_go(self, lease: Lease) -> None:
-        """Let others deliver the lane, even if cancelled. Does nothing where that was done."""
+        """Release the lane to other processes, even if cancelled. Idempotent."""
         if not lease.released:
-            with anyio.CancelScope(shield=True), suppress(StoreError):  # or it ends by standing still
+            with anyio.CancelScope(shield=True), suppress(StoreError):  # without renewals, it expires anyway
                 await self.store.run(lambda db: self.give_back(db, lease))
 
     def abandon(self, lease: Lease) -> None:
-        """As :meth:`let_go`, without waiting for a store that has just failed: the lease ends by standing still."""
+        """As :meth:`let_go`, but without a store that has just failed. The lease expires without renewals."""
         if self._held.get(lease.lane) is lease:
             del self._held[lease.lane]
         lease.released = True
@@ -125,7 +125,7 @@ class Leases:
             self.give_back(db, lease)
 
     def give_back(self, db: Any, lease: Lease) -> None:
-        """As :meth:`let_go`, as part of a call of the store."""
+        """As :meth:`let_go`, but as part of a call of the store."""
         self.abandon(lease)
         db.execute(
             f"UPDATE lanes SET holder = '' WHERE {IN_LANE} AND fence = ? AND holder = ?",
@@ -133,7 +133,7 @@ class Leases:
         )
 
     async def holds(self, lease: Lease) -> bool:
-        """Whether the lane is still this lease's, as after this process was stopped for a while."""
+        """Whether this lease still holds the lane. It may have expired if this process was suspended."""
         return lease.fresh or await self.store.run(lambda db: self._renew(db, lease))
 
     def _renew(self, db: Any, lease: Lease) -> bool:
@@ -151,7 +151,7 @@ class Leases:
     def _be_holder(self) -> None:
         if self._pid == os.getpid():
             return
-        # A lease stays with the parent of a forked child.
+        # A forked child starts afresh: the leases stay with its parent.
         self._pid, self._holder = os.getpid(), uuid4().hex
         self._held, self._watched, self._keeper, self._ended = {}, {}, None, threading.Event()
         self._holder_lock = self._lock_of(self._holder)
@@ -196,11 +196,11 @@ class Leases:
                     self.store.call(lambda db: [self._renew(db, lease) for lease in held])  # noqa: B023
 
     def fence_of(self, lease: Lease) -> tuple[Any, ...]:
-        """Values for ``FENCED``."""
+        """The values for ``FENCED``."""
         return (self.kind, *lease.lane, lease.fence, self._holder)
 
     def close(self) -> None:
-        """Give every lane back. The store stays open. Idempotent."""
+        """Release every lane. The store stays open. Idempotent."""
         self._ended.set()
         if self._pid != os.getpid():
             return

@@ -1,6 +1,8 @@
-"""One owner at a time for files that two would destroy: embedded databases, and what a control keeps on disk. Locks
-of embedded databases are often per process, taken after files were touched, or missing. This one is taken first,
-excludes owners of one process too, and is freed by the operating system when its owner is killed."""
+"""Gives files one owner at a time: embedded databases and a control's files, which two owners would destroy.
+
+Embedded databases often have no lock, one per process only, or one that comes after files were touched. This
+lock comes first and also excludes owners in the same process. A killed owner's lock is freed by the system.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ _HELD: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 class FileLock:
-    """An exclusive lock on a file of its own, beside what it protects.
+    """An exclusive lock on a separate file, beside the files that it protects.
 
     Args:
-        path: the lock file, made when needed and left behind; its directory must exist.
-        what: what it protects, for the error, such as ``the graph at /data/graph``.
-        instead: what another owner may do, for the error, such as ``choose another path``.
+        path: the lock file, created if needed and left behind; its directory must exist.
+        what: the protected thing, for the error, such as ``the graph at /data/graph``.
+        instead: the remedy, for the error, such as ``choose another path``.
 
-    One that is forgotten is given back when it is collected. Not to be used from two threads at once.
+    Garbage collection frees a lock that was not released. Two threads must not use a lock at once.
     """
 
     def __init__(self, path: Path, *, what: str, instead: str) -> None:
@@ -34,15 +36,15 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether this owner has it, and its file is still where it was."""
+        """Whether this owner holds the lock, and the file is still at its path."""
         return self._file is not None and _is_at(self._file, self.path)
 
     def acquire(self) -> None:
-        """Take it, without waiting; once more, where its file was removed meanwhile. Idempotent.
+        """Take the lock without waiting, and again if its file was removed meanwhile. Idempotent.
 
         Raises:
-            BackendUnavailable: another owner has it, in this process or another.
-            OSError: the file cannot be made.
+            BackendUnavailable: another owner holds the lock, in this process or another.
+            OSError: the file cannot be created.
         """
         if not self.held:
             self.release()
@@ -60,18 +62,18 @@ class FileLock:
                     os.close(file)
 
     def refusal(self, where: str = "") -> BackendUnavailable:
-        """The error of :meth:`acquire`, also for adapters that see by other means that it is in use."""
+        """The error of :meth:`acquire`, also for adapters that detect another user by other means."""
         return BackendUnavailable(
             f"{self._what} is open elsewhere{where}; close the other user, or {self._instead}", sent=False
         )
 
     def release(self, *, remove: bool = False) -> None:
-        """Give it back; with ``remove`` its file goes as well, unless it is another's by now. Idempotent."""
+        """Free the lock. With ``remove``, also delete its file, if it is still this lock's. Idempotent."""
         if self._file is not None:
             file, self._file = self._file, None
             _HELD.discard(self)
             if remove and _is_at(file, self.path):
-                with suppress(OSError):  # Windows keeps what is open
+                with suppress(OSError):  # Windows deletes no open file
                     self.path.unlink()
             _write(file, b"")
             os.close(file)
@@ -103,7 +105,7 @@ else:
         return True
 
     def _leave_to_the_parent() -> None:
-        """A forked child shares the open file: while it lived, the lock would outlive its owner."""
+        """Close the files in a forked child, which would otherwise keep its parent's locks alive."""
         for lock in list(_HELD):
             if lock._file is not None:
                 os.close(lock._file)
@@ -114,7 +116,7 @@ else:
 
 
 def _is_at(file: int, path: Path) -> bool:
-    """Whether the open file still has that name. Without this check, removing it would let a second owner in."""
+    """Whether the open file is still at ``path``. If not, a second owner may lock a new file there."""
     try:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -130,7 +132,7 @@ def _write(file: int, text: bytes) -> None:
 def _owner(file: int) -> str:
     try:
         owner = os.read(file, 20).decode("ascii", "replace")
-    except OSError:  # Windows keeps a locked file to its owner
+    except OSError:  # on Windows only the owner can read a locked file
         return ""
     if not owner.isdecimal():
         return ""

@@ -1,13 +1,13 @@
 """The outbox: one table, one order and one back-off for everything that memslot sends later.
 
-An entry has a **kind** (``event``, ``turn``, ...), and within it a **lane**: a destination and a scope. Entries of
-a lane are delivered in the order of their numbers, whichever process delivers. A write of number n first delivers
-everything before n and nothing after it.
+An entry has a **kind** (``event``, ``turn``, ...) and a **lane** within it: a destination and a scope.
+Entries of a lane are delivered in the order of their numbers, whichever process delivers. A write of number
+n first delivers everything before n and nothing after it.
 
-An entry that is refused or unreadable is set aside. It blocks nothing, and ``memslot journal list`` names it by its
-number. An entry that gets no answer five times is set aside, too, because it may be stored already.
+An entry that is refused or unreadable is set aside. It blocks nothing, and ``memslot journal list`` shows
+its number. An entry that gets no answer five times is set aside, too, because it may already be stored.
 
-A module that delivers a kind of its own needs three calls::
+A module that delivers another kind needs three calls::
 
     outbox = Outbox(store, "turn")
     await outbox.add(Lane("", ""), key, payload)
@@ -15,8 +15,8 @@ A module that delivers a kind of its own needs three calls::
         if lease:
             why = await outbox.deliver(lease, send)     # None: nothing waits any more
 
-``send`` gets an :class:`Entry` and returns a :class:`Verdict`. Delivery is at least once: ``entry.sent`` says that
-an earlier attempt may have arrived, so ``send`` looks it up first where it can.
+``send`` gets an :class:`Entry` and returns a :class:`Verdict`. Entries are delivered at least once. If
+``entry.sent`` is true, an earlier attempt may have arrived, so ``send`` first looks the entry up if it can.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Outbox:
     """The entries of one kind.
 
     Args:
-        store: where they lie; closed by its owner.
-        kind: what they are.
-        keep: whether delivered entries stay, as the past of what was sent.
+        store: holds the entries; its owner closes it.
+        kind: the kind of the entries.
+        keep: whether delivered entries stay as a history.
 
     Attributes:
-        leases: who may deliver a lane.
+        leases: the leases of the lanes.
     """
 
     def __init__(self, store: Store, kind: str, *, keep: bool = False) -> None:
@@ -78,22 +78,22 @@ class Outbox:
         self.kind = kind
         self._keep = keep
         self.leases = Leases(store, kind)
-        self._unasked: dict[Lane, int] = {}  # how often in a row its destination could not be asked
+        self._unasked: dict[Lane, int] = {}  # how often in a row the destination could not be asked
 
     # Entries.
 
     async def add(self, lane: Lane, key: str, payload: str, **fields: Unpack[EntryFields]) -> Entry | None:
-        """Keep an entry. Returns what there is under its key already, or None where it is new.
+        """Keep an entry. Returns the existing entry of that key, or None if the entry is new.
 
         Raises:
-            StoreError: it could not be kept.
+            StoreError: the entry could not be kept.
         """
         return await self.store.run(lambda db: self.insert(db, lane, key, payload, **fields))
 
     def insert(
         self, db: Any, lane: Lane, key: str, payload: str, **fields: Unpack[EntryFields]
     ) -> Entry | None:
-        """As :meth:`add`, as part of a call of the store."""
+        """As :meth:`add`, but as part of a call of the store."""
         where = f"{IN_LANE} AND key = ? AND state != 'reset'"
         if found := read_entries(db, where, (self.kind, *lane, key)):
             return found[0]
@@ -101,7 +101,7 @@ class Outbox:
         return None
 
     def put(self, db: Any, lane: Lane, key: str, payload: str, **fields: Unpack[EntryFields]) -> int:
-        """Keep an entry whose key is known to be new; its number. As part of a call of the store."""
+        """Keep an entry whose key is new, and return its number; part of a call of the store."""
         self._order(db, lane)
         destination, scope = lane
         row = {
@@ -119,7 +119,7 @@ class Outbox:
         return int(db.execute(statement, tuple(row.values())).fetchone()[0])
 
     def _order(self, db: Any, lane: Lane) -> None:
-        """A server numbers rows before they can be seen: writers of a lane wait for each other."""
+        """Make writers of a lane wait for each other: a server numbers rows before others can see them."""
         if self.store.shared:
             db.execute(
                 "INSERT INTO lanes (kind, destination, scope) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
@@ -128,7 +128,7 @@ class Outbox:
             db.execute(f"SELECT 1 FROM lanes WHERE {IN_LANE} FOR UPDATE", (self.kind, *lane))
 
     def settle(self, db: Any, lane: Lane, keys: Iterable[str]) -> None:
-        """Remove entries that need no delivery any more, as part of a call of the store."""
+        """Remove entries that no longer need delivery; part of a call of the store."""
         for key in keys:
             db.execute(f"DELETE FROM outbox WHERE {IN_LANE} AND key = ?", (self.kind, *lane, key))
 
@@ -142,7 +142,7 @@ class Outbox:
         return await self.store.run(lambda db: read_entries(db, where, values), writes=False)
 
     async def counts(self) -> dict[Lane, int]:
-        """How many entries are open, for each lane that has some."""
+        """The number of open entries of each lane that has any."""
         statement = (
             f"SELECT destination, scope, count(*) FROM outbox WHERE kind = ? AND {IS_OPEN} "
             "GROUP BY destination, scope"
@@ -151,16 +151,16 @@ class Outbox:
         return {Lane(destination, scope): count for destination, scope, count in rows}
 
     def count(self, db: Any, lane: Lane) -> int:
-        """How many entries of a lane are open, as part of a call of the store."""
+        """The number of open entries of a lane; part of a call of the store."""
         statement = f"SELECT count(*) FROM outbox WHERE {IN_LANE} AND {IS_OPEN}"
         return int(db.execute(statement, (self.kind, *lane)).fetchone()[0])
 
     async def trouble(self) -> Trouble:
-        """The troubles of this kind, for health."""
+        """The problems of this kind's entries, for health."""
         return await self.store.run(lambda db: trouble_of(db, self.kind), writes=False)
 
     def leasing(self, lane: Lane, within_s: float = 0.0) -> AbstractAsyncContextManager[Lease | None]:
-        """Hold a lane for the body; None where another process holds it all the time."""
+        """As :meth:`Leases.leasing`."""
         return self.leases.leasing(lane, within_s)
 
     # Delivery.
@@ -173,16 +173,16 @@ class Outbox:
         before: float = math.inf,
         ends: float = math.inf,
     ) -> str | None:
-        """Send what waits in a lane, in order.
+        """Send a lane's waiting entries in order.
 
         Args:
             lease: of the lane.
-            send: makes one attempt. Whatever it raises counts as an attempt that failed.
-            before: only entries with smaller numbers.
-            ends: no attempt begins after it, by the monotonic clock.
+            send: makes one attempt. Any error except a StoreError counts as a failed attempt.
+            before: send only entries with smaller numbers.
+            ends: no attempt begins after this time of the monotonic clock.
 
         Returns:
-            Why some of it still waits, or None.
+            Why some entries still wait, or None.
 
         Raises:
             StoreError: the store cannot be used.
@@ -198,7 +198,7 @@ class Outbox:
     async def _deliver_one(
         self, lease: Lease, entry: Entry, send: Callable[[Entry], Awaitable[Verdict]]
     ) -> str | None:
-        """One attempt; why the entry still waits, or None."""
+        """Make one attempt. Returns why the entry still waits, or None."""
         if not entry.readable:
             await self.note(lease, entry, Verdict("aside", error=UNREADABLE))
             return None
@@ -216,30 +216,30 @@ class Outbox:
         return (verdict.why or "its turn will come") if verdict.state in (*OPEN, "held") else None
 
     async def _may_send(self, lease: Lease, entry: Entry) -> bool:
-        """Note that an attempt begins, unless the lane is another's by now."""
+        """Note that an attempt begins. False if another process holds the lane by now."""
         if entry.sent:
             return await self.leases.holds(lease)
         return await self.store.run(lambda db: self.mark_sent(db, lease, entry.seq))
 
     def mark_sent(self, db: Any, lease: Lease, seq: int) -> bool:
-        """An attempt begins, unless the lane is another's by now. As part of a call of the store."""
+        """As :meth:`_may_send` for an entry that was not sent; part of a call of the store."""
         mark = f"UPDATE outbox SET sent = 1 WHERE seq = ? AND {IS_OPEN} AND {FENCED}"
         return bool(db.execute(mark, (seq, *self.leases.fence_of(lease))).rowcount)
 
     async def note(self, lease: Lease, entry: Entry, verdict: Verdict) -> Verdict:
-        """Note the verdict on an attempt. Returns the verdict that was stored."""
+        """Note an attempt's verdict. Returns the stored verdict, which may differ."""
         return await self.store.run(
             lambda db: self.note_one(db, lease, entry.seq, verdict, attempts=entry.attempts)
         )
 
     def note_all(self, db: Any, lease: Lease, made: Iterable[tuple[Entry, Verdict]]) -> list[Verdict]:
-        """As :meth:`note` for several, as part of a call of the store."""
+        """As :meth:`note` for several entries, but as part of a call of the store."""
         return [
             self.note_one(db, lease, entry.seq, verdict, attempts=entry.attempts) for entry, verdict in made
         ]
 
     def note_one(self, db: Any, lease: Lease, seq: int, verdict: Verdict, *, attempts: int = 0) -> Verdict:
-        """As :meth:`note`, as part of a call of the store; ``attempts`` are the earlier ones."""
+        """As :meth:`note`, but as part of a call of the store; ``attempts`` counts the earlier ones."""
         lane = lease.lane
         if verdict.state == "held":
             self._unasked[lane] = self._unasked.get(lane, 0) + 1
@@ -271,7 +271,7 @@ class Outbox:
         return verdict
 
     def _note_done(self, db: Any, seq: int, verdict: Verdict) -> None:
-        # Not fenced: it arrived, even if another process holds the lane by now.
+        # No fence: the entry has arrived, even if another process holds the lane by now.
         if self._keep:
             db.execute(
                 "UPDATE outbox SET state = ?, outcome = ?, next_try = 0 "
@@ -282,10 +282,10 @@ class Outbox:
             db.execute(f"DELETE FROM outbox WHERE seq = ? AND (state = 'aside' OR {IS_OPEN})", (seq,))
 
     def close(self) -> None:
-        """Give every lane back. The store stays open. Idempotent."""
+        """Release every lane. The store stays open. Idempotent."""
         self.leases.close()
 
 
 def pause_s(attempts: int) -> float:
-    """Seconds before the next attempt: 0.5, doubled with each failure up to 60."""
+    """Seconds before the next attempt: 0.5 after the first, then doubled up to 60."""
     return float(min(FIRST_PAUSE_S * 2 ** min(max(attempts, 1) - 1, 20), LONGEST_PAUSE_S))

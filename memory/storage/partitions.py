@@ -1,8 +1,8 @@
-"""Every native partition of a memory: where it lies, in which engine, and with which embedder it was made.
+"""Every native partition of a memory, with its location, engine and embedder.
 
-One rule holds for every embedded store and every server collection that memslot creates. It is checked when a
-store opens. A partition that is listed and missing is an error, never an empty memory. Another embedder, or another
-length of vectors, is a :class:`~memory.contract.errors.ConfigError` that names both. An empty partition may change
+Opening an embedded store or a server collection that memslot created checks it against this table. A
+partition that is listed but missing is an error, never an empty memory. Another embedder, or another vector
+length, raises a :class:`~memory.contract.errors.ConfigError` that names both. An empty partition may change
 its embedder.
 """
 
@@ -42,12 +42,12 @@ class Partition:
     """One native partition.
 
     Attributes:
-        scope: what it belongs to, as the adapter names it; one partition for each.
-        location: where it lies: a directory relative to ``data_dir``, or a collection of a server.
-        engine: what made it, such as ``qdrant`` or ``kuzu 0.11.3``.
-        embedder: name of the model that made its vectors; empty where it holds none.
-        dimensions: length of its vectors; None where it holds none.
-        query_prefix, document_prefix: what the embedder puts before a text.
+        scope: the adapter's name for its scope; each scope has one partition.
+        location: a directory relative to ``data_dir``, or a collection of a server.
+        engine: the engine that made it, such as ``qdrant`` or ``kuzu 0.11.3``.
+        embedder: name of the model that made its vectors; empty if it holds none.
+        dimensions: length of its vectors; None if it holds none.
+        query_prefix, document_prefix: texts that the embedder puts before a query or a document.
     """
 
     scope: str
@@ -63,7 +63,7 @@ class Partitions:
     """The partitions of one backend. Every method blocks for a statement of SQLite, or an answer of PostgreSQL.
 
     Args:
-        store: where the table lies; closed by its owner.
+        store: holds the table; its owner closes it.
         backend: name of the backend.
     """
 
@@ -72,7 +72,7 @@ class Partitions:
         self._backend = backend
 
     def listed(self, scope: str) -> Partition | None:
-        """The partition of a scope, or None where none was ever made. Creates no file."""
+        """The partition of a scope, or None if none is listed. Creates no file."""
         found = self._read("AND scope = ?", scope)
         return found[0] if found else None
 
@@ -83,19 +83,19 @@ class Partitions:
     def open(
         self, wanted: Partition, *, exists: bool, is_empty: Callable[[], bool] = lambda: False
     ) -> Partition:
-        """Check a partition that is about to be opened against the table, and list it where it is new.
+        """Check a partition against the table before it is opened, and list it if it is new.
 
         Args:
-            wanted: the partition as the configuration asks for it.
+            wanted: the partition as configured.
             exists: whether the engine has it.
-            is_empty: asked only where the embedder differs; whether it holds no row.
+            is_empty: tells whether it holds no row; called only if the embedder differs.
 
         Returns:
             The partition as it is listed now.
 
         Raises:
-            StoreError: it is listed, and the engine does not have it.
-            ConfigError: it was made with another embedder, or another length, and holds rows.
+            StoreError: it is listed, but the engine does not have it.
+            ConfigError: it was made with another embedder or vector length, and holds rows.
         """
         known = self.listed(wanted.scope)
         if known is None:
@@ -115,7 +115,7 @@ class Partitions:
         return known
 
     def note(self, partition: Partition) -> Partition:
-        """Note a partition, in place of what was noted for its scope."""
+        """List a partition, in place of the one that was listed for its scope."""
         changed = ", ".join(
             f"{field.name} = excluded.{field.name}" for field in fields(Partition) if field.name != "scope"
         )
@@ -128,7 +128,7 @@ class Partitions:
         return partition
 
     def drop(self, scope: str) -> None:
-        """Forget the partition of a scope, once it was removed. Idempotent."""
+        """Remove a scope's partition from the table, after the partition was deleted. Idempotent."""
         if self._store.begun:
             where = (self._backend, scope)
             self._store.call(
@@ -148,7 +148,7 @@ class Partitions:
 
 
 def _difference(known: Partition, wanted: Partition) -> str:
-    """The first difference that changes what a search finds, as ``name one, and name two is configured``."""
+    """The first difference that changes search results, as ``name one, and name two is configured``."""
     for name in ("embedder", "dimensions", "query_prefix", "document_prefix"):
         before, now = getattr(known, name), getattr(wanted, name)
         if before != now:

@@ -1,7 +1,7 @@
-"""A store in PostgreSQL (``memory.state``), for several machines; psycopg 3 is imported when one is opened.
+"""A store in PostgreSQL (``memory.state``), for several machines. Opening one imports psycopg 3.
 
-Statements are SQLite's; only the marks of values and the words of tables are translated. No message of the server
-leaves this module, because it may repeat what somebody said, or a password.
+Statements are written in SQLite's dialect; this module translates only value placeholders and table
+definitions. No message of the server leaves it, because such a message may repeat user text or a password.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _CONNECTIONS = 4
 _SCHEMA = "memslot"
-_MAKING = 0x6D656D73  # key of the lock under which tables are made
+_MAKING = 0x6D656D73  # key of the advisory lock for creating tables
 _PAUSE_S = 1.0
 _DEFAULTS = {
     "application_name": "memslot",
@@ -51,7 +51,7 @@ _IN_ITS_WORDS = {
         "to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
     ),
 }
-# Its texts hold no NUL. Both characters stand in ids alone: JSON escapes them.
+# PostgreSQL's texts hold no NUL. Only ids contain these two characters, because JSON escapes them.
 _ESCAPED = (("\x1b", "\x1be"), ("\x00", "\x1b0"))
 _WHY = {
     "42501": "its user has no right to do this; GRANT CREATE ON DATABASE to it, or let its owner run this once",
@@ -94,8 +94,8 @@ class PostgresStore(Store):
                 result: T = call.result()
                 return result
             except server.psycopg.Error as error:
-                # A connection that was lost before the end is a server that was started again, or another process
-                # that was quicker. Nothing of the call was kept then.
+                # The server was restarted, or another process was quicker. Nothing of the call was kept, so
+                # one more attempt is safe.
                 lost = (server.psycopg.OperationalError, server.psycopg.errors.UniqueViolation)
                 passing = isinstance(error, lost) and not call.maybe_done
                 if repeated or not passing or time.monotonic() >= ends:
@@ -109,21 +109,21 @@ class PostgresStore(Store):
         return result
 
     def fold(self) -> bool:
-        """The server's log and copies are its owner's matter."""
+        """Always True: the server's log and backups are its owner's responsibility."""
         return True
 
     def _entered(self) -> _Server:
-        """The connections, for one more user; a forked child has its own."""
+        """The shared connections, with this handle as one more user. A forked child has its own."""
         server = self._server
         if server is None or server.pid != os.getpid():
             server = self._server = _Server.entered(self._url)
-            # A handle that nobody closes gives them back when it is collected.
+            # An unclosed handle gives the connections back when it is garbage-collected.
             self._given_back = when_collected(self, server.leave)
         return server
 
 
 class _Call:
-    """One call on a thread of its own, so that nobody waits longer than its deadline for a server that hangs."""
+    """One call on a separate thread, so that its caller waits for a hung server only until the deadline."""
 
     def __init__(
         self, server: _Server, store: PostgresStore, work: Callable[[Any], Any], writes: bool, ends: float
@@ -180,7 +180,7 @@ class _Call:
             self._server.room.release()
 
     def _in_transaction(self, database: _Statements) -> Any:
-        """As a transaction whose end nobody begins once the call was given up."""
+        """Run the work as a transaction, which is not committed once the caller has given up."""
         database.execute("BEGIN")
         try:
             result = self._work(database)
@@ -196,14 +196,14 @@ class _Call:
 
 
 def _shut(connection: psycopg.Connection[Any] | None) -> None:
-    """End a connection from outside. A call that waits for its answer fails at once."""
+    """End a connection from another thread, so that a call that waits for an answer fails at once."""
     if connection is not None:
         with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as twin:
             twin.shutdown(socket.SHUT_RDWR)
 
 
 def _parsed(url: str) -> dict[str, Any]:
-    """The parts of a URL; ConfigError where psycopg is not installed, or cannot read it."""
+    """The parts of a URL. Raises ConfigError if psycopg is not installed or cannot read the URL."""
     try:
         import psycopg
         from psycopg.conninfo import conninfo_to_dict
@@ -211,14 +211,14 @@ def _parsed(url: str) -> dict[str, Any]:
         raise ConfigError("memory.state: PostgreSQL needs psycopg: pip install 'memslot[postgres]'") from None
     try:
         return dict(conninfo_to_dict(url))
-    except psycopg.Error:  # which repeats the URL
+    except psycopg.Error:  # its text repeats the URL, password included
         raise ConfigError(
             "memory.state: cannot be read; write postgresql://user:password@host:5432/database"
         ) from None
 
 
 def _place_of(url: str) -> str:
-    """Where it is, for messages, without the password."""
+    """The database's address for messages, without the password."""
     given = _parsed(url)
     host = given.get("host") or "localhost"
     return f"PostgreSQL at {host}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
@@ -283,7 +283,7 @@ class _Server:
         finally:
             if connection.closed or connection.info.transaction_status.name != "IDLE":
                 connection.close()
-                self._drop_idle()  # a server that was started again has lost the others, too
+                self._drop_idle()  # a restarted server has lost the other connections, too
             elif self._users:
                 self._idle.append(connection)
             else:
@@ -291,7 +291,7 @@ class _Server:
 
     def _connected(self, ends: float) -> psycopg.Connection[Any]:
         until, why = self._down
-        if why is not None and time.monotonic() < until:  # a call that waits for it holds others up
+        if why is not None and time.monotonic() < until:  # waiting again would hold up other calls
             raise why.with_traceback(None)
         patience = math.ceil(max(1.0, ends - time.monotonic()))
         try:
@@ -325,9 +325,9 @@ class _Server:
         self._made.update(store.tables)
 
     def in_words(self, error: psycopg.Error, store: PostgresStore, *, maybe_done: bool) -> StoreError:
-        """One sentence with the trouble and the fix, without the words of the server."""
+        """The error in one sentence, with the remedy and without the server's own words."""
         if (why := _WHY.get(error.sqlstate or "")) is None:
-            said = str(error) if error.sqlstate is None else ""  # of a connection that was not made
+            said = str(error) if error.sqlstate is None else ""  # a failed connection has no sqlstate
             if "password" in said or "role" in said:
                 why = "it refuses this user or password; correct memory.state"
             elif "does not exist" in said:
@@ -343,7 +343,7 @@ class _Server:
 
 
 def _begin_child() -> None:
-    _Server._registering = threading.Lock()  # a thread that the child does not have may have held it
+    _Server._registering = threading.Lock()  # a thread of the parent may have held the old one
 
 
 if hasattr(os, "register_at_fork"):
@@ -351,7 +351,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Statements:
-    """A connection as a :class:`~memory.storage.store.Database`."""
+    """A :class:`~memory.storage.store.Database` over a connection."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Resets of scopes, noted before they begin and after they end."""
+"""Notes of scopes' resets, made before they begin and after they end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS resets (
 )
 _MARKED = "kind = 'event' AND persona = ? AND scope = ? AND before_reset IS NOT NULL"
 _UNMARK = f"UPDATE outbox SET before_reset = NULL WHERE {_MARKED}"
-# Recorded again since, by the id it had.
+# The event was recorded again since, under the same id.
 _AGAIN = (
     "EXISTS (SELECT 1 FROM outbox AS later WHERE later.kind = 'event' AND later.scope = outbox.scope "
     "AND later.key = outbox.key AND later.destination = outbox.destination AND later.state != 'reset' "
@@ -39,34 +39,34 @@ _AGAIN = (
 
 @dataclass(frozen=True, slots=True)
 class JournalKey:
-    """Where events go: those of a scope on their way to one destination."""
+    """The events' destination and scope."""
 
-    destination: str  # name of a backend, with a hash of its store and of the scope's native ids there
+    destination: str  # the backend's name, with a hash of its store and of the scope's native ids
     scope: MemoryScope
 
     @classmethod
     def of(cls, backend: str, store: str, scope: MemoryScope, native: object) -> JournalKey:
-        """The key for a backend; ``store`` is what tells its store from others, such as an address."""
+        """The key for a backend; ``store`` distinguishes its store from others, such as by an address."""
         text = repr((store, sorted(dict(native).items())))  # type: ignore[call-overload]
         return cls(f"{backend}:{blake2b(text.encode(), digest_size=6).hexdigest()}", scope)
 
     @classmethod
     def of_adapter(cls, adapter: MemoryAdapter, scope: MemoryScope) -> JournalKey:
-        """The key for an adapter, or a slot over it; raises ScopeError where it cannot represent the scope."""
+        """The key for an adapter or a slot. Raises ScopeError if the adapter cannot represent the scope."""
         store = AdapterTraits.of(adapter).store
         return cls.of(adapter.backend_name, store, scope, native_scope_of(adapter, scope))
 
     @property
     def lane(self) -> Lane:
-        """Its lane in the outbox."""
+        """The lane in the outbox."""
         return Lane(self.destination, scope_key(self.scope))
 
 
 class Resets:
-    """Resets that have begun, until their end is noted, so that no process shows or delivers what was erased.
+    """Resets that have begun and whose end is not noted, so that no process shows or delivers erased events.
 
     Args:
-        store: where they are noted.
+        store: holds the notes.
         past: whether the events that a reset erased stay on the disk.
     """
 
@@ -76,15 +76,15 @@ class Resets:
         self._begun: set[Lane] = set()
 
     def is_open(self, key: JournalKey) -> bool:
-        """Whether a reset has begun whose end was not noted, by the last look at the store."""
+        """Whether a reset has begun without a noted end, as of the last look at the store."""
         return key.lane in self._begun
 
     def count_open(self) -> int:
-        """How many resets are open, as :meth:`is_open` says."""
+        """How many resets are open, as of the last look at the store."""
         return len(self._begun)
 
     async def refresh(self, key: JournalKey) -> bool:
-        """As :meth:`is_open`, asked anew."""
+        """As :meth:`is_open`, after a new look at the store."""
         if self._store.begun:
             where = "SELECT 1 FROM resets WHERE destination = ? AND scope = ?"
             found = await self._store.run(lambda db: db.execute(where, key.lane).fetchone(), writes=False)
@@ -92,11 +92,11 @@ class Resets:
         return self.is_open(key)
 
     async def begin(self, key: JournalKey) -> None:
-        """A scope is about to be reset: earlier events are no longer delivered, found or replayed."""
+        """Note that a reset begins: earlier events are no longer delivered, found or replayed."""
         persona, (destination, scope) = key.scope.persona_id, key.lane
 
         def mark(db: Any) -> None:
-            # By an earlier one; not this one's to give back.
+            # Marks of an earlier reset: cancelling this one must not restore those events.
             db.execute(_UNMARK, (persona, scope))
             db.execute(
                 "INSERT INTO resets (destination, scope) VALUES (?, ?) ON CONFLICT DO NOTHING", key.lane
@@ -112,7 +112,7 @@ class Resets:
         self._begun.add(key.lane)
 
     async def cancel(self, key: JournalKey) -> None:
-        """The backend has certainly reset nothing: everything is as before."""
+        """Undo :meth:`begin`, because the backend has certainly reset nothing."""
         persona, (destination, scope) = key.scope.persona_id, key.lane
 
         def mark(db: Any) -> None:
@@ -128,7 +128,7 @@ class Resets:
         self._begun.discard(key.lane)
 
     async def end(self, key: JournalKey) -> bool:
-        """The scope was reset. Whether words of it are kept in the journal."""
+        """Note that a reset has ended. Returns whether the journal still holds words of the scope."""
         persona, scope = key.scope.persona_id, key.lane.scope
 
         erased = 0
@@ -153,5 +153,5 @@ class Resets:
         return kept
 
     def close(self) -> None:
-        """Give the store back. Idempotent."""
+        """Close the handle on the store. Idempotent."""
         self._store.close()

@@ -1,6 +1,6 @@
-"""The one connection that all handles of a SQLite file share in a process.
+"""The connection to a SQLite file, shared by all of its handles in a process.
 
-No connection passes through a fork. It is closed before, and both processes open their own when they need it.
+No connection passes through a fork. It is closed before, and each process opens its own when it needs one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from memory.storage.tables import Tables, wrong_version
 
 T = TypeVar("T")
 Durability = Literal["process", "machine"]
-"""What an acknowledged write survives: the end of the process at any moment, or a power cut as well, which costs a
-disk flush for each write."""
+"""What an acknowledged write survives: the death of the process, or also a power cut, at a flush per write."""
 
 _CHECKPOINT_AFTER = 1000  # writes
 _FORK_S = 2.0
@@ -39,13 +38,13 @@ class Handle(Protocol):
 
 
 def when_collected(handle: object, leave: Callable[[], None]) -> Callable[[], None]:
-    """Call ``leave`` once: when the result is called, or after the handle is collected.
+    """Call ``leave`` once: when the returned function is called, or after the handle is garbage-collected.
 
-    A handle may be collected in the middle of any call, even of one that holds the locks that ``leave`` takes. So a
-    thread of its own calls ``leave`` then.
+    Collection may interrupt any call, even one that holds the locks that ``leave`` takes. A new thread
+    therefore calls ``leave`` then.
     """
     finalizer = weakref.finalize(handle, _thread.start_new_thread, leave, ())
-    finalizer.atexit = False  # no thread starts then, and the process gives everything back
+    finalizer.atexit = False  # no thread can start at exit, and the process frees everything anyway
 
     def at_once() -> None:
         if finalizer.detach():
@@ -55,7 +54,7 @@ def when_collected(handle: object, leave: Callable[[], None]) -> Callable[[], No
 
 
 class SharedFile:
-    """The connection that all handles of a file share. One call at a time uses it."""
+    """The connection that all handles of a file share. One call uses it at a time."""
 
     _all: ClassVar[dict[Path, SharedFile]] = {}
     _registering: ClassVar[threading.Lock] = threading.Lock()
@@ -63,7 +62,7 @@ class SharedFile:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.flushes = False
-        self.due = False  # a checkpoint is
+        self.due = False  # whether a checkpoint is due
         self._users = 0
         self._guard = threading.Lock()
         self._db: sqlite3.Connection | None = None
@@ -75,7 +74,7 @@ class SharedFile:
 
     @classmethod
     def entered(cls, path: Path | None, durability: Durability) -> SharedFile:
-        """The file of a path, for one more user."""
+        """The shared file of a path, with one more user."""
         with cls._registering:
             file = cls(None) if path is None else cls._all.setdefault(path.resolve(), cls(path))
             file.enter(durability)
@@ -83,7 +82,7 @@ class SharedFile:
 
     @property
     def connected(self) -> bool:
-        """Whether a call has used it."""
+        """Whether a call has opened the connection."""
         return self._db is not None
 
     def enter(self, durability: Durability) -> None:
@@ -112,7 +111,7 @@ class SharedFile:
                 try:
                     return self._carry_out(store, work, writes)
                 except sqlite3.OperationalError as error:
-                    # SQLite's own waiting counts no deadline over several statements, and misses some locks.
+                    # SQLite's own busy timeout applies to single statements, and does not cover some locks.
                     left = ends - time.monotonic()
                     if not is_busy(error) or left <= 0:
                         raise
@@ -121,7 +120,7 @@ class SharedFile:
             self._guard.release()
 
     def try_call(self, store: Handle, work: Callable[[Any], T], writes: bool) -> tuple[T] | None:
-        """The result of ``work`` at once; None where that would wait for somebody."""
+        """The result of ``work``, as a tuple; None if the call would have to wait."""
         if not self._guard.acquire(blocking=False):
             return None
         try:
@@ -175,7 +174,7 @@ class SharedFile:
                     f"{store.place}: not a store of memslot; move it away, or set another data_dir"
                 )
             db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA wal_autocheckpoint = 0")  # it would flush the disk in the middle of a write
+            db.execute("PRAGMA wal_autocheckpoint = 0")  # it would flush the disk during a write
             db.execute(f"PRAGMA synchronous = {'FULL' if self.flushes else 'NORMAL'}")
             self._identity = self.path.stat() if self.path else None
         except BaseException:
@@ -203,7 +202,7 @@ class SharedFile:
         self._made.update(store.tables)
 
     def _check_identity(self, store: Handle) -> None:
-        """SQLite would go on reading and writing a file that nobody can open again."""
+        """Refuse to use a file that was removed or replaced: SQLite would keep writing to the old one."""
         if self._identity is not None and self.path is not None:
             try:
                 same = os.path.samestat(os.stat(self.path), self._identity)
@@ -215,14 +214,14 @@ class SharedFile:
                 )
 
     def checkpoint(self, ends: float) -> None:
-        """Copy the log into the file. The part that another process still reads is copied the next time."""
+        """Copy the log into the file. Any part that another process still reads stays for the next time."""
         if self._guard.acquire(timeout=max(0.0, ends - time.monotonic())):
             try:
                 self._writes, self.due = 0, False
                 if self._db is not None:
                     self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             except sqlite3.Error:
-                pass  # a full disk, say; the log holds everything
+                pass  # such as a full disk; the log still holds everything
             finally:
                 self._guard.release()
 
@@ -249,8 +248,7 @@ class SharedFile:
         if db is not None:
             db.close()
 
-    # SQLite counts on a lock that a forked child does not have. So no connection goes through a fork: it is closed
-    # before, and both sides open one of their own when they need it.
+    # SQLite relies on a lock that a forked child does not inherit, so a fork closes the connection first.
 
     def park(self) -> None:
         self._parked = self._guard.acquire(timeout=_FORK_S)
@@ -265,7 +263,7 @@ class SharedFile:
     def unpark_in_child(self) -> None:
         if self._parked:
             self.unpark()
-        else:  # another thread is in the middle of a call, and does not exist here
+        else:  # a thread that only the parent has was in the middle of a call
             self._crossed_fork, self._guard = True, threading.Lock()
             _never_closed.append(self._db)
             self._db = None

@@ -1,7 +1,7 @@
 """One database per memory: a SQLite file in ``data_dir``, or PostgreSQL behind the same calls.
 
-Several processes of one machine may use a SQLite file at once; SQLite guards it. Every call has a deadline on our
-side, so a lock, a hung server or a silent network ends in a :class:`StoreError` that says what to do.
+Several processes of one machine may use a SQLite file at once. Every call has a deadline in this process, so
+a lock, a hung server or a silent network ends in a :class:`StoreError` that names the remedy.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from memory.storage.shared_file import Durability, SharedFile, when_collected
 from memory.storage.tables import Tables
 
 T = TypeVar("T")
-# SQLite reports a full disk, a quota and a limit on the size of files by any of these names.
+# SQLite reports a full disk, a quota or a limit on file sizes by any of these names.
 _NO_ROOM = {"SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE"}
 
 
 class Database(Protocol):
-    """What a call may use: statements in SQLite's words, with ``?`` for values that are no ``bool``."""
+    """Runs statements in SQLite's dialect, with ``?`` for values. A value must not be a ``bool``."""
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Any: ...
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> Any: ...
 
 
 class HandleOptions(TypedDict, total=False):
-    """The choices of the user of a handle.
+    """Options of a handle.
 
     Attributes:
-        error: raised where the database cannot be used.
-        lost: what a failed write means, for messages.
-        durability: of a file; the strongest of all handles on it counts. A server's is its own matter.
+        error: the class to raise if the database cannot be used.
+        lost: the consequence of a failed write, for messages.
+        durability: of a file; the strongest of all its handles applies. A server decides on its own.
         within_s: seconds that a call may take.
     """
 
@@ -56,15 +56,15 @@ class HandleOptions(TypedDict, total=False):
 
 
 class Store(ABC):
-    """A handle on a database; opening is left to the first call. Handles of one place share its connections.
+    """A handle on a database. Its first call opens the database. Handles on one place share connections.
 
     Args:
-        tables: what the calls use; created where it is missing.
+        tables: the tables that the calls use; created if missing.
         options: see :class:`HandleOptions`.
 
     Attributes:
-        place: where it is, for messages; never with a password.
-        shared: whether other machines use it, too.
+        place: the location for messages, never with a password.
+        shared: whether other machines can use the database.
         closed: whether the handle was closed.
     """
 
@@ -81,7 +81,7 @@ class Store(ABC):
         self._given_back: Callable[[], None] | None = None
 
     def handle(self, *tables: Tables, **options: Unpack[HandleOptions]) -> Store:
-        """One more handle on the same place, to be closed by its owner."""
+        """A further handle on the same place. The caller closes it."""
         options.setdefault("within_s", self.within_s)
         return self._another(tables, options)
 
@@ -91,32 +91,32 @@ class Store(ABC):
     @property
     @abstractmethod
     def begun(self) -> bool:
-        """Whether there may be something in it. Opens nothing."""
+        """Whether the database may hold something. Opens nothing."""
 
     @abstractmethod
     def call(self, work: Callable[[Any], T], *, writes: bool = True, within_s: float | None = None) -> T:
         """Run ``work`` on the database and wait for it.
 
         Args:
-            work: gets a :class:`Database`. It may run twice, so it changes nothing but the database.
-            writes: whether ``work`` changes anything. All its changes are kept, or none.
-            within_s: seconds, in place of the handle's own.
+            work: gets a :class:`Database`. It may run twice, so it must change nothing but the database.
+            writes: whether ``work`` changes anything. Either all of its changes are kept, or none.
+            within_s: seconds that the call may take; by default the handle's.
 
         Raises:
-            StoreError: as the handle's ``error``. ``maybe_done`` says whether the changes may be kept all the same.
+            StoreError: of the handle's class ``error``; ``maybe_done`` says whether changes may be kept.
             LifecycleError: the database was in use while this process was forked.
         """
 
     @abstractmethod
     async def run(self, work: Callable[[Any], T], *, writes: bool = True) -> T:
-        """As :meth:`call`, without blocking the event loop. Cancelling does not end a call that has begun."""
+        """As :meth:`call`, but without blocking the event loop. A call that has begun cannot be cancelled."""
 
     @abstractmethod
     def fold(self) -> bool:
-        """Remove erased rows from the log beside the tables; whether that was possible. Blocks."""
+        """Remove erased rows from the write-ahead log, too. Returns whether that was possible. Blocks."""
 
     def close(self) -> None:
-        """Give the handle back; the last one closes the connections. Idempotent."""
+        """Close the handle. The last handle closes the connections. Idempotent."""
         self.closed = True
         if self._given_back is not None:
             self._given_back()
@@ -132,10 +132,10 @@ def open_store(place: Path | Store) -> Store:
 
 
 class SqliteStore(Store):
-    """A SQLite file in WAL mode, for this user alone (0600, directories 0700), erased rows overwritten.
+    """A SQLite file in WAL mode, for this user only (0600, directories 0700). Erased rows are overwritten.
 
     Args:
-        path: the file; None keeps everything in this process, for as long as the handle lives.
+        path: the file; None keeps everything in this process, for as long as a handle lives.
         tables, options: as for :class:`Store`.
     """
 
@@ -179,7 +179,7 @@ class SqliteStore(Store):
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._check_open()
         file = self._file
-        # A commit without a flush takes microseconds, a tenth of the way to a thread and back.
+        # A commit without a flush takes microseconds, a tenth of the cost of using a thread.
         if file is not None and not file.flushes and not file.due:
             try:
                 done = file.try_call(self, work, writes)
@@ -207,7 +207,7 @@ class SqliteStore(Store):
 
     def _open(self, file: SharedFile) -> None:
         self._file = file
-        # A handle that nobody closes gives the file back when it is collected.
+        # An unclosed handle gives the file back when it is garbage-collected.
         self._given_back = when_collected(self, file.leave)
 
     def _in_words(self, error: Exception) -> StoreError:
@@ -231,7 +231,7 @@ class SqliteStore(Store):
 
 @lru_cache(1024)
 def scope_key(scope: MemoryScope) -> str:
-    """A scope as a text that no other scope has, and that can be read again."""
+    """A scope as a unique text that :func:`scope_of` can read."""
     return json.dumps(scope.model_dump(exclude_none=True), sort_keys=True, separators=(",", ":"))
 
 
@@ -241,5 +241,5 @@ def scope_of(key: str) -> MemoryScope:
 
 
 def digest_of(text: str) -> str:
-    """32 hexadecimal digits by which a changed text is noticed."""
+    """32 hexadecimal digits that reveal a changed text."""
     return blake2b(text.encode(), digest_size=16).hexdigest()

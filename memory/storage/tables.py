@@ -10,9 +10,9 @@ class Tables:
     """A group of tables that one module owns.
 
     Attributes:
-        what: its name, for messages and for the table of versions.
-        version: of the statements.
-        statements: SQLite's words, each repeatable (``IF NOT EXISTS``), split by semicolons.
+        what: the group's name, for messages and for the table of versions.
+        version: version of the statements.
+        statements: SQL in SQLite's dialect, separated by semicolons, each repeatable (``IF NOT EXISTS``).
     """
 
     what: str
@@ -21,7 +21,7 @@ class Tables:
 
 
 def wrong_version(place: str, tables: Tables, found: int) -> str:
-    """The sentence for tables that another version of memslot made."""
+    """The error message for tables that another version of memslot made."""
     mend = "update memslot" if found > tables.version else "use the memslot that made it"
     return (
         f"{place}: its {tables.what} has version {found}, and this memslot reads version {tables.version}; "
