@@ -238,16 +238,16 @@ class BackendHealth(_Answer):
     """Whether the backend works, and what it declares (spec section 2).
 
     Attributes:
-        status: a ``degraded`` backend works, with the limits that ``warnings`` name.
+        status: ``degraded`` works, with what ``warnings`` say.
         backend_name: the provider.
         latency_ms: of the probe.
         consistency_model, native_memory_types, native_ingest_modes, native_query_modes: as in
             :class:`AdapterTraits`.
-        condition_kind, cs_filtering, pet_observability: as in the traits; the slot fills them in.
-        equivalent_control, differs_from_control, fallback_components: likewise.
+        condition_kind, cs_filtering, pet_observability: as there; the slot fills them in.
+        equivalent_control, differs_from_control, fallback_components: as there; the slot fills them in.
         versions: of the SDK and the server, as far as they tell.
-        details: further facts from the adapter; ``slot`` holds the slot's counts.
-        warnings: one sentence each, with the remedy.
+        details: what else the adapter says; ``slot`` holds what the slot counts.
+        warnings: one sentence each, with what to do.
     """
 
     status: HealthStatus

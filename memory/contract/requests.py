@@ -58,9 +58,9 @@ class ContextBudget(Frozen):
 
     Attributes:
         max_tokens: upper bound of the whole section, fence included; None is unlimited.
-        min_tokens: the experiment's target. A shortfall is traced, never padded.
-        max_items: upper bound of entries, passed on as the native top-k if there is one. None is unlimited
-            for providers that can enumerate; for others, :meth:`search_limit` decides.
+        min_tokens: what the experiment aims at; falling short is traced, never padded.
+        max_items: upper bound of entries; reaches the native top-k where there is one. None is unlimited for
+            providers that can enumerate, and what :meth:`search_limit` gives elsewhere.
     """
 
     max_tokens: Positive | None = None

@@ -29,7 +29,7 @@ class MemoryScope(Frozen):
         run_id: the run, replicate or deployment.
         persona_id: whose memory it is.
         backend_namespace: separates runs that share ids, or None.
-        agent_id: set only if each agent has a separate memory, else None.
+        agent_id: set only where each agent keeps a memory of its own, or None.
 
     Raises:
         ScopeError: an id is blank, over 512 characters, not encodable, or holds the wildcard ``*``.
