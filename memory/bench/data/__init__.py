@@ -1,1 +1,1 @@
-"""Timelines: what a benchmark goes through, read or generated. Imports nothing else of the benchmark."""
+"""Timelines, read from data sets or generated. Imports no other room of the benchmark."""

@@ -1,4 +1,4 @@
-"""Chance that a seed decides."""
+"""Seeded random draws."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ T = TypeVar("T")
 
 
 class Dice:
-    """Chance that a seed decides, the same on any machine: from ``random()`` of :class:`random.Random` alone, the
-    one method whose sequence Python promises to keep."""
+    """Seeded random draws, the same on any machine.
+
+    They use only ``random.Random.random()``, the one method whose sequence Python promises to keep.
+    """
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)

@@ -1,7 +1,7 @@
-"""Our own preference game: seeded people whose wishes for their assistant differ by context and change over time.
+"""memslot's own preference game: seeded personas whose preferences differ by context and change over time.
 
-The shape and the default size are MemPABench's: two contexts x 14 attributes, 94 accumulation sessions that are
-played, 5 forced changes with fixed transcripts, 36 test sessions. The text belongs to memslot.
+Its shape and default size follow MemPABench: 2 contexts x 14 attributes, 94 played accumulation sessions, 5
+forced changes with fixed transcripts, and 36 test sessions. The text is memslot's own.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ _HOUR = {"work": 9, "personal": 19}
 
 
 class GameSize(BaseModel):
-    """How large a game is; the defaults are MemPABench's."""
+    """The size of a game. The defaults are MemPABench's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     users: Annotated[int, Field(ge=1)] = 4
-    sessions: Annotated[int, Field(ge=10, le=400)] = 94  # of accumulation; forced changes apart
+    sessions: Annotated[int, Field(ge=10, le=400)] = 94  # accumulation sessions; forced changes are added
     tests: Annotated[int, Field(ge=1, le=400)] = 36  # below 21 there are fewer than five changes
-    attributes: Annotated[int, Field(ge=4, le=14)] = 14  # each has a cell in either context
-    # Talk beside the preferences, per persona. It shares words with wordings and requests.
+    attributes: Annotated[int, Field(ge=4, le=14)] = 14  # each has a cell in one context or both
+    # Talk without preferences, for each persona. It shares words with wordings and requests.
     tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     language: LanguageName = "en"
 
 
 def make_game(size: GameSize | None = None, *, seed: int = 7, wordings: Path | None = None) -> TimelineSet:
-    """The game for a size and a seed: equal arguments give equal data, on any machine.
+    """The game for a size and a seed. Equal arguments give equal data on any machine.
 
     Args:
-        wordings: a file of wordings in place of those that ship with memslot.
+        wordings: a file that replaces memslot's own wordings.
     """
     size = size or GameSize()
     language = load_language(size.language, wordings)
@@ -98,7 +98,7 @@ class _PersonaScript:
     size: GameSize
     history: list[Preference] = field(default_factory=list)
     decoys: list[tuple[str, str, int]] = field(default_factory=list)
-    said: dict[str, dict[str, None]] = field(default_factory=dict)  # by setting, the surface forms in use
+    said: dict[str, dict[str, None]] = field(default_factory=dict)  # marker -> surface forms in use
 
     def __post_init__(self) -> None:
         self.dice = Dice(f"game/{self.seed}/{self.world.persona_id}")
@@ -125,9 +125,9 @@ class _PersonaScript:
         )
 
     def _state_all(self) -> None:
-        """Every cell becomes known in the first part, most of them in their own context."""
+        """States every cell in the first part of the game, most of them in their own context."""
         values, contexts = self.plan.values, self.plan.contexts
-        # Preferences of one context come first, because every test asks for them in the other context.
+        # One-sided preferences come first: every test has a request in the context where they do not belong.
         alone = [cell for cell in sorted(values) if (other_context(cell[0]), cell[1]) not in values]
         cells = alone + self.dice.shuffled(sorted(set(values) - set(alone)))
         played = [index for index in range(self.plan.known_by) if index not in self.changes]
@@ -149,13 +149,13 @@ class _PersonaScript:
         return self.language.in_play(marker, self.seed)
 
     def _drawn(self, marker: str, wordings: Sequence[str]) -> str:
-        """A surface form of one of some wordings of a setting."""
+        """A random surface form of one of a setting's wordings."""
         form = self.language.grammar.drawn(self.dice.pick(wordings), self.dice)
         self.said.setdefault(marker, {})[form] = None
         return form
 
     def _stated(self, cell: Cell, marker: str, *, lead: bool | None) -> str:
-        """A preference as it is first told: outright, or to be understood from something else."""
+        """The first statement of a preference: outright or implied."""
         if self.dice.chance(0.4):
             return self._asked(self.language.forms.stated, cell, marker, lead=lead)
         return self._lead(cell, lead) + self._drawn(marker, self._setting(marker).implied)
@@ -167,7 +167,7 @@ class _PersonaScript:
         return opened(form.format(lead=lead_in, topic=topic, marker=phrase, Marker=opened(phrase)))
 
     def _lead(self, cell: Cell, lead: bool | None) -> str:
-        """The words that name a sentence's context. By default every second sentence has them."""
+        """The words that name a sentence's context. By default, half of the sentences have them."""
         named = self.dice.chance(0.5) if lead is None else lead
         return self.dice.pick(self.language.forms.leads[cell[0]]) if named else ""
 
@@ -176,7 +176,7 @@ class _PersonaScript:
         return {"matter": matter, "person": self.dice.pick(self.world.people[context])}
 
     def _talk(self, context: str) -> str:
-        """Talk without any preference; half of it shares its words with one."""
+        """Talk without a preference. Half of it shares words with a preference."""
         alike = self.dice.chance(0.5)
         forms = self.dice.pick(self.attributes).talk if alike else self.language.forms.filler
         return opened(self.dice.pick(forms).format(**self._props(context)))
@@ -192,7 +192,7 @@ class _PersonaScript:
         return replace(session, turns=(*talk, *session.turns))
 
     def _long_talk(self, index: int, session: Session) -> Iterator[Turn]:
-        """A session's share of the talk, before what is said in it: requests, hearsay, and words alike."""
+        """A session's share of the extra talk, placed before its own turns."""
         context, start = self.plan.contexts[index], self._starts(index) - timedelta(hours=8)
         room, number, count = self.size.tokens // self.plan.length + 1, 0, Utf8TokenCounter().count
         while room > 0:
@@ -209,7 +209,7 @@ class _PersonaScript:
             )
 
     def _message(self, context: str, index: int) -> str:
-        """A long message without a preference of the user's. Some tell somebody else's, or a single case."""
+        """A long message without a preference of the user. Some contain hearsay or a single case."""
         said = [self._aside(context) for _ in range(6 + self.dice.below(8))]
         if self.dice.chance(0.25):
             said.insert(self.dice.below(len(said)), self._decoy(context, index).goal)
@@ -255,7 +255,7 @@ class _PersonaScript:
         return [known for known in self.history if known.since <= sessions]
 
     def _decoy(self, context: str, index: int) -> Beat:
-        """Hearsay or a single case, always with a setting that is nobody's preference here."""
+        """Hearsay or a single case, always with a setting that this persona never prefers."""
         name = self.dice.pick([name for name, markers in sorted(self.nobodys.items()) if markers])
         marker, forms = self.nobodys[name][-1], self.language.forms
         kind: BeatKind = "hearsay" if self.dice.chance(0.6) else "exception"
@@ -265,7 +265,7 @@ class _PersonaScript:
         return Beat("", kind, opened(form.format(**self._props(context), marker=phrase)), attribute=name)
 
     def _forced(self, change: PlannedChange, context: str) -> Session:
-        """A forced change: what both say is fixed, so that every memory hears the same words."""
+        """A forced change. The words of both sides are fixed, so that every memory gets the same."""
         forms, cell = self.language.forms, change.cell
         if change.way == "plain":
             said = self._lead(cell, None) + self._drawn(change.value, self._setting(change.value).implied)
@@ -274,7 +274,7 @@ class _PersonaScript:
             lead = True if change.way == "elsewhere" else None
             said = self._asked(ways[change.way], cell, change.value, lead=lead)
         start = self._starts(change.index)
-        # A name of its own would tell the memory which session brings a change.
+        # A special name would tell the memory which session brings a change.
         session_id = f"acc_{change.index + 1:03}"
         scenario = self.dice.pick(forms.scenarios[context])
         lines: tuple[tuple[str, str | None], ...] = ((self._talk(context), None), (said, cell[1]))
@@ -289,7 +289,8 @@ class _PersonaScript:
         return form.format(request=request, topic=attribute.topic)
 
     def _task(self, cell: Cell, sessions: int, *, tested: bool, named: bool | None = None) -> Beat:
-        """A request. In practice the user says at once what would suit, in a test only after a complaint."""
+        """A request. If a reply does not suit, the user says what would; in a test, only after a
+        complaint."""
         context, name = cell
         named = self.dice.chance(0.5) if named is None else named
         truth, forms = self._truth(cell, sessions), self.language.forms
@@ -306,7 +307,7 @@ class _PersonaScript:
         )
 
     def _neutral(self, context: str, sessions: int) -> Beat | None:
-        """A request to which the user has a way of dealing in the other context alone, and has told it."""
+        """A request for which the user has a preference in the other context only, and has told it."""
         there = {known.attribute for known in self._known(sessions) if known.context != context}
         alone = sorted(name for name in there if (context, name) not in self.plan.values)
         if not alone:
@@ -336,13 +337,13 @@ class _PersonaScript:
             beats = [self._task(cell, after, tested=True) for cell in cells]
             if neutral := self._neutral(context, after):
                 beats.append(neutral)
-            # The first request once more, in other words: does it contradict itself?
+            # The first request again in other words, to detect contradictions.
             beats.append(self._task(cells[0], after, tested=True, named=beats[0].kind != "named"))
             start = self._starts(after - 1) + timedelta(hours=2)
             yield TestSession(after, f"test_{number:02}", self._script(context, start, beats))
 
     def _tested(self, context: str, after: int, first: Cell | None) -> list[Cell]:
-        """Up to three cells that are known: the one that must be asked for, then one that changed."""
+        """Up to three known cells: ``first`` if given, then a changed one, then the others."""
         known = Counter(entry.cell for entry in self._known(after) if entry.context == context)
         changed = self.dice.shuffled(sorted({cell for cell in known if known[cell] > 1} - {first}))
         steady = self.dice.shuffled(sorted(known.keys() - set(changed) - {first}))
@@ -350,15 +351,15 @@ class _PersonaScript:
 
 
 def opened(sentence: str) -> str:
-    """A sentence with a capital letter."""
+    """The sentence with a capital first letter."""
     return sentence[:1].upper() + sentence[1:]
 
 
 def as_probes(data: TimelineSet) -> TimelineSet:
-    """Played data as data that is only asked: scripts as fixed transcripts, judged requests as probes.
+    """Converts played data to data that is only asked: scripts to transcripts, judged requests to probes.
 
-    What an assistant that knows nothing of the user would have heard: the user says everything a script holds, what
-    is wanted and what suits, and gets a plain reply. The requests of test sessions are put to the memory alone.
+    In a transcript, the user says every line of the script and gets plain replies, as from an assistant
+    without any knowledge of the user. The requests of test sessions go to the memory alone.
     """
     return replace(data, timelines=tuple(_asked(timeline) for timeline in data.timelines))
 
@@ -388,7 +389,7 @@ def _transcript(persona_id: str, session: Session) -> Session:
 
 
 def _probes(persona_id: str, test: TestSession) -> Iterator[Probe]:
-    """A probe for each attribute with a preference in force; what calls for none has nothing to be shown."""
+    """One probe for each attribute with a preference in force. Repetitions are left out."""
     asked: set[str | None] = set()
     for beat in test.script.beats:
         if beat.truth is None or beat.truth.current is None or beat.attribute in asked:

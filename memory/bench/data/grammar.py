@@ -1,4 +1,4 @@
-"""Surface forms of a wording: words of it that stand for others, each exchanged or kept."""
+"""Surface forms of a wording, in which each synonym is exchanged or kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memory.bench.data.dice import Dice
 
 
 class Grammar:
-    """Groups of words that stand for each other. The first word of a group is the one that wordings hold."""
+    """Groups of synonyms. The first word of a group is the word that wordings contain."""
 
     def __init__(self, groups: Iterable[Sequence[str]] = ()) -> None:
         self._options = {group[0].casefold(): tuple(group) for group in groups}
@@ -19,11 +19,11 @@ class Grammar:
         self._words = re.compile("|".join(map(_whole, longest)) or r"(?!)", re.IGNORECASE)
 
     def count(self, wording: str) -> int:
-        """How many surface forms a wording has, itself included."""
+        """The number of surface forms of a wording, including itself."""
         return prod(len(self._options[found[0].casefold()]) for found in self._words.finditer(wording))
 
     def forms(self, wording: str) -> Iterator[str]:
-        """Every surface form of a wording; the wording itself comes first."""
+        """Every surface form of a wording, beginning with the wording itself."""
         parts, at = list[Sequence[str]](), 0
         for found in self._words.finditer(wording):
             parts += [(wording[at : found.start()],), self._exchanged(found[0])]
@@ -32,7 +32,7 @@ class Grammar:
             yield "".join(chosen)
 
     def drawn(self, wording: str, dice: Dice) -> str:
-        """One surface form of a wording."""
+        """A random surface form of a wording."""
         return self._words.sub(lambda found: dice.pick(self._exchanged(found[0])), wording)
 
     def _exchanged(self, found: str) -> Sequence[str]:
@@ -43,7 +43,7 @@ class Grammar:
 
 
 def _whole(word: str) -> str:
-    """Finds a word as a whole; one of a script without spaces, or a mark, has no edges to look for."""
+    """A pattern for a whole word. Punctuation and scripts without spaces have no word boundaries."""
     begin = r"\b" if word[0].isascii() and word[0].isalnum() else ""
     end = r"\b" if word[-1].isascii() and word[-1].isalnum() else ""
     return f"{begin}{re.escape(word)}{end}"

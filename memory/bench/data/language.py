@@ -1,9 +1,11 @@
-"""What a language of the game consists of: attributes, worlds, sentence forms, and the meaning of each wording.
+"""A language of the game: attributes, worlds, sentence forms, and the meaning of each wording.
 
-A user lets a setting be known in many ways: outright, or to be understood from a complaint, praise, an example or
-a correction. All wordings of a setting mean the same here; no provider sees which belong together, because nothing
-but the sentences reaches it. What is said stands in ``words_<language>.yaml``, ``worlds_...`` and ``forms_...``;
-``synonyms_...`` gives each wording its surface forms. A file of the user's own may stand for the words.
+A user states a setting outright, or implies it by a complaint, praise, an example or a correction. All
+wordings of a setting mean the same. No provider sees which wordings belong together, because only sentences
+reach it.
+
+``words_<language>.yaml`` holds the wordings, ``worlds_...`` the names, ``forms_...`` the sentence forms, and
+``synonyms_...`` the surface forms of words. A user's own file can replace the wordings and their synonyms.
 """
 
 from __future__ import annotations
@@ -31,40 +33,42 @@ LanguageName = Literal["en", "zh"]
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """Sentences, filled with ``str.format``. ``{lead}`` names the context, or is empty; ``{marker}`` is an explicit
-    wording. Forms of each context are mappings."""
+    """Sentence templates for ``str.format``; mappings are by context.
 
-    stated: tuple[str, ...]  # a preference becomes known: at first
-    announced: tuple[str, ...]  # the same, as a change
-    reverted: tuple[str, ...]  # the same, as a return to how it was
-    corrected: tuple[str, ...]  # after a behaviour that did not suit
-    complaint: tuple[str, ...]  # the same without saying what would
-    hearsay: tuple[str, ...]  # somebody else's habit
+    ``{lead}`` names the context or is empty. ``{marker}`` is an explicit wording.
+    """
+
+    stated: tuple[str, ...]  # a preference, told for the first time
+    announced: tuple[str, ...]  # a preference, told as a change
+    reverted: tuple[str, ...]  # a preference, told as a return to an earlier value
+    corrected: tuple[str, ...]  # a preference, told after a behaviour that did not suit
+    complaint: tuple[str, ...]  # an objection that does not name what would suit
+    hearsay: tuple[str, ...]  # another person's habit
     exception: tuple[str, ...]  # a single case
-    disowned: tuple[str, ...]  # what in a sentence says that it is not the user's own lasting wish
-    filler: tuple[str, ...]  # talk without any preference
-    named: tuple[str, ...]  # a request that names what matters to it; {request} and {topic}
-    not_mine: tuple[str, ...]  # the complaint after the user's own way was shown where it does not belong
-    leads: Mapping[str, tuple[str, ...]]  # how a sentence names the context
-    life: Mapping[str, tuple[str, ...]]  # the situation a session begins in, for simulators that are models
+    disowned: tuple[str, ...]  # phrases that mark a wish as another person's or as not lasting
+    filler: tuple[str, ...]  # talk without a preference
+    named: tuple[str, ...]  # a request that names its attribute; {request} and {topic}
+    not_mine: tuple[str, ...]  # an objection to a preference shown where it does not belong
+    leads: Mapping[str, tuple[str, ...]]  # phrases that name the context
+    life: Mapping[str, tuple[str, ...]]  # situations in which a session begins, for model simulators
     scenarios: Mapping[str, tuple[str, ...]]
-    passing: tuple[str, ...]  # talk that names a topic and wants nothing of the assistant; {topic}
-    neutral_reply: str  # in no particular way
-    replies: tuple[str, ...]  # what the assistant says to statements and talk
-    lead_in: str  # how a reply begins
+    passing: tuple[str, ...]  # talk that names a topic but requests nothing; {topic}
+    neutral_reply: str  # a reply in no particular way
+    replies: tuple[str, ...]  # the assistant's replies to statements and talk
+    lead_in: str  # the beginning of a reply
 
 
 @dataclass(frozen=True, eq=False)
 class Language:
-    """Everything said in one language."""
+    """Everything that is said in one language."""
 
     name: LanguageName
     attributes: tuple[Attribute, ...]
     worlds: tuple[World, ...]
     forms: Forms
-    context_words: Mapping[str, Sequence[str]]  # by which a line names a context
+    context_words: Mapping[str, Sequence[str]]  # words by which a line names a context
     grammar: Grammar = Grammar()
-    # Request -> the attribute its beat names, in data that is read; None: found by the words of the request.
+    # Request -> the attribute of its beat, in data read from a file; None: found by the words of the request.
     named_requests: Mapping[str, str] | None = None
 
     @property
@@ -78,7 +82,7 @@ class Language:
 
     @cached_property
     def settings(self) -> dict[str, tuple[str, str]]:
-        """Wording in lower case -> attribute, and the name of the setting that it means."""
+        """Lower-case wording -> attribute, and marker of its setting."""
         return {
             wording.casefold(): (attribute.name, setting.marker)
             for attribute in self.attributes
@@ -88,7 +92,7 @@ class Language:
 
     @cached_property
     def any_wording(self) -> re.Pattern[str]:
-        """Finds the wordings in a text in lower case, also where they are broken over lines."""
+        """Finds wordings in lower-case text, also across line breaks."""
 
         def over_lines(text: str) -> str:
             return r"\s+".join(map(re.escape, text.split(" ")))
@@ -96,7 +100,7 @@ class Language:
         begins: dict[str, list[str]] = {}
         for wording in sorted(self.settings, key=len, reverse=True):
             begins.setdefault(wording[:2], []).append(wording[2:])
-        # By their first letters, so that a position of the text is compared with few of them.
+        # Grouped by their first two letters, so that each position is compared with few wordings.
         groups = (
             rf"{over_lines(begin)}(?:{'|'.join(map(over_lines, rests))})" for begin, rests in begins.items()
         )
@@ -107,12 +111,12 @@ class Language:
         return {setting.marker: setting for attribute in self.attributes for setting in attribute.settings}
 
     def wordings(self, marker: str) -> tuple[str, ...]:
-        """Every wording of a setting by its name; of a name nobody knows, the name."""
+        """All wordings of a setting, by its marker. An unknown marker is its only wording."""
         known = self._by_marker.get(marker)
         return known.wordings if known else (marker,)
 
     def in_play(self, marker: str, seed: int) -> Setting:
-        """A setting with the half of its wordings that a seed's game uses; the others are held out."""
+        """A setting with the half of its wordings that a seed's game uses. The others are held out."""
         whole = self._by_marker[marker]
         dice = Dice(f"wordings/{seed}/{marker}")
         asked = max(1, len(whole.wordings) // 4)
@@ -120,11 +124,11 @@ class Language:
         return replace(whole, explicit=tuple(islice(explicit, asked)), implied=tuple(islice(implied, asked)))
 
     def forms_of(self, marker: str) -> Iterator[str]:
-        """Every surface form in which the files let a setting be said."""
+        """Every surface form of a setting."""
         return (form for wording in self.wordings(marker) for form in self.grammar.forms(wording))
 
     def speaking(self, said: Mapping[str, Sequence[str]]) -> Language:
-        """The language with the surface forms of a game in place of its wordings; names of settings stay."""
+        """The language with a game's surface forms in place of its wordings. Markers stay."""
         attributes = (
             replace(
                 attribute,
@@ -138,19 +142,19 @@ class Language:
         return replace(self, attributes=tuple(attributes))
 
     def acted(self, attribute: str, marker: str) -> str:
-        """The words of a reply that follows a setting."""
+        """The words with which a reply shows a setting."""
         known = self.by_name[attribute]
         return known.settings[known.markers.index(marker)].acted
 
     def shown(self, attribute: str, reply: str) -> str | None:
-        """The first setting of an attribute that a reply shows, as its marker; None where it shows none."""
+        """The marker of the attribute's first setting in a reply; None without one."""
         text, settings = reply.casefold(), self.by_name[attribute].settings
         places = [(text.find(setting.acted.casefold()), setting.marker) for setting in settings]
         return min(((at, marker) for at, marker in places if at >= 0), default=(0, None))[1]
 
     @cached_property
     def _requests(self) -> list[tuple[re.Pattern[str], str]]:
-        """Of each attribute its requests, with anything in the places that are filled in."""
+        """Patterns of all requests, with their attributes. Placeholders match any text."""
         found = []
         for attribute in self.attributes:
             for request in attribute.requests:
@@ -165,7 +169,7 @@ class Language:
         return next((name for form, name in self._requests if form.search(request)), None)
 
     def says_context(self, text: str) -> str | None:
-        """The context that a text names, or None where it names none or both."""
+        """The context that a text names; None if it names none or both."""
         named = [
             context
             for context, words in self.context_words.items()
@@ -176,15 +180,15 @@ class Language:
     @staticmethod
     @cache
     def word(word: str) -> re.Pattern[str]:
-        """Finds a word; one of a script without spaces has no edges to look for."""
+        """Finds a whole word. Scripts without spaces have no word boundaries to check."""
         return re.compile(rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word), re.IGNORECASE)
 
 
 def load_language(name: str, words: Path | None = None) -> Language:
-    """A language by its short name; ``words`` is a file of wordings in place of those that ship with memslot.
+    """A language by its short name. ``words`` is a file that replaces memslot's own wordings.
 
     Raises:
-        ConfigError: no such language, or the file is no file of wordings.
+        ConfigError: the language is unknown, or the file is not a valid file of wordings.
     """
     return _loaded(name, words)
 
@@ -204,8 +208,10 @@ def _loaded(name: str, words: Path | None) -> Language:
 
 
 def language_of(data: TimelineSet) -> Language:
-    """What deterministic roles make of data that is read: settings are told by the exact words of its truth, and
-    replies show a setting by a sign that is no word of it."""
+    """The language of deterministic roles for data read from a file.
+
+    Users tell a setting by the exact words of its truth. Replies show it by an artificial sign.
+    """
     values: dict[str, dict[str, None]] = {}
     requests: dict[str, str] = {}
     for timeline in data.timelines:

@@ -1,10 +1,11 @@
-"""Reading LoCoMo: very long two-person conversations with questions and their evidence turns.
+"""Reads LoCoMo: very long conversations of two people, with questions and their evidence turns.
 
-The data (Maharana et al. 2024, CC BY-NC 4.0) is not part of this package; a path to it is given. A file is a
-list of samples: ``sample_id``, ``conversation`` with ``speaker_a``, ``speaker_b``, ``session_N`` and
-``session_N_date_time``, and ``qa`` with ``question``, ``category``, ``evidence`` and ``answer``. Category 5 asks
-for what was never said: its ``adversarial_answer`` is the trap, and the right reply is that it was not mentioned;
-where a question of it has an ``answer`` all the same, that is the right one.
+The package does not contain the data (Maharana et al. 2024, CC BY-NC 4.0); give its path. A file is a list of
+samples. A sample has ``sample_id``, ``conversation`` with ``speaker_a``, ``speaker_b``, ``session_N`` and
+``session_N_date_time``, and ``qa`` with ``question``, ``category``, ``evidence`` and ``answer``.
+
+Category 5 asks for what was never said. Its ``adversarial_answer`` is the trap, and the right reply says that
+it was not mentioned. If such a question also has an ``answer``, that answer is right.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
-"""Names by the data's own evaluation code; the numbers do not follow the paper's order of presentation."""
+"""Names from the data's own evaluation code. The numbers do not follow the paper's order."""
 
 _USED = {
     "sample": {"sample_id", "conversation", "qa"},
@@ -49,11 +50,11 @@ _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 
 
 def load_locomo(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
-    """The conversations of one file as timelines: every session first, then every question.
+    """One timeline for each conversation of a file: all sessions, then all questions.
 
-    Each dialogue turn becomes one event whose id is ``<sample_id>:<dia_id>``. LoCoMo's speakers are two
-    people: ``speaker_a`` speaks as ``user``, ``speaker_b`` as ``assistant``, and the text opens with the
-    speaker's name; what a shared photo shows follows in brackets. Turns are a second apart, UTC.
+    Each dialogue turn becomes one event with the id ``<sample_id>:<dia_id>``. ``speaker_a`` speaks as
+    ``user`` and ``speaker_b`` as ``assistant``. A text begins with the speaker's name; the caption of a
+    shared photo follows in brackets. Turns are a second apart, in UTC.
     """
     source = Path(path).expanduser()
     data = read_listed(source, "a LoCoMo JSON file")
@@ -97,10 +98,10 @@ def _unused(samples: list[Node]) -> set[str]:
 
 
 def split_evidence(evidence: list[str], known: set[str]) -> tuple[tuple[str, ...], int]:
-    """Gold turn ids out of LoCoMo's evidence strings, and how many of them name no turn.
+    """Gold turn ids in LoCoMo's evidence strings, and how many ids name no turn.
 
-    Several ids may share one string (``"D8:6; D9:17"``). Leading zeros are forgiven (``D30:05``); other slips
-    of the data, such as ``D:11:26`` or a number past the session's end, are counted, not guessed at.
+    One string may hold several ids (``"D8:6; D9:17"``). Leading zeros are ignored (``D30:05``). Other errors,
+    such as ``D:11:26`` or a number past the session's end, are counted but not corrected.
     """
     found: dict[str, None] = {}
     unresolved: set[str] = set()
@@ -188,7 +189,7 @@ def _category(item: Node) -> str:
 
 
 def _number(item: Node) -> int:
-    """The category's number, which some copies write as text or by its name."""
+    """The category's number. Some copies write it as text or by name."""
     given = item.get("category").answer().strip().lower()
     numbers = {name: number for number, name in CATEGORIES.items()}
     numbers |= {str(number): number for number in CATEGORIES}

@@ -1,9 +1,10 @@
-"""Reading LongMemEval: questions, each with a history of its own, and the sessions that hold the answer.
+"""Reads LongMemEval: questions, each with its own history and the sessions that hold the answer.
 
-The data (Wu et al. 2024) is not part of this package; a path to one of its JSON files is given. A file is a list of
-questions: ``question_id``, ``question_type``, ``question``, ``question_date``, ``answer``, ``haystack_sessions``
-(lists of messages), ``haystack_session_ids``, ``haystack_dates`` and ``answer_session_ids``. A question whose id
-ends in ``_abs`` has no answer in its sessions; its ``answer`` says why.
+The package does not contain the data (Wu et al. 2024); give the path of one of its JSON files. A file is a
+list of questions: ``question_id``, ``question_type``, ``question``, ``question_date``, ``answer``,
+``haystack_sessions`` (lists of messages), ``haystack_session_ids``, ``haystack_dates`` and
+``answer_session_ids``. A question whose id ends in ``_abs`` has no answer in its sessions; its ``answer``
+says why.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
 _WHAT = "a LongMemEval JSON file"
-_ABSTAINS = "_abs"  # ends the id of a question without an answer
+_ABSTAINS = "_abs"  # suffix of the id of a question without an answer
 _FORM = re.compile(
     r"(?P<year>\d{4})/(?P<month>\d{2})/(?P<day>\d{2})\s*(?:\([A-Za-z]+\))?\s*(?:(?P<hour>\d{1,2}):(?P<minute>\d{2}))?\s*\Z"
 )
@@ -37,10 +38,10 @@ _MESSAGE = {"role", "content", "has_answer"}
 
 
 def load_longmemeval(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
-    """One timeline for each question: its sessions by date, then the question.
+    """One timeline for each question: its sessions by date, then the question at ``question_date``.
 
-    Gold are the turns marked ``has_answer``, or where none is marked, all of the sessions that hold the answer. A
-    question that cannot be answered has none. It is asked at ``question_date``.
+    Gold turns are those marked ``has_answer``. If none is marked, all turns of the answer sessions are gold.
+    A question that cannot be answered has no gold turns.
     """
     source = Path(path).expanduser()
     data = read_listed(source, _WHAT)
@@ -69,7 +70,7 @@ def _timeline(question: Node, name: str) -> Timeline:
     sessions = question.get("haystack_sessions").items()
     given = question.value.get("haystack_session_ids")
     ids = [f"session {number}" for number in range(1, len(sessions) + 1)]
-    if given is not None:  # some copies leave them out, and mark the turns alone
+    if given is not None:  # some copies omit the ids and only mark turns
         ids = [entry.typed(str) for entry in question.get("haystack_session_ids").items()]
     dates = [_moment(entry) for entry in question.get("haystack_dates").items()]
     if not len(sessions) == len(ids) == len(dates):
@@ -117,7 +118,7 @@ def _turns(session: Node, prefix: str, start: datetime) -> Iterator[tuple[Turn, 
 
 
 def _marked(message: Node) -> bool:
-    """Whether a turn is marked as holding the answer; copies of the data say so in several ways."""
+    """Whether a turn is marked as holding the answer. Copies of the data write the mark in several ways."""
     mark = message.typed(dict).get("has_answer")
     if mark is None or mark == "":
         return False

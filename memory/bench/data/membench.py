@@ -1,8 +1,9 @@
-"""Reading MemBench: messages to an agent, or of a dialogue, and a question with four answers about them.
+"""Reads MemBench: messages to an agent or of a dialogue, and a multiple-choice question about them.
 
-The data (Tan et al. 2025) is not part of this package; a path to one of its JSON files is given. A file maps kinds
-of cases to cases, perhaps by topic. A case has ``message_list``, a list of messages or of sessions of messages, and
-``QA`` with ``question``, ``choices`` by letter and ``ground_truth``, or ``question_list``.
+The package does not contain the data (Tan et al. 2025); give the path of one of its JSON files. A file maps
+kinds of cases to cases, optionally by topic. A case has ``message_list``, a list of messages or of sessions
+of messages. It also has ``QA`` with ``question``, ``choices`` by letter and ``ground_truth``, or a list of
+these as ``question_list``.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _SAID = (("user_message", "user"), ("user", "user"), ("message", "user"),
 
 
 def load_membench(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
-    """One timeline for each case: its sessions in their order, then its question.
+    """One timeline for each case: its sessions in order, then its question.
 
-    ``limit_questions`` is of the file. Messages without a time follow the one before them by a minute.
+    ``limit_questions`` applies to the file. A message without a time follows the one before it by a minute.
     """
     source = Path(path).expanduser()
     data = read_json(source, _WHAT)
@@ -80,7 +81,7 @@ def _timeline(case: Node, persona: str, name: tuple[str, ...]) -> Timeline:
 
 
 def _question(case: Node) -> Node:
-    """The case's question; some files hold a list of them, of which the first is asked."""
+    """The case's question; of a list of questions, the first."""
     if "QA" not in case.typed(dict) and case.value.get("question_list"):
         return case.get("question_list").items()[0]
     return case.get("QA")
@@ -98,7 +99,7 @@ def _messages(entry: Node) -> Iterator[Message]:
 
 
 def _moment(entry: Node, before: datetime) -> datetime:
-    """When something was said; never before what stands before it."""
+    """The time of an entry, never before that of the preceding entry."""
     given = entry.value.get("time") if isinstance(entry.value, dict) else None
     match = _TIME.search(given) if isinstance(given, str) else None
     try:

@@ -1,4 +1,4 @@
-"""Reading a game in MemPABench's layout: for each user scripts, changes, a probe schedule and the truth.
+"""Reads a game in MemPABench's layout: the scripts, changes, probe schedule and truth of each user.
 
 ::
 
@@ -7,11 +7,11 @@
                   probe_schedule.yaml   sessions: after, life_context, scenario, context, beats
                   resolved_gt.yaml      work and personal: attribute -> value, or a list of {value, from}
 
-A beat has ``goal``, ``constraint``, ``branch``, ``hint`` and ``attribute``. ``after`` names an accumulation script,
-or says how many come before; ``from`` names the script or change that brings a value. The names of the files and
-what a beat consists of are MemPABench's, as far as its public pages show; the other names of fields are ours. The
-data is not part of this package. Scripts carry no dates: sessions are a day apart, changes an hour after the script
-they follow.
+A beat has ``goal``, ``constraint``, ``branch``, ``hint`` and ``attribute``. ``after`` names an accumulation
+script or gives the number of scripts before it. ``from`` names the script or change that brings a value.
+
+File names and the parts of a beat follow MemPABench's public pages; other field names are ours. The package
+does not contain the data. Scripts have no dates: sessions are a day apart, a change an hour after its script.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SCRIPT = ("life_context", "scenario", "context", "beats")
 
 
 def load_mempabench(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
-    """One timeline for each user's directory below a path; ``limit_questions`` counts test sessions."""
+    """One timeline for each user's directory below a path. ``limit_questions`` counts test sessions."""
     root = Path(path).expanduser()
     users = sorted(entry for entry in root.iterdir() if entry.is_dir()) if root.is_dir() else []
     users = [entry for entry in users if any(_ACCUMULATION.match(file.name) for file in entry.rglob("*"))]
@@ -74,7 +74,7 @@ def load_mempabench(path: str | Path, *, limit_questions: int | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Node(Node):
-    """A value of a YAML file, and the keys that lead to it."""
+    """A value of a YAML file, with the keys that lead to it."""
 
     lines: Lines = field(default_factory=Lines)
     path: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class _Node(Node):
 
 
 class _Files:
-    """A user's files by what they are."""
+    """A user's files by kind."""
 
     def __init__(self, user: Path, ignored: set[str]) -> None:
         self._user, self._ignored = user, ignored
@@ -150,7 +150,7 @@ class _Files:
 class _User:
     def __init__(self, persona: str, files: _Files) -> None:
         self.persona, self.files = persona, files
-        self.starts: dict[str, datetime] = {}  # of scripts and changes, as they follow each other
+        self.starts: dict[str, datetime] = {}  # by script and change, in time order
         self.preferences: list[Preference] = []
 
     def timeline(self) -> Timeline:
@@ -185,7 +185,7 @@ class _User:
         )
 
     def _after(self, node: _Node) -> int:
-        """Accumulation scripts that come before."""
+        """The number of accumulation scripts that come before."""
         number = node.get("after").value
         if isinstance(number, str) and (match := re.fullmatch(r"(?:acc_)?(\d+)", number)):
             number = int(match[1])
@@ -251,7 +251,7 @@ class _User:
         for number, entry in enumerate(node.get("sessions").filled(), start=1):
             entry.fields("id", "after", *_SCRIPT)
             after = self._after(entry)
-            # Changes that follow the script an insertion point names come before it.
+            # Changes that follow the named script also come before the test.
             place = sum(scripts <= after for scripts in before)
             start = (self.starts[self.order[place - 1]] if place else _START) + timedelta(hours=2)
             name = entry.optional("id") or f"test_{number:02}"

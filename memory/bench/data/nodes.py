@@ -1,4 +1,4 @@
-"""Values of a data file together with their places, so that what is wrong can be pointed at, and their hash."""
+"""Values of a data file with their positions, for error messages, and the hash of data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def read_text(path: Path, what: str) -> str:
-    """A data file's text; ``what`` it should be is for messages, such as ``a LoCoMo JSON file``."""
+    """The text of a data file. ``what`` names the expected file in errors, such as ``a LoCoMo JSON file``."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -37,7 +37,7 @@ def read_json(path: Path, what: str) -> Any:
 
 
 def read_listed(path: Path, what: str) -> Any:
-    """A list as JSON, as JSON lines, or as the only field of an object; an object alone is a list of one."""
+    """A list from JSON, from JSON lines, or from an object's only field. One object becomes a list of one."""
     text = read_text(path, what)
     lines = [line for line in text.split("\n") if line.strip()]
     if len(lines) > 1 and all(line.strip()[0] == "{" and line.strip()[-1] == "}" for line in lines):
@@ -54,7 +54,7 @@ def read_listed(path: Path, what: str) -> Any:
 
 
 def moment_of(date: Node, form: re.Pattern[str], example: str) -> datetime:
-    """A time in a data set's own form, or in ISO 8601; one without a zone is UTC."""
+    """A time in the data set's own form or in ISO 8601. A time without a zone is UTC."""
     said = date.typed(str).strip()
     match = form.match(said)
     if match is None:
@@ -72,7 +72,7 @@ def moment_of(date: Node, form: re.Pattern[str], example: str) -> datetime:
 
 
 def parse_json(text: str, name: str, what: str, first_line: int = 1) -> Any:
-    """JSON that stands in a file from some line on; NaN and Infinity are none."""
+    """JSON that begins at line ``first_line`` of a file. NaN and Infinity are refused."""
 
     def refused(constant: str) -> Any:
         raise ConfigError(f"bench.data: {name} holds {constant}, which is no JSON; write null or a number")
@@ -90,11 +90,11 @@ def parse_json(text: str, name: str, what: str, first_line: int = 1) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of a file, and where it stands."""
+    """A value of a file, with its position."""
 
     value: Any
-    file: str  # its name, for messages
-    place: str = ""  # path within it, such as ``.qa[3].question``, or a line
+    file: str  # its name for messages
+    place: str = ""  # path within the file, such as ``.qa[3].question``, or a line
     kind: str = "such a file"  # what the file should be, for messages
 
     def inner(self, key: str | int, value: Any) -> Self:
@@ -102,7 +102,7 @@ class Node:
         return replace(self, value=value, place=place)
 
     def wrong(self, name: str, what: str) -> ConfigError:
-        """An error about a field, or about the value itself where the name is empty."""
+        """An error about a field, or about the value itself if ``name`` is empty."""
         place = f"{self.place}.{name}" if name else self.place or "the top level"
         return ConfigError(f"{self.file}: {place} {what}")
 
@@ -128,27 +128,27 @@ class Node:
         return text
 
     def chosen(self, name: str, *options: str) -> str:
-        """A field that must be one of these."""
+        """A field that must be one of ``options``."""
         found = self.text(name)
         if found not in options:
             raise self.wrong(name, f"is {found!r}; it is {' or '.join(options)}")
         return found
 
     def answer(self) -> str:
-        """The value as an answer, which may be a number, such as a year."""
+        """The value as an answer: text, or a number such as a year."""
         value = self.value
         if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
             raise self.wrong("", f"must be text that is not blank, or a number; is this {self.kind}?")
         return str(value)
 
     def answers(self) -> str | None:
-        """The value as an answer, or several that are all right; None where it is null."""
+        """The value as one answer or several right ones; None if it is null."""
         if isinstance(self.value, list) and self.value:
             return "; or ".join(item.answer() for item in self.items())
         return None if self.value is None else self.answer()
 
     def spoken(self) -> str:
-        """The value as what was said: text, or a list of parts with text."""
+        """The value as spoken text: a string, or a list of parts with text."""
         if self.value is None:
             return ""
         if not isinstance(self.value, list):
@@ -174,7 +174,7 @@ def data_set(
 def canonical_hash(data: Any) -> str:
     """SHA-256, hex, of ``data`` as JSON with sorted keys and no optional whitespace or escapes.
 
-    Dataclasses go in by their fields, messages by role and content.
+    Dataclasses are hashed by their fields, messages by role and content.
     """
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_fields_of)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,8 +1,8 @@
-"""Your own conversations, and questions about them: JSON lines of memslot's, or an export of a chat program.
+"""Reads your own conversations with questions about them: memslot's JSON lines, or a chat program's export.
 
-A line is a message (``session``, ``role``, ``content``, ``time``, perhaps ``user`` and ``id``) or a question. A
-question has ``question``, perhaps ``answer``, ``evidence``, ``user``, ``time`` and ``category``. See
-``docs/your-data.md``.
+A line is a message or a question. A message has ``session``, ``role`` and ``content``, and optionally
+``time``, ``user`` and ``id``. A question has ``question``, and optionally ``answer``, ``evidence``, ``user``,
+``time`` and ``category``. See ``docs/your-data.md``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from memory.contract.errors import ConfigError
 from memory.runtime._transcript_items import Conversation, Problem, Question
 from memory.runtime._transcripts import read_conversations
 
-_START = datetime(2026, 1, 1, tzinfo=UTC)  # of conversations that carry no times
-_USER = "user"  # of lines that name none
-_MOST = 50  # problems that an error names
+_START = datetime(2026, 1, 1, tzinfo=UTC)  # of conversations without times
+_USER = "user"  # of lines without a user
+_MOST = 50  # problems listed in one error
 
 
 def load_own(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
     """One timeline for each user: all conversations by time, then the questions.
 
-    Every message is one event. Messages without a time follow the one before them by a minute.
+    Each message is one event. A message without a time follows the one before it by a minute.
 
     Raises:
-        ConfigError: lists every problem of the file, each with its line.
+        ConfigError: lists the first 50 problems of the file, each with its line.
     """
     found, problems = read_own(path, limit_questions=limit_questions)
     if problems:
@@ -41,7 +41,7 @@ def load_own(path: str | Path, *, limit_questions: int | None = None) -> Timelin
 
 
 def read_own(path: str | Path, *, limit_questions: int | None = None) -> tuple[TimelineSet, list[Problem]]:
-    """The readable part of a file, and a list of its problems."""
+    """The readable part of a file, and its problems."""
     source = Path(path).expanduser()
     problems: list[Problem] = []
     questions: list[Question] = []
@@ -74,7 +74,7 @@ def read_own(path: str | Path, *, limit_questions: int | None = None) -> tuple[T
 def _timeline(
     user: str, talks: Sequence[Conversation], questions: Sequence[Question], problems: list[Problem]
 ) -> Timeline:
-    names: dict[str, tuple[str, ...]] = {}  # what evidence may say -> event ids
+    names: dict[str, tuple[str, ...]] = {}  # evidence entry -> event ids
     last = _START - timedelta(minutes=1)
     dated = []
     for number, talk in enumerate(talks):
@@ -122,7 +122,7 @@ def _evidence(
 
 
 def counted(timelines: Iterable[Timeline]) -> dict[str, int]:
-    """How much timelines hold."""
+    """The numbers of people, sessions, turns, questions and test sessions."""
     known = list(timelines)
     return {
         "people": len(known),

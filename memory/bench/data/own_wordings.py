@@ -1,15 +1,15 @@
-"""A file of wordings in place of those that ship with memslot, so that no memory can know them beforehand.
+"""Reads a file of wordings that replaces memslot's own, so that no memory can know them beforehand.
 
 ::
 
     wordings:
-      verbosity:                      # every attribute, each with its four settings in their order
-        - explicit: [one line is plenty]          # asked for outright; used within a sentence
-          implied: [I fell asleep over page two.] # whole sentences; may be left out
-    synonyms:                         # may be left out; a wording has a surface form for each choice
+      verbosity:                      # each attribute, with its four settings in order
+        - explicit: [one line is plenty]          # asks for it outright; used in a sentence
+          implied: [I fell asleep over page two.] # whole sentences; optional
+    synonyms:                         # optional; each choice gives a surface form
       - [plenty, enough]
 
-Requests, topics and what a reply shows stay those of the package.
+Requests, topics and the signs in replies stay those of the package.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def own_wordings(
     """The attributes with the wordings of a file, and its groups of synonyms.
 
     Raises:
-        ConfigError: lists everything that is wrong in the file.
+        ConfigError: lists all faults of the file.
     """
     content, lines = load_yaml(file)
     wrong: list[str] = []
@@ -76,12 +76,12 @@ def _setting(known: Setting, entry: Any, place: tuple[str, ...], fault: Any) -> 
     if implied and not _texts(implied):
         fault(place, "has a setting whose implied is no list of texts")
         return known
-    # The name of a setting stays that of the package: the truth is written in it, and nobody says it.
+    # The package's marker stays as the name: the truth uses it, and no sentence contains it.
     return replace(known, name=known.marker, explicit=tuple(explicit), implied=tuple(implied or explicit))
 
 
 def _apart(attributes: Sequence[Attribute], fault: Any) -> None:
-    """Wordings of different settings must be told apart."""
+    """Reports wordings that are part of another setting's wording."""
     said = [
         (wording.casefold(), setting.marker, attribute.name)
         for attribute in attributes

@@ -1,9 +1,9 @@
-"""Reading PersonaMem: long conversations, and which of four replies suits the person they are with.
+"""Reads PersonaMem: long conversations, and questions on which of four replies suits the user.
 
-The data (Jiang et al. 2025) is not part of this package; give the directory that holds ``questions_<size>.csv`` and
-``shared_contexts_<size>.jsonl``, or the questions' file itself where there are several. A line of the latter maps a
-context's id to its messages. A question names the context, how many of its messages come before, and the reply that
-suits.
+The package does not contain the data (Jiang et al. 2025). Give the directory of ``questions_<size>.csv`` and
+``shared_contexts_<size>.jsonl``, or the questions' file if there are several sizes. Each line of the
+contexts' file maps the id of a context to its messages. A question names its context, the number of messages
+before it, and the reply that suits.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def load_personamem(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
-    """One timeline for each context that is asked about; a question is asked once what it may know is ingested.
+    """One timeline for each context with questions. A question follows the messages that it may know.
 
-    Messages are paired to events, user and assistant; a system message, which opens a session, is an event of its
-    own. They carry no times: events are a minute apart.
+    A user's message and its reply form one event. A system message opens a session and is an event alone.
+    Messages carry no times, so the n-th message is at minute n.
     """
     questions, contexts = _files(Path(path).expanduser())
     asked, ignored = _questions(questions, limit_questions)
@@ -64,7 +64,7 @@ def _files(path: Path) -> tuple[Path, Path]:
 
 
 def _questions(path: Path, limit: int | None) -> tuple[dict[str, list[Node]], set[str]]:
-    """Rows by context, and columns that are not used."""
+    """Rows by context, and the names of unused columns."""
     reader = csv.DictReader(io.StringIO(read_text(path, _WHAT), newline=""), strict=True)
     missing = [name for name in _NEEDED if name not in (reader.fieldnames or ())]
     if missing:
@@ -94,7 +94,7 @@ def _contexts(
     path: Path, names: Iterable[str], ignored: set[str]
 ) -> Iterator[tuple[str, list[dict[str, str]]]]:
     seen: Counter[str] = Counter()
-    # Not splitlines(): texts may hold other line separators than JSON lines have.
+    # Not splitlines(), because texts may hold other line separators.
     for number, line in enumerate(read_text(path, _WHAT).split("\n"), start=1):
         if not line.strip():
             continue
@@ -121,7 +121,7 @@ def _timeline(context: str, messages: list[dict[str, str]], rows: Sequence[Node]
                 "end_index_in_shared_context", f"is {said!r}; the context has {len(messages)} messages"
             )
         ends.append(int(said))
-    # A session ends where the next one is opened, and where a question is asked.
+    # A session ends before a system message and before a question.
     opened = {place for place, message in enumerate(messages) if message["role"] == "system"}
     bounds = sorted({0, len(messages)} | opened | set(ends))
     sessions = tuple(
@@ -178,7 +178,7 @@ def _options(row: Node) -> tuple[str, ...]:
         found = None
     if not isinstance(found, list) or len(found) < 2 or not all(isinstance(entry, str) for entry in found):
         raise row.wrong("all_options", "is not a list of texts")
-    # Answers bring their letters along, as in "(a) Of course."
+    # Options begin with their letter, as in "(a) Of course."
     return tuple(
         entry[3:].strip() if entry[:3].lower() == f"({chr(ord('a') + place)})" else entry.strip()
         for place, entry in enumerate(found)

@@ -1,4 +1,4 @@
-"""Who wants what in a game and when, where it changes, and when it is tested: numbers and names, no words."""
+"""Plans a game: each persona's preferences, changes and tests, as numbers and names without sentences."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from memory.bench.data.timeline import CONTEXTS, Cell
 from memory.bench.data.words import Attribute
 
 CHANGES = 5
-"""Forced changes of a persona with room for them: announced; said as if it had always been so; told in the other
-context; and of one more cell two announced ones, of which the second is taken back. The value that is taken back to
-is not the first one: who never learns anything is wrong after every change."""
+"""Forced changes of a persona with enough tests.
+
+One cell changes without an announcement, and one is told in the other context. A third cell changes three
+times: twice announced, then reverted to its second value. The first value never returns, so a memory that
+learns nothing is wrong after every change.
+"""
 TESTS_PER_CHANGE = 4
-"""Tests that ask for what has changed before it changes again, or the game ends."""
+"""Tests that ask for a changed cell before it changes again or the game ends."""
 
 Way = Literal["announced", "plain", "elsewhere", "reverted"]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """One change: in which session, of what, to which value, and how it is said."""
+    """One change: session index, cell, new value, and its way of telling."""
 
     index: int
     cell: Cell
@@ -36,7 +39,7 @@ class PlannedTest:
 
     after: int  # sessions
     context: str
-    cell: Cell | None = None  # that it must ask for
+    cell: Cell | None = None  # the cell that it must ask for
 
 
 @dataclass
@@ -45,12 +48,12 @@ class Plan:
 
     dice: Dice
     attributes: Sequence[Attribute]
-    sessions: int  # played ones; the changes come on top
+    sessions: int  # played sessions; changes are added
     test_count: int
-    length: int = field(init=False)  # sessions, with the changes
+    length: int = field(init=False)  # sessions including changes
     contexts: list[str] = field(init=False)  # of each session
-    values: dict[Cell, str] = field(default_factory=dict)  # the first ones; a cell without one stays without
-    spare: dict[str, list[str]] = field(default_factory=dict)  # per attribute, values nobody wants at first
+    values: dict[Cell, str] = field(default_factory=dict)  # first values; a cell without one never gets one
+    spare: dict[str, list[str]] = field(default_factory=dict)  # attribute -> values that no cell has at first
     changes: list[PlannedChange] = field(default_factory=list)
     tests: list[PlannedTest] = field(default_factory=list)
 
@@ -67,11 +70,11 @@ class Plan:
 
     @property
     def known_by(self) -> int:
-        """Sessions in which everything is said for the first time; changes come later."""
+        """The number of sessions in which every preference is first stated. Changes come later."""
         return self.length * 2 // 5
 
     def _choose_values(self) -> None:
-        """Some attributes are the same in both contexts, some matter in one of them alone; the others differ."""
+        """Draws first values: some attributes agree in both contexts, some have only one context."""
         count = len(self.attributes)
         same, one_sided = count // 5, max(2, count // 5)
         for position, attribute in enumerate(self.attributes):
@@ -85,12 +88,12 @@ class Plan:
             self.values.update({(context, attribute.name): value for context, value in wanted.items()})
 
     def _ways(self) -> list[tuple[int, Way]]:
-        """Which of the cells that change does so, and how, in order of time."""
+        """For each change in time order, the number of its cell and its way of telling."""
         room = max(1, min(CHANGES, (self.test_count - 1) // TESTS_PER_CHANGE))
         others: list[tuple[int, Way]] = [(1, "plain"), (2, "elsewhere")]
         if room < CHANGES:
             return [(0, "announced"), *others][:room]
-        # Where the cell that changes three times comes among the others.
+        # Positions of the three changes of cell 0.
         places = sorted(self.dice.shuffled(range(CHANGES))[:3])
         again: list[tuple[int, Way]] = [(0, "announced"), (0, "announced"), (0, "reverted")]
         others = self.dice.shuffled(others)
@@ -105,14 +108,14 @@ class Plan:
         times = [0, 0, 0]
         for place, (number, way) in enumerate(ways):
             index, cell = begin + drawn[place] + place * (gap - 1), cells[number]
-            # B, C, then B again.
+            # The values of cell 0 are B, C, then B again.
             value = self.spare[cell[1]][times[number] % 2]
             times[number] += 1
             self.contexts[index] = other_context(cell[0]) if way == "elsewhere" else cell[0]
             self.changes.append(PlannedChange(index, cell, value, way))
 
     def _place_tests(self) -> None:
-        """Some for each change, while it holds; the others anywhere, and the last one at the end."""
+        """Places tests for each change while it holds, one at the end, and the others anywhere."""
         first, count = max(2, self.length // 8), self.test_count
         each = min(TESTS_PER_CHANGE, (count - 1) // len(self.changes))
         for change in self.changes:
@@ -120,7 +123,7 @@ class Plan:
             until = min((index for index in later if index > change.index), default=self.length)
             room = range(change.index + 1, until + 1)
             for number in range(each):
-                # Spread over the time it holds, at a place of its own in each part.
+                # One test at a random place in each part of the time it holds.
                 part = room[len(room) * number // each : len(room) * (number + 1) // each] or room
                 self.tests.append(PlannedTest(self.dice.pick(part), change.cell[0], change.cell))
         for number in range(count - len(self.tests)):
@@ -130,5 +133,5 @@ class Plan:
 
 
 def other_context(context: str) -> str:
-    """The one of the two that it is not."""
+    """The other of the two contexts."""
     return next(name for name in CONTEXTS if name != context)

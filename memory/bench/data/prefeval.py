@@ -1,8 +1,9 @@
-"""Reading PrefEval: a stated preference, and a question whose answer must follow it.
+"""Reads PrefEval: stated preferences, and questions whose answers must follow them.
 
-The data (Zhao et al. 2025) is not part of this package; a path to one of its JSON files is given. A file is a list
-of ``preference`` and ``question``, with ``explanation``. ``classification_task_options`` holds four answers, the
-first of which follows the preference. A ``conversation`` tells the preference in place of its sentence.
+The package does not contain the data (Zhao et al. 2025); give the path of one of its JSON files. A file is a
+list of objects with ``preference``, ``question`` and ``explanation``. ``classification_task_options`` holds
+four answers, of which the first follows the preference. A ``conversation`` tells the preference in place of
+its sentence.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _KNOWN = {"preference", "question", "explanation", "conversation", _OPTIONS}
 
 
 def load_prefeval(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
-    """One person for the whole file: every preference in a session of its own, then all questions.
+    """One persona for the whole file: each preference in its own session, then all questions.
 
-    So each preference must be found among those of all others. Answers are put in an order that is drawn.
+    Each preference must therefore be found among all others. The order of the answers is drawn.
     """
     source = Path(path).expanduser()
     data = read_json(source, _WHAT)

@@ -1,5 +1,7 @@
-"""Data sets by name: those of memslot, and those of other distributions by the entry-point group
-``memslot.datasets``, whose entries are a :class:`DataSet` each."""
+"""Data sets by name: memslot's own, and those of plugins.
+
+A plugin registers a :class:`DataSet` in the entry-point group ``memslot.datasets``.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,19 @@ GROUP = "memslot.datasets"
 
 class Load(Protocol):
     def __call__(self, path: Path, *, limit_questions: int | None = None) -> TimelineSet:
-        """The timelines of a file or directory; ConfigError names what is wrong, with its place."""
+        """The timelines of a file or directory. ConfigError names the fault and its position."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A kind of data, and how it becomes timelines.
+    """A kind of data, with its reader.
 
     Attributes:
-        name: what ``timeline:`` says.
+        name: the value of ``timeline:``.
         summary: one line about it.
-        load: reads a path; ``limit_questions`` is of each conversation.
-        is_file: whether the first JSON value of a file looks like this kind; the path alone for other files, with
-            None as the value.
+        load: reads a path; ``limit_questions`` applies to each conversation, or to the file.
+        is_file: whether a path holds this kind of data, by the first JSON value of the file. The value is
+            None for a directory or a CSV file.
     """
 
     name: str
@@ -56,7 +58,7 @@ def _holds(*names: str) -> Callable[[Path, Any], bool]:
 
 
 def _of_membench(path: Path, first: Any) -> bool:
-    """Groups of cases, or the cases themselves."""
+    """Whether a value is a case of MemBench, or groups of cases."""
     for _ in range(5):
         if isinstance(first, dict) and "message_list" in first:
             return True
@@ -110,7 +112,7 @@ def _holds_questions(first: Mapping[str, Any]) -> bool:
 
 
 def data_sets() -> dict[str, DataSet]:
-    """Every data set by name; one of another distribution never stands for one of memslot."""
+    """Every data set by name. A plugin cannot replace one of memslot's."""
     found = {item.name: item for item in _BUILT_IN}
     for point in entry_points(GROUP):
         if point.name not in found:
@@ -134,7 +136,7 @@ def _of_plugin(point: Any) -> Load:
 
 
 def kind_of_file(path: Path) -> str:
-    """The data set that a file or directory is; ``own`` if no published data set matches.
+    """The data set of a file or directory; ``own`` if no published data set matches.
 
     Raises:
         ConfigError: it does not exist, or cannot be read.

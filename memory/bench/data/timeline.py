@@ -1,7 +1,7 @@
-"""What a run goes through: sessions that build a memory up, and probes that ask it.
+"""The course of a run: sessions that build up a memory, and probes that ask it.
 
-A session is a fixed transcript, or a script that is played with an assistant. A memory is measured by
-probes (what is retrieved) or by test sessions (how an assistant that uses it behaves). The same for every data set.
+A session is a fixed transcript, or a script that is played with an assistant. Probes measure what a memory
+retrieves; test sessions measure how an assistant behaves with it. All data sets share these types.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Turn:
         return "\n".join(message.content for message in self.messages)
 
     def event(self, scope: MemoryScope, session_id: str, *, labels: bool = False) -> MemoryEvent:
-        """The event of a scope; ``labels`` tells the attribute, which is the script's and no host's."""
+        """The event of this turn in a scope. ``labels`` adds the attribute, which no real host knows."""
         return MemoryEvent(
             event_id=self.event_id,
             scope=scope,
@@ -57,7 +57,7 @@ class Turn:
 
 
 def exchange(user: str, assistant: str) -> tuple[Message, ...]:
-    """The messages of user and assistant in one turn."""
+    """The two messages of one turn."""
     return Message(role="user", content=user), Message(role="assistant", content=assistant)
 
 
@@ -69,7 +69,7 @@ def turns_of(
     scenario: str | None,
     context: str | None,
 ) -> tuple[Turn, ...]:
-    """The turns of a fixed transcript, a minute apart; each is its messages and its attribute."""
+    """The turns of a fixed transcript, a minute apart. ``said`` holds messages and attribute of each turn."""
     return tuple(
         Turn(
             turn_id=f"{session_id}.{number}",
@@ -87,45 +87,45 @@ def turns_of(
 BeatKind = Literal[
     "task", "named", "statement", "elsewhere", "hearsay", "exception", "distraction", "neutral", "other"
 ]
-"""``task``: a request to which an attribute matters; ``named``: one that also names it. ``statement``: a preference
-is told; ``elsewhere``: told in one context about the other. ``hearsay``, ``exception``, ``distraction``: talk that
-must not be taken for a preference. ``neutral``: a request in which no preference of the user's belongs. ``other``:
-free text of a data set that says no more."""
+"""``task``: a request to which an attribute matters. ``named``: a request that also names the attribute.
+``statement``: a preference told in its own context. ``elsewhere``: a preference told in the other context.
+``hearsay``, ``exception``, ``distraction``: talk that must not be taken for a preference. ``neutral``: a
+request in which no preference of the user belongs. ``other``: free text of a data set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One thing the user wants of a session."""
+    """One thing that the user wants from a session."""
 
     beat_id: str  # unique within the session
     kind: BeatKind
-    goal: str  # what the user wants, and opens with
-    constraint: str = ""  # what has to hold for it to be done; for judges that read
-    branch: str = ""  # what the user says where the behaviour does not suit; empty: nothing
-    hint: str = ""  # what the user says after that, if it still does not; names what is wanted
-    attribute: str | None = None  # which attribute of communication matters to it
-    truth: PreferenceTruth | None = None  # in force when it is played; None where nothing is judged
+    goal: str  # what the user wants, in the words that open the beat
+    constraint: str = ""  # what satisfies the user; for model simulators
+    branch: str = ""  # what the user says if the behaviour does not suit; empty: nothing
+    hint: str = ""  # what the user says if it still does not suit; names what is wanted
+    attribute: str | None = None  # the attribute of communication that matters to it
+    truth: PreferenceTruth | None = None  # the truth when it is played; None if nothing is judged
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A session that is played: the user's situation, and the beats."""
+    """A session to be played: the user's situation, and the beats."""
 
-    life_context: str  # the user's situation in a sentence or more; for simulators that write
+    life_context: str  # the user's situation in a sentence or more; for model simulators
     scenario: str | None
     context: str | None
-    start: datetime  # of the first turn; the next ones are a minute apart
+    start: datetime  # of the first turn; later turns are a minute apart
     beats: tuple[Beat, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What belongs together, in time order: a fixed transcript (``turns``), or a ``script`` to be played."""
+    """A session in time order: a fixed transcript (``turns``), or a ``script`` to be played."""
 
     session_id: str
     turns: tuple[Turn, ...] = ()
     script: Script | None = None
-    change: bool = False  # whether it brings a forced change of a preference
+    change: bool = False  # whether it contains a forced change of a preference
 
     @property
     def start(self) -> datetime | None:
@@ -140,20 +140,20 @@ class TestSession:
 
     __test__: ClassVar[bool] = False
 
-    after: int  # how many sessions have been ingested when it begins
+    after: int  # number of sessions ingested before it
     session_id: str
     script: Script
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A value that a persona's cell (context x attribute) takes from some moment on."""
+    """The value of a persona's cell (context and attribute) from some moment on."""
 
     context: str
     attribute: str
-    value: str  # the setting, as its phrase
+    value: str  # marker of the setting
     stated_at: datetime
-    since: int  # sessions of the timeline that had passed, the one that states it included
+    since: int  # number of sessions up to its statement, inclusive
 
     @property
     def cell(self) -> Cell:
@@ -164,29 +164,29 @@ class Preference:
 class EvidenceTruth:
     """The turns that hold the answer."""
 
-    turns: tuple[str, ...]  # event ids of the gold turns that exist in the conversation, without repetition
+    turns: tuple[str, ...]  # event ids of the gold turns that exist, each once
     unresolved: int = 0  # gold ids that name no turn
-    answer: str | None = None  # for judges that read; evidence recall does not use it
+    answer: str | None = None  # the right answer in words; evidence recall does not use it
 
 
 @dataclass(frozen=True, slots=True)
 class AbstainTruth:
-    """A question that the conversation does not answer: the right reply says so."""
+    """A question that the conversation does not answer. The right reply says so."""
 
     trap: str | None = None  # the wrong answer that the question suggests
-    reason: str | None = None  # what the data says of why there is no answer
+    reason: str | None = None  # the data's explanation of why there is no answer
 
 
 @dataclass(frozen=True, slots=True)
 class PreferenceTruth:
-    """The phrases (markers) of a cell's preference at the time of the probe. Case does not matter."""
+    """The settings of a cell, as markers, at the time of the probe. Case does not matter."""
 
-    current: str | None  # of the value in force; None where the user has no preference here
-    stale: tuple[str, ...] = ()  # this cell had before
-    other: tuple[str, ...] = ()  # the other context has or had for this attribute; none of the above
-    decoys: tuple[str, ...] = ()  # were mentioned as someone else's habit or a single exception
-    change: str | None = None  # names the change that brought the current value; None: it is the first one
-    since: int = 0  # as in Preference, of the current value
+    current: str | None  # the setting in force; None if the user has no preference here
+    stale: tuple[str, ...] = ()  # earlier settings of this cell
+    other: tuple[str, ...] = ()  # settings of the other context that this cell never had
+    decoys: tuple[str, ...] = ()  # settings mentioned as another person's habit or a single exception
+    change: str | None = None  # id of the change that brought the current value; None for the first
+    since: int = 0  # as in Preference, for the current value
 
 
 def truth_at(
@@ -196,7 +196,7 @@ def truth_at(
     sessions: int,
     decoys: Iterable[str] = (),
 ) -> PreferenceTruth:
-    """The truth of a cell after so many sessions. ``preferences`` are in the order of their becoming known."""
+    """The truth of a cell after ``sessions`` sessions. ``preferences`` are in the order they become known."""
     known = [entry for entry in preferences if entry.attribute == cell[1] and entry.since <= sessions]
     own = [entry for entry in known if entry.cell == cell]
     current = own[-1] if own else None
@@ -220,39 +220,39 @@ class ChoiceTruth:
     """A question with given answers."""
 
     options: tuple[str, ...]  # in the order shown
-    right: int  # index of the right one
+    right: int  # index of the right option
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A question put to the memory at one point of the timeline, with its ground truth.
+    """A question to the memory at one point of the timeline, with its ground truth.
 
-    ``scenario``, ``context`` and ``attribute`` say where it belongs; the runner's settings say which of them are
-    passed to the provider.
+    ``scenario``, ``context`` and ``attribute`` say where it belongs. The settings decide which the provider
+    gets.
     """
 
     probe_id: str  # unique within the whole timeline set
-    after: int  # how many sessions have been ingested when it is asked
+    after: int  # number of sessions ingested before it
     query: str
     category: str  # for tables, such as "temporal" or "task"
-    truth: EvidenceTruth | PreferenceTruth | ChoiceTruth | AbstainTruth  # its type says how it is scored
+    truth: EvidenceTruth | PreferenceTruth | ChoiceTruth | AbstainTruth  # its type decides the scoring
     session_id: str  # the session that asks
     scenario: str | None = None
     context: str | None = None
     attribute: str | None = None
-    cross_context: bool = False  # on purpose (spec section 5.2): the provider filters by none of them
-    asked_at: datetime | None = None  # timezone-aware "now" of the assistant; None: nobody says
+    cross_context: bool = False  # if so, the provider filters by none of them (spec section 5.2)
+    asked_at: datetime | None = None  # the assistant's "now", timezone-aware; None if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One persona's sessions, oldest first, and the probes along them, in the order they are asked."""
+    """One persona's sessions, oldest first, and its probes and tests in the order they are asked."""
 
     persona_id: str
     sessions: tuple[Session, ...]
     probes: tuple[Probe, ...]
-    preferences: tuple[Preference, ...] = ()  # the true ones in the order they become known
-    canaries: tuple[str, ...] = ()  # phrases of this persona's turns and nobody else's: a leak would show
+    preferences: tuple[Preference, ...] = ()  # the true ones, in the order they become known
+    canaries: tuple[str, ...] = ()  # phrases that occur only in this persona's turns, to detect leaks
     tests: tuple[TestSession, ...] = ()  # in the order they are played
 
     def __post_init__(self) -> None:
@@ -296,7 +296,7 @@ class Timeline:
 
     @property
     def steps(self) -> int:
-        """Sessions, test sessions, and points at which probes are asked."""
+        """The number of sessions, of test sessions, and of points at which probes are asked."""
         return len(self.sessions) + len(self.tests) + len({probe.after for probe in self.probes})
 
     def probes_after(self, sessions: int) -> tuple[Probe, ...]:
@@ -307,14 +307,12 @@ class Timeline:
 class TimelineSet:
     name: str  # the kind of timeline, such as "locomo" or "game"
     timelines: tuple[Timeline, ...]  # one for each persona
-    data_hash: str  # of the data as canonical JSON, so that equal data in differing files compare equal
+    data_hash: str  # of the canonical JSON, so that equal data in different files compares equal
     data_name: str | None = None  # file name without its directory; None for generated data
     seed: int | None = None  # None for data read from a file
-    notes: tuple[str, ...] = ()  # what a reader of the scores must know about the data
-    wordings: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # of a game, by setting: as it says them
-    wordings_sha256: str | None = None  # of the file of wordings; None for those that ship with memslot
+    notes: tuple[str, ...] = ()  # what readers of the scores must know about the data
+    wordings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # a game's marker -> forms
+    wordings_sha256: str | None = None  # of the user's file of wordings; None for memslot's own
 
     def __post_init__(self) -> None:
         if repeated(timeline.persona_id for timeline in self.timelines) is not None:
@@ -322,5 +320,5 @@ class TimelineSet:
 
 
 def repeated(names: Iterable[str]) -> str | None:
-    """The first of some names that occurs twice; None where none does."""
+    """The first name that occurs twice; None without one."""
     return next((name for name, number in Counter(names).items() if number > 1), None)

@@ -1,4 +1,4 @@
-"""Attributes of communication and their settings, with the wordings that let each be known."""
+"""Attributes of communication, their settings, and the wordings of each setting."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ IMPLIED = ("complaint", "praise", "example", "correction")
 class Setting:
     """One value of an attribute."""
 
-    acted: str  # what a reply shows that follows it; no wording and no part of one
-    explicit: tuple[str, ...]  # phrases that ask for it outright, to be used in a sentence
-    implied: tuple[str, ...] = ()  # whole sentences from which it is to be understood
-    name: str = ""  # the first explicit wording where it is empty
+    acted: str  # how a reply shows it; neither a wording nor part of one
+    explicit: tuple[str, ...]  # phrases that ask for it outright, for use in a sentence
+    implied: tuple[str, ...] = ()  # whole sentences that imply it
+    name: str = ""  # empty: the first explicit wording
 
     @property
     def marker(self) -> str:
-        """Its name: the truth is written in these."""
+        """Its name, in which the truth is written."""
         return self.name or self.explicit[0]
 
     @property
@@ -28,21 +28,21 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One way in which an assistant can communicate."""
+    """One aspect of an assistant's communication."""
 
     name: str  # short id, the same in all languages
-    topic: str  # how one speaks of it
+    topic: str  # how users refer to it
     settings: tuple[Setting, ...]
-    # To which it matters, without naming it, filled with a matter or a person. The first half is made in practice
-    # and the second in tests, so that no test repeats what was said before.
+    # Requests to which it matters without naming it, with placeholders for a matter or a person. Practice
+    # uses the first half and tests the second, so that no test repeats an earlier request.
     requests: tuple[str, ...] = ()
-    talk: tuple[str, ...] = ()  # sentences that share words with its wordings and mean none of them
+    talk: tuple[str, ...] = ()  # sentences that share words with its wordings but mean none of them
 
     @property
     def markers(self) -> tuple[str, ...]:
         return tuple(setting.marker for setting in self.settings)
 
     def practised(self, *, tested: bool) -> tuple[str, ...]:
-        """The requests of practice, or those of tests."""
+        """The requests for practice, or those for tests."""
         half = len(self.requests) // 2
         return self.requests[half:] if tested else self.requests[:half]

@@ -1,4 +1,4 @@
-"""The matters of each persona's life, made of parts."""
+"""The matters and people of each persona's life, built from parts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import yaml
 
 from memory.bench.data.timeline import CONTEXTS
 
-_LISTED = 40  # personas whose names stand in the files
+_LISTED = 40  # personas with names listed in the files
 _SYLLABLES = {
     "en": [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"],
     "zh": list("安宁康泰福禄寿喜庆吉祥瑞嘉华茂盛丰裕隆昌永恒晖朗清"),
 }
-_STEP = 7919  # prime, so that neighbours do not sound alike
+_STEP = 7919  # prime, so that neighbouring names sound different
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The matters of one persona's life. Names are unique to the persona, so that a leak would show."""
+    """The matters and people of one persona's life. Their names are unique, so that a leak is visible."""
 
     persona_id: str
     matters: dict[str, tuple[str, ...]]
@@ -30,19 +30,19 @@ class World:
 
     @property
     def names(self) -> frozenset[str]:
-        """Everything that belongs to this persona alone."""
+        """All names that belong to this persona alone."""
         groups = (*self.matters.values(), *self.people.values())
         return frozenset(name for names in groups for name in names)
 
 
 def read_part(name: str) -> Any:
-    """A file of the game. libyaml reads it in a tenth of the time that errors with lines would take."""
+    """A file of the game. libyaml parses it ten times as fast as the parser that reports line numbers."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return yaml.load(Path(__file__).with_name(f"{name}.yaml").read_text("utf-8"), loader)
 
 
 def worlds(language: str, count: int = _LISTED) -> tuple[World, ...]:
-    """So many personas. The names of those past the listed ones are made of syllables."""
+    """The first ``count`` personas. Personas beyond the listed ones get names built from syllables."""
     parts = read_part(f"worlds_{language}")
     return tuple(_world(language, parts, number) for number in range(count))
 
@@ -69,7 +69,7 @@ def _size(language: str) -> int:
 
 
 def _made_names(language: str, number: int) -> Iterator[str]:
-    """Names of three syllables; all are as long, so that none is a part of another."""
+    """Names of three syllables. All have the same length, so that no name is part of another."""
     syllables = _SYLLABLES[language]
     for place in range(6 * number, 6 * number + 6):
         rest, name = place * _STEP % _size(language), ""
