@@ -1,4 +1,4 @@
-"""Honcho as a memory backend, through ``honcho-ai`` (spec 5.1): peers, sessions, derived representations."""
+"""Honcho as a memory backend, by ``honcho-ai`` (spec 5.1): peers, sessions, derived representations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Honcho as a memory backend: a peer for the user, sessions of messages, and conclusions (spec 5.1).
 
-Writes are queued, because Honcho derives conclusions later (:mod:`workspace`). A context keeps Honcho's own order:
-prose on the user, card, summary, messages.
+Writes are queued, because Honcho derives conclusions later (:mod:`workspace`). A context keeps Honcho's
+order: prose on the user, the card, the summary, the messages.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class HonchoAdapter(HonchoRecords):
         self.traits = AdapterTraits(
             consistency="async_derived",
             cs_filtering="hard" if filters else "soft",
-            # A representation is prose of no time or version, and when it was derived is not always known.
+            # A representation is prose without a time or version. Its derivation time is not always known.
             pet_observability="dated" if filters else "weak",
             filter_operators=filters,
             setup_writes=False,
-            write_retries=1,  # safe: find_event says what is stored, and the rest alone is sent again
+            write_retries=1,  # safe: only messages that are not stored are sent again
             native_memory_types=("message", "summary", "representation", "conclusion", "peer card"),
             native_ingest_modes=("message",),
             errors=ERRORS,
@@ -88,7 +88,7 @@ class HonchoAdapter(HonchoRecords):
         return self._workspaces[scope]
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Asking for the workspace's queue makes nothing: the first write makes the workspace."""
+        """Check access to the workspace. This creates nothing; the first write creates the workspace."""
         workspace = self.workspace(scope)
         await workspace.check_access()
         self._open_to_us = workspace
@@ -97,14 +97,18 @@ class HonchoAdapter(HonchoRecords):
         return (await self.record_events([event]))[0]
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Up to a hundred messages a call, session by session, in order. ``error.receipts`` of a failed one tells
-        what was stored before; writing its events again by this adapter sends what is missing, nothing twice."""
+        """Write up to a hundred messages per call, session by session, in order.
+
+        Raises:
+            BackendError: ``receipts`` are of the events stored before. Writing the events again by this
+                adapter sends only the missing messages.
+        """
         if not events:
             return []
         said = {event.event_id: translate.event_parts(event) for event in events}
         workspace = self.workspace(events[0].scope)
         uncertain = workspace.uncertain & said.keys()
-        # A caller may give up at any time, and send again what is stored meanwhile without its knowing.
+        # A caller may give up at any time, and later repeat an event that was stored meanwhile.
         workspace.uncertain |= said.keys()
         try:
             write = partial(self._write, workspace, events, said, uncertain)
@@ -192,7 +196,7 @@ class HonchoAdapter(HonchoRecords):
         if options.supplement == "none":
             asked |= {"peer_target": workspace.peer_id, **self._about(text, limit)}
             asked["limit_to_session"] = options.limit_to_session
-        # Honcho answers 404 for a user it has never seen, and 200 without messages for such a session.
+        # Honcho answers 404 for an unknown user, and 200 without messages for an unknown session.
         context = await workspace.none_if_no_user(workspace.session(request.session_id).aio.context(**asked))
         raw["context"] = translate.native_json(context)
         if context is None:
@@ -236,12 +240,14 @@ class HonchoAdapter(HonchoRecords):
         return translate.about_entries(about.representation, about.peer_card, workspace.peer_id)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """An idle queue alone is ``pending``, because rows enter it after a write was answered."""
+        """An idle queue alone is ``pending``, because rows enter it after the answer to a write."""
         return await self.workspace(scope).watch.look()
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Peers stay, which Honcho cannot delete. ``verified`` is False where the worker was not done by nine
-        tenths of the deadline."""
+        """Clear the workspace except for its peers, which Honcho cannot delete.
+
+        ``verified`` is False if the worker is not done within nine tenths of the deadline.
+        """
         workspace = self.workspace(scope)
         await self.shielded.idle(workspace.workspace_id)
         began = anyio.current_time()
@@ -257,8 +263,10 @@ class HonchoAdapter(HonchoRecords):
         return ResetReceipt(scope=scope, verified=verified, removed=removed, left=tuple(left), trace=trace)
 
     async def health(self) -> BackendHealth:
-        """``GET /health``, which says little, and one look into the database, which needs a good key. A key for
-        one workspace alone may not list workspaces; then the scope that was set up last is looked at."""
+        """Ask ``GET /health``, which says little, then list workspaces to test the database and the key.
+
+        A key for a single workspace may not list workspaces. Then the scope that was set up last is checked.
+        """
         reads = self._connections.reads
         if (await reads.get("/health")).get("status") != "ok":
             raise BackendProtocolError("GET /health: expected status ok in the answer")
@@ -271,7 +279,7 @@ class HonchoAdapter(HonchoRecords):
             await self._open_to_us.check_access()
             narrow = (_NARROW,)
         versions = {}
-        with suppress(BackendRejected, BackendProtocolError, LookupError, TypeError):  # switched off there
+        with suppress(BackendRejected, BackendProtocolError, LookupError, TypeError):  # may be switched off
             versions["honcho"] = str((await reads.get("/openapi.json"))["info"]["version"])
         options = self.options
         modes = (options.retrieval, *((options.supplement,) if options.supplement != "none" else ()))
@@ -288,7 +296,10 @@ def _in_order(stored: Mapping[tuple[int, int], str]) -> tuple[str, ...]:
 
 
 async def _gather(calls: Sequence[Callable[[], Awaitable[list[ContextEntry]]]]) -> list[ContextEntry]:
-    """At the same time, in their order; the first error of any, by itself."""
+    """Run the calls concurrently, and join their results in order.
+
+    Raise the first error without its group.
+    """
     found: dict[int, list[ContextEntry]] = {}
 
     async def run(number: int) -> None:

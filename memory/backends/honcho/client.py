@@ -1,8 +1,10 @@
-"""The SDK's objects over our connection: one pool for all scopes, no write sent twice, nothing made by looking.
-``honcho-ai`` builds an HTTP client for every workspace, sends writes again that may have been carried out, has no
-public close, and makes the workspace it is to read from. Its objects take their transport from
-``Honcho._async_http``, and from ``_workspace_ensured`` whether the workspace is made; ``test_honcho_drift`` holds
-both."""
+"""The SDK's objects over memslot's connection, with one pool for all scopes. Reads create nothing.
+
+``honcho-ai`` itself builds an HTTP client for every workspace, repeats writes that may have been carried out,
+has no public close, and creates a workspace before it reads from it. Its objects take their transport from
+``Honcho._async_http``. They create the workspace unless ``_workspace_ensured`` is set. ``test_honcho_drift``
+checks both attributes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from memory.backends.honcho.translate import IDS
 
 _FIXED = frozenset({"", "v3", "workspaces", "list", "query", "status"})
 _LISTS = frozenset({"messages", "search", "conclusions", "query"})  # routes that answer with a bare list
-# Exceptions of the SDK. Its requests use memslot's connection, which raises errors of memslot.
+# Exceptions of the SDK itself. Its requests use memslot's connection, which raises memslot's errors.
 ERRORS: ErrorTable = {
     "honcho.http.exceptions.AuthenticationError": NativeError(BackendAuthError),
     "honcho.http.exceptions.PermissionDeniedError": NativeError(BackendAuthError),
@@ -43,7 +45,7 @@ ERRORS: ErrorTable = {
 }
 
 
-@dataclass(frozen=True, repr=False)  # headers hold the key
+@dataclass(frozen=True, repr=False)  # the headers contain the key
 class Transport:
     """The interface of ``honcho.http.AsyncHonchoHTTPClient`` over one :class:`JsonHttp`."""
 
@@ -61,8 +63,15 @@ class Transport:
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """``timeout``, in seconds, is the SDK's. An answer that is not of the route's shape is a
-        BackendProtocolError here: the SDK's objects would fail on it without saying where."""
+        """Send a request, and check the shape of its answer.
+
+        Args:
+            timeout: the SDK's time limit, in seconds.
+
+        Raises:
+            BackendProtocolError: the answer has not the route's shape. The SDK's own errors would not name
+                the route.
+        """
         named = _named(method, path)
         with anyio.fail_after(timeout):
             answer = await self.http.request(
@@ -105,7 +114,7 @@ class Connections:
         headers = bearer(options.api_key)
         self.reads = Transport(self._http, headers, options.retry_pause_s)
         self.writes = Transport(self._http, headers, None)
-        # The synchronous half, which nothing here uses, would load certificates for every scope.
+        # The SDK's synchronous client, which is not used here, would load certificates for every scope.
         self._unused = httpx.Client(transport=httpx.BaseTransport())
 
     async def aclose(self) -> None:
@@ -113,7 +122,7 @@ class Connections:
         await self._http.aclose()
 
     def client(self, workspace_id: str, *, reads: bool) -> Honcho:
-        """A client. Reads assume that the workspace exists; only writes create it."""
+        """A client of a workspace. Reads assume that the workspace exists; only writes create it."""
         client = Honcho(
             api_key="unused", base_url=self._base_url, workspace_id=workspace_id, http_client=self._unused
         )
@@ -124,7 +133,7 @@ class Connections:
 
 
 def _named(method: str, path: str) -> str:
-    """Method and path without ids, for errors: every second part below ``/v3/workspaces`` is one."""
+    """Method and path without ids, for errors. Every second part below ``/v3/workspaces`` is an id."""
     parts = path.split("/")
     shown = [part if at < 3 or at % 2 == 0 or part in _FIXED else "{id}" for at, part in enumerate(parts)]
     return f"{method} {'/'.join(shown)}"
@@ -134,7 +143,7 @@ T = TypeVar("T")
 
 
 async def all_rows(page: Any, limit: int | None = None) -> list[Any]:
-    """Not by ``async for``: left half-way, the SDK's generator is a warning on trio."""
+    """The rows of all pages, up to ``limit``. Not by ``async for``: trio warns of abandoned generators."""
     rows: list[Any] = []
     while page is not None:
         rows.extend(page.items)
@@ -145,7 +154,10 @@ async def all_rows(page: Any, limit: int | None = None) -> list[Any]:
 
 
 class WorkspaceReader:
-    """A workspace; ``peer_id`` is the user's, ``user`` a peer to read by, ``reader`` makes nothing."""
+    """A workspace for reading.
+
+    The SDK's objects ``user`` (the peer ``peer_id``) and ``reader`` create nothing.
+    """
 
     def __init__(self, native: Mapping[str, str], options: HonchoOptions, connections: Connections) -> None:
         self.workspace_id = native["workspace_id"]
@@ -155,20 +167,22 @@ class WorkspaceReader:
         self.user = Peer(self.peer_id, self.reader)
 
     def session(self, session_id: str) -> Session:
-        """By our id, for reading."""
+        """A session by memslot's id, for reading."""
         return self.native_session(IDS.encode(session_id))
 
     def native_session(self, native_id: str) -> Session:
-        """By Honcho's id, for reading and deleting."""
+        """A session by Honcho's id, for reading and deleting."""
         return Session(native_id, self.reader)
 
     async def check_access(self) -> None:
-        """The queue needs nothing to be there: whether this is a Honcho that lets us in."""
+        """Check that a Honcho server accepts the key. The queue's status needs no workspace."""
         await self.reader.aio.queue_status()
 
     async def none_if_no_user(self, call: Awaitable[T]) -> T | None:
-        """None where Honcho has not met the user yet, which it says with 404. So does an address that is not
-        Honcho's: the queue, which needs no user, must answer."""
+        """The answer, or None if Honcho answers 404 because it does not know the user yet.
+
+        An address without Honcho also answers 404, so access is checked after a 404.
+        """
         answer = await none_if_404(call)
         if answer is None:
             await self.check_access()
@@ -188,17 +202,17 @@ class WorkspaceReader:
         return page.total or 0
 
     async def rows_of_observed(self) -> int:
-        """Queue rows of the observed peers' messages, including finished rows that are not purged yet."""
+        """The number of queue rows for observed peers' messages, including finished but unpurged rows."""
         statuses = [await self.reader.aio.queue_status(sender=peer_id) for peer_id in self.observed]
         return sum(status.total_work_units for status in statuses)
 
     async def under_way(self) -> tuple[int, int]:
-        """Queue rows of all peers, summaries included, that wait and that are in progress."""
+        """The numbers of waiting and running queue rows of all peers, including summaries."""
         status = await self.reader.aio.queue_status()
         return status.pending_work_units, status.in_progress_work_units
 
     async def conclusions(self, filters: dict[str, Any] | None = None) -> tuple[int, datetime | None]:
-        """How many conclusions match, and when the newest was derived, by the server's clock."""
+        """The number of matching conclusions, and when the newest was derived, by the server's clock."""
         page = await self.reader.aio.conclusions.list(size=1, filters=filters)
         return page.total or 0, page.items[0].created_at if page.items else None
 

@@ -1,4 +1,4 @@
-"""Declarations of Honcho for the conformance kit."""
+"""Honcho's declarations for the conformance kit."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from memory.testing import HttpConformance
 
 
 class HonchoConformance(HttpConformance):
-    """A Honcho server that outlives a spec, asked for contexts.
+    """A Honcho server that keeps running between specs, with ``retrieval: context``.
 
-    ``HONCHO_DB`` is the address of its PostgreSQL. Without it, the kit does not test what only the database shows.
+    ``HONCHO_DB`` is the address of its PostgreSQL. Without it, the kit skips checks that need the database.
     """
 
     native_query = ("conclusions", {})
-    # Prose has its peer's id, which nothing deletes.
+    # Prose has its peer's id, and no call deletes a peer.
     native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     without_ids: ClassVar = {"event_ids": "a conclusion does not say what it was drawn from"}
     rewrites = "a model derives conclusions from what is said"
-    limits_natively = False  # a session's own messages are bounded by tokens alone
+    limits_natively = False  # only tokens limit a session's own messages
     concurrent_scopes = 8
     clean_up = True
     ready_timeout_s = 60.0
     database = "HONCHO_DB"
 
     def native_rows(self, raw: Any) -> list[Any]:
-        """Rows of every call that a retrieval makes, in the order of its entries."""
+        """The rows of all calls of a retrieval, in the order of its entries."""
         rows: list[Any] = list(raw.get("conclusions") or [])
         context = raw.get("context") or {}
         statements = (context.get("peer_representation") or "").splitlines()
@@ -38,7 +38,7 @@ class HonchoConformance(HttpConformance):
         return rows
 
     async def fingerprint(self, adapter: Any) -> Any:
-        """Peers with their cards, sessions, messages and conclusions, once the worker has nothing left to do."""
+        """Peers with their cards, sessions, messages and conclusions, once the worker's queue is done."""
         with anyio.fail_after(self.ready_timeout_s):
             while self.rows("SELECT 1 FROM queue WHERE NOT processed LIMIT 1"):  # noqa: ASYNC110
                 await anyio.sleep(0.2)

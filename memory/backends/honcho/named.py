@@ -1,4 +1,4 @@
-"""The messages that conclusions were drawn from, asked of Honcho by filters."""
+"""Finds the messages that conclusions were drawn from, by filters on Honcho's conclusions."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from memory.backends.honcho.client import WorkspaceReader
 
-_WIDEST = 128  # numbers asked for at once; three hundred took the server a fifth of a second
+_WIDEST = 128  # numbers per request; three hundred took the server a fifth of a second
 
 
-# As text, the numbers of several messages have a comma: ``[12, 14]``.
+# As text, the numbers of several messages contain a comma: ``[12, 14]``.
 _OF_SEVERAL = {"metadata": {"message_ids": {"contains": ","}}}
 
 
 class NamedMessages:
-    """The messages of one peer in one session that a conclusion names alone, by Honcho's inner numbers.
+    """The messages of one peer in one session that a conclusion names alone, by Honcho's internal numbers.
 
-    A conclusion keeps the numbers of all messages that the model was given for it. No answer shows
-    them, but a filter sees them. Where the model was given several messages, its conclusion does not tell which one
-    it was drawn from, and an unrelated one would vouch for all of them. So only a conclusion that names one message
-    proves anything.
+    A conclusion keeps the numbers of all messages that the model received for it. Answers do not show these
+    numbers, but filters match them. If the model received several messages, its conclusion does not tell
+    which message it came from. So only a conclusion that names a single message proves that this message was
+    used.
     """
 
     def __init__(self, workspace: WorkspaceReader, session: str, peer_id: str) -> None:
@@ -32,7 +32,7 @@ class NamedMessages:
         self._looked_through: datetime | None = None
 
     async def unnamed(self, stored: int) -> int:
-        """How many of the ``stored`` messages no conclusion names alone."""
+        """The number of ``stored`` messages that no conclusion names alone."""
         if len(self._named) >= stored:
             return 0
         fresh = self._about
@@ -41,13 +41,14 @@ class NamedMessages:
         _, newest = await self._workspace.conclusions(fresh)
         if newest is not None:
             await self._search(fresh, stored)
-        # A conclusion that came during the look may have an earlier time, so a look that misses some starts anew.
+        # A conclusion that arrives during a look may have an earlier time. So the next look starts from the
+        # beginning if messages are missing.
         missing = max(0, stored - len(self._named))
         self._looked_through = None if missing else newest
         return missing
 
     async def _search(self, fresh: dict[str, Any], stored: int) -> None:
-        """Add the numbers that the fresh conclusions name: upwards from the last known, then others."""
+        """Add the numbers in the fresh conclusions: first upwards from the last known number, then others."""
         start, empty = max(self._named, default=0) + 1, 0
         if not self._named:
             start = await self._first_number(fresh)
@@ -73,7 +74,7 @@ class NamedMessages:
         return await self._among(fresh, numbers[:half]) | await self._among(fresh, numbers[half:])
 
     async def _first_number(self, fresh: dict[str, Any]) -> int:
-        """Found digit by digit, as text. 0 where no conclusion names a message alone."""
+        """A number that a conclusion names alone, found digit by digit as text. 0 if no number is found."""
         number = ""
         while not number or not await self._begins(fresh, [f"[{number}]"]):
             digits = "0123456789"

@@ -1,4 +1,4 @@
-"""Options of a ``honcho`` block. Imports no SDK."""
+"""The options of a ``honcho`` block. Imports no SDK."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pydantic import Field, SecretStr, field_validator
 from memory.adapter import PluginOptions, Public
 from memory.adapter.http import server_address
 
-CLOUD = "https://api.honcho.dev"  # where the SDK goes by default
+CLOUD = "https://api.honcho.dev"  # the SDK's default
 MAX_TOKENS = 100_000  # of ``session.context(tokens=)``
 MAX_ROWS = 100  # results of a search, conclusions of a representation, messages of a call
-OTHERS_PEER = "system"  # the speaker of all other messages
+OTHERS_PEER = "system"  # the peer of all other messages
 
 
 class HonchoOptions(PluginOptions):
-    """Settings of the Honcho backend. The server's own (models, deriver) are the server's."""
+    """Settings of the Honcho backend. The models and the deriver are configured on the server."""
 
     base_url: Public[str] | None = Field(default=None, examples=["http://127.0.0.1:8000"])
     """The server's address. Default: ``$HONCHO_URL``, else Honcho's public cloud, as the SDK chooses."""
@@ -93,5 +93,5 @@ class HonchoOptions(PluginOptions):
 
     @property
     def address(self) -> str:
-        """Where requests go."""
+        """The address that requests go to."""
         return self.base_url or self._is_address(os.environ.get("HONCHO_URL", CLOUD)) or CLOUD

@@ -53,9 +53,15 @@ class HonchoRecords(BaseAdapter):
     workspace: Callable[[MemoryScope], HonchoScope]
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """A message with its event; a conclusion, or all the user's, with what the user said in those sessions.
-        Honcho says from which session a conclusion is, not from which message. A representation has no id but
-        its peer's. A time range lists conclusions derived in it, by the server's clock. ScopeError for others."""
+        """Return a message with its event, or a conclusion with the peer's messages in its session.
+
+        Honcho names the session of a conclusion, but not its message. The id of a representation is its
+        peer's; it gives all conclusions on that peer. Without ``native_id``, return the conclusions derived
+        in the time range, by the server's clock.
+
+        Raises:
+            ScopeError: the scope has no such record.
+        """
         workspace = self.workspace(request.scope)
         async with workspace.reading():
             if request.native_id is None:
@@ -90,15 +96,18 @@ class HonchoRecords(BaseAdapter):
         raise ScopeError("native_id: belongs to another scope, or to none")
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``chat`` asks the server's model."""
+        """Run a query. ``chat`` calls the server's model."""
         workspace = self.workspace(request.scope)
         async with workspace.reading():
             raw = native_json(await _query(workspace, request.operation, dict(request.arguments)))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """``delete`` or ``create`` a conclusion on the user, ``set_card`` of the user, ``update`` a message's
-        metadata (ours stays). Nothing deletes a message. BackendRejected where the scope has no such record."""
+        """Change a conclusion on the user, the user's card, or a message's metadata (memslot's stays).
+
+        Raises:
+            BackendRejected: the scope has no such record.
+        """
         workspace = self.workspace(request.scope)
         changed = await self.shielded.run(workspace.workspace_id, lambda: _mutate(workspace, request))
         created = changed if request.operation == "create" else ()
@@ -125,7 +134,7 @@ async def _query(workspace: HonchoScope, operation: str, given: dict[str, Any]) 
     session: Any = workspace.native_session(native_id).aio if native_id else None
 
     async def chat() -> dict[str, Any]:
-        await user.get_card()  # 404 for a user Honcho does not know; the chat would make one
+        await user.get_card()  # 404 for an unknown user, whom the chat would create
         return {"content": await user.chat(given.pop("query"), session=native_id, **given)}
 
     calls: dict[str, Callable[[], Awaitable[Any]]] = {
@@ -143,7 +152,7 @@ async def _query(workspace: HonchoScope, operation: str, given: dict[str, Any]) 
 
 async def _page(call: Awaitable[Any]) -> dict[str, Any]:
     page = await call
-    # A session object holds its client; what it is of the session are its public fields.
+    # A session object contains its client, so only its public fields are taken.
     items = [
         {"id": row.id, "metadata": native_json(row.metadata)} if hasattr(row, "aio") else native_json(row)
         for row in page.items

@@ -1,4 +1,4 @@
-"""Events into Honcho's messages, and its answers into entries. Pure; knows the SDK's models by their fields."""
+"""Translates events into Honcho's messages, and the SDK's models into entries. Imports no SDK."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from memory.backends.honcho.options import OTHERS_PEER, HonchoOptions
 # Honcho's ids: ``[a-zA-Z0-9_-]``, 1 to 512 characters, measured.
 IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator="_x", max_length=512)
 MAX_CONTENT = 25_000  # characters of one message
-METADATA_PREFIX = "metadata."  # before the keys of an event's own metadata, so that they never meet ours
+METADATA_PREFIX = "metadata."  # keeps an event's own metadata keys apart from memslot's
 MAX_QUERY = 2_000
 _MAX_KEYS = 100
 _MAX_DEPTH = 5
-_OWN_KEYS = 6  # of a message: its position, role, name, tool_call_id, tool_calls and part
-# The server's tokenizers refuse text that holds one of these, with 422 or 500.
+_OWN_KEYS = 6  # memslot's keys for a message: message, role, name, tool_call_id, tool_calls and part
+# The server's tokenizers refuse text that contains one of these tokens, with 422 or 500.
 _SPECIAL = re.compile(r"(?<=<\|)(?=(?:endoftext|endofprompt|fim_prefix|fim_middle|fim_suffix)\|>)")
 _HEADING = re.compile(r"#{1,6} +")
 _OBSERVATION = re.compile(r" ?(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]|\*\*)")
@@ -39,7 +39,7 @@ class HonchoIds:
     def native_scope(self, scope: MemoryScope) -> dict[str, str]:
         peer_id = IDS.encode(scope.persona_id)
         if peer_id in self._taken:
-            # Still the persona's alone: nothing else is written with this character escaped.
+            # Still unique to the persona, because no other id has this character escaped.
             peer_id = f"{IDS.escape}{ord(peer_id[0]):02x}{peer_id[1:]}"
         return {"workspace_id": self._workspaces.encode(scope)["id"], "peer_id": peer_id}
 
@@ -49,14 +49,18 @@ class Part:
     """One message for Honcho: a message of an event, or a piece of it."""
 
     event: MemoryEvent
-    role: str  # of the message, which decides on the peer
+    role: str  # of the message; determines the peer
     key: tuple[int, int]  # position of the message in the event, and of the piece in the message
     content: str
     metadata: dict[str, Any]
 
 
 def event_parts(event: MemoryEvent) -> list[Part]:
-    """The event's messages as Honcho takes them, whole and in order; InputError where it could not keep it."""
+    """The event's messages in Honcho's form, complete and in order.
+
+    Raises:
+        InputError: Honcho cannot keep the event.
+    """
     base: dict[str, Any] = without_nul(
         {
             "event_id": event.event_id,
@@ -88,18 +92,23 @@ def event_parts(event: MemoryEvent) -> list[Part]:
 
 
 def _depth(value: Any) -> int:
-    """Levels as the server counts them: objects in objects; it does not look into lists."""
+    """Nesting levels as the server counts them: objects in objects, without lists."""
     if not isinstance(value, Mapping):
         return 0
     return 1 + max(map(_depth, value.values()), default=0)
 
 
 def split_text(text: str, where: str = "content") -> list[str]:
-    """Pieces that Honcho takes, cut at :data:`MAX_CONTENT` characters, and within what the server's tokenizers take
-    for a control token; joined they are the text again, NUL left out. InputError where one would be blank."""
+    """Split a text into pieces that Honcho accepts. Joined, they are the text again, without NUL.
+
+    It is cut at :data:`MAX_CONTENT` characters, and within each control token of the server's tokenizers.
+
+    Raises:
+        InputError: a piece would be blank.
+    """
     text = without_nul(text)
     if not text.strip():
-        return [""]  # of a message that calls tools; Honcho takes nothing, but not blanks
+        return [""]  # of a message with tool calls; Honcho accepts no text, but not blanks
     if len(text) <= MAX_CONTENT and "<|" not in text:
         return [text]
     too_blank = (
@@ -110,7 +119,7 @@ def split_text(text: str, where: str = "content") -> list[str]:
     for stretch in _SPECIAL.split(text):
         while len(stretch) > MAX_CONTENT:
             cut = MAX_CONTENT
-            if not stretch[cut:].strip():  # the last word goes with the blanks behind it
+            if not stretch[cut:].strip():  # keep the last word with the blanks after it
                 cut = len(stretch.rstrip()) - 1
             if cut < 1:
                 raise InputError(too_blank)
@@ -123,15 +132,18 @@ def split_text(text: str, where: str = "content") -> list[str]:
 
 
 def search_text(request: RetrieveRequest, *, with_cs: bool) -> tuple[str, bool]:
-    """The search text, and whether it was shortened. ``with_cs`` adds the CS fields' values."""
+    """The search text, and whether it was shortened. ``with_cs`` adds the values of the CS fields."""
     words = (request.query, *(request.cs_filters.values() if with_cs else ()))
     text = _SPECIAL.sub(" ", without_nul("\n".join(words)))
     return text[:MAX_QUERY], len(text) > MAX_QUERY
 
 
 def native_filters(request: RetrieveRequest) -> dict[str, Any] | None:
-    """``RetrieveRequest.where`` in Honcho's dialect. Equality is containment under ``contains``: bare, Honcho
-    reads ``*`` as everything and a nested ``in`` as an operator."""
+    """``RetrieveRequest.where`` in Honcho's dialect.
+
+    Equality is written as ``contains``, because Honcho reads a bare ``*`` as everything and a nested ``in``
+    as an operator.
+    """
     clauses: list[dict[str, Any]] = []
     for key, conditions in request.where.items():
         field = key if key in request.cs_filters else METADATA_PREFIX + key
@@ -143,7 +155,7 @@ def _clause(field: str, operator: str, value: Any) -> dict[str, Any]:
     if operator in ("ne", "nin"):
         return {"NOT": [_clause(field, {"ne": "eq", "nin": "in"}[operator], value)]}
     if operator == "in":
-        # Honcho compares as text, where JSON's booleans are in small letters.
+        # Honcho compares as text, in which JSON's booleans are lower case.
         value = [str(item).lower() if isinstance(item, bool) else item for item in value]
     if operator in ("in", "icontains"):
         return {"metadata": {field: {operator: value}}}
@@ -151,7 +163,7 @@ def _clause(field: str, operator: str, value: Any) -> dict[str, Any]:
 
 
 def native_json(record: Any) -> Any:
-    """The SDK's objects, field by field; times in ISO form."""
+    """The SDK's objects as JSON, field by field, with times in ISO format."""
     return json.loads(json.dumps(record, default=_fields))
 
 
@@ -167,7 +179,7 @@ def message_entry(message: Any) -> ContextEntry:
     labels = [("role", speaker) if isinstance(speaker, str) else ("peer", message.peer_id)]
     labels.extend((name, metadata[name]) for name in ("name", "part") if isinstance(metadata.get(name), str))
     event_id = metadata.get("event_id")
-    said_at = message.created_at  # naive as it came; ours never are, another client's are taken for UTC
+    said_at = message.created_at  # memslot's are never naive; another client's count as UTC
     return ContextEntry(
         text=message.content,
         native_id=message.id,
@@ -181,13 +193,13 @@ def message_entry(message: Any) -> ContextEntry:
 
 
 def conclusion_entry(conclusion: Any) -> ContextEntry:
-    """Without a timestamp: ``created_at`` is when Honcho derived it, not when it was true."""
+    """An entry without a timestamp. ``created_at`` is when Honcho derived it, not when it was true."""
     labels = (("level", str(conclusion.level)),)
     return ContextEntry(conclusion.content, native_id=conclusion.id, group="Conclusions", labels=labels)
 
 
 def prose_entries(representation: str | None, peer_id: str) -> Iterator[ContextEntry]:
-    """A representation, in markdown, in its own words and order: an entry for each observation, to be fitted."""
+    """An entry for each observation of a markdown representation, in its own words and order."""
     heading: str | None = None
     lines: list[str] = []
     for line in (*(representation or "").split("\n"), "## "):
@@ -207,7 +219,7 @@ def about_entries(text: str | None, card: Sequence[str] | None, peer_id: str) ->
 
 
 def _prose(text: str, peer_id: str, group: str | None) -> ContextEntry:
-    """An entry of prose. No line in it may look like the beginning of another entry."""
+    """An entry of prose, in which no line looks like the start of another entry."""
     text = clean_text(text).strip().replace("\n", "\n  ")
     return ContextEntry(
         text=f"· {text[2:]}" if text.startswith("- ") else text, native_id=peer_id, group=group, prose=True

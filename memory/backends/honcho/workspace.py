@@ -1,4 +1,4 @@
-"""A scope's workspace on the server: its peers and sessions, its readiness, its reset."""
+"""A scope's workspace on the server: peers and sessions, readiness and reset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
 from memory.backends.honcho.translate import IDS, Part
 
 _LOOKS = 3
-_LATE_S = 20.0  # of an idle queue, after which missing rows are not taken for late any more
+_LATE_S = 20.0  # seconds of an idle queue after which missing rows no longer count as late
 _HELD = (
     "sessions of under 512 new tokens wait up to 30 min unless the server's DERIVER_FLUSH_ENABLED is true, and all "
     "wait while its worker does not run"
@@ -32,13 +32,15 @@ _UNNAMED = (
 
 
 class Watch:
-    """Whether Honcho has derived what it will.
+    """Tracks whether Honcho has derived all its conclusions.
 
-    ``derived`` says that the last look found it so, and that nothing was written since. An empty queue does not say
-    so: rows enter it after the write was answered, or never if the API ends before. Finished rows are purged every
-    twelve hours. A failed derivation ends its row like a finished one. So each message of an observed peer is
-    accounted for by itself: a conclusion must name it alone. Totals only tell how long to wait. A fresh process
-    says the same.
+    An empty queue does not prove this. Rows enter it after the write was answered, or never if the API ends
+    before. Finished rows are purged every twelve hours, and a failed derivation also finishes its row. So
+    each message of an observed peer must have a conclusion that names it alone. Totals only tell how long to
+    wait. A new process comes to the same result.
+
+    Attributes:
+        derived: the last look found this proof, and nothing was written since.
     """
 
     def __init__(self, server: WorkspaceReader, quiet_s: float) -> None:
@@ -53,18 +55,18 @@ class Watch:
         self._newest: datetime | None = None
         self._rows_before: int | None = None
         self._expected = 0
-        self._uncertain = True  # something may be on its way of which the queue's rows do not tell
+        self._uncertain = True  # the queue's rows may not show all coming work
         self._rows: tuple[int, ...] | None = None
         self._idle_since, self._looks = 0.0, 0
         self._sources: dict[tuple[str, datetime | None, str], NamedMessages] = {}
 
     @property
     def derived_at(self) -> datetime | None:
-        """By the server's clock; None where that may have changed."""
+        """The newest conclusion's time by the server's clock. None if it may have changed."""
         return self._newest if self.derived else None
 
     async def begin(self) -> None:
-        """Before the first write: note the rows in the queue, to tell those of the write from them."""
+        """Before the first write, count the rows in the queue, to distinguish them from later rows."""
         async with self._beginning:
             if self._rows_before is None:
                 self._uncertain = bool((await self._server.reader.aio.sessions(size=1)).items)
@@ -72,15 +74,18 @@ class Watch:
 
     @contextmanager
     def writing(self, observed: int) -> Iterator[None]:
-        """A write of so many observed messages; their rows are expected once it was answered."""
+        """Wrap a write of ``observed`` messages of observed peers.
+
+        Their rows are expected after its answer.
+        """
         self._writing += 1
         self.derived = False
         try:
             yield
             self._expected += observed
-            self._uncertain = self._uncertain or not observed  # it may make a summary due
+            self._uncertain = self._uncertain or not observed  # the write may make a summary due
         except BaseException:
-            self._uncertain = True  # it may be stored all the same
+            self._uncertain = True  # the messages may be stored anyway
             raise
         finally:
             self._writing -= 1
@@ -118,7 +123,7 @@ class Watch:
         return BackendReadiness(state="ready", pending_count=0, last_derived_at=self._newest)
 
     def _idle_for(self, *rows: int) -> float:
-        """For how many seconds every look has seen the same idle queue; 0 before the third look."""
+        """Seconds for which every look has seen the same idle queue. 0 before the third look."""
         now, (_, waiting, running) = anyio.current_time(), rows
         if waiting or running or not self._looks or rows != self._rows:
             self._idle_since, self._looks = now, 0
@@ -126,7 +131,7 @@ class Watch:
         return now - self._idle_since if self._looks >= _LOOKS else 0.0
 
     async def _account(self) -> tuple[int, int]:
-        """How many messages the observed peers have in all sessions, and how many no conclusion names alone."""
+        """Count the observed peers' messages, and the messages that no conclusion names alone."""
         stored = unnamed = 0
         for session in await self._server.sessions():
             for peer_id in self._server.observed:
@@ -143,7 +148,7 @@ def _pending(detail: str, count: int | None = None) -> BackendReadiness:
 
 
 _DELETION_S = 5.0
-_HELD_S = 45.0  # after which waiting work is held back: an idle worker looks into its queue more often
+_HELD_S = 45.0  # seconds after which waiting work counts as held back; an idle worker polls more often
 
 
 class HonchoScope(WorkspaceReader):
@@ -157,7 +162,7 @@ class HonchoScope(WorkspaceReader):
         super().__init__(native, options, connections)
         self.scope = scope
         self.watch = Watch(self, options.quiet_period_s)
-        self.uncertain: set[str] = set()  # events of which a part may be stored already
+        self.uncertain: set[str] = set()  # events that may be stored in part
         self.options = options
         self._writer = connections.client(self.workspace_id, reads=False)
         self._peers: dict[str, Any] = {}
@@ -170,7 +175,10 @@ class HonchoScope(WorkspaceReader):
         return {"user": self.peer_id, "assistant": self.options.assistant_peer}.get(role, OTHERS_PEER)
 
     async def add(self, batch: Sequence[Part]) -> list[str]:
-        """Send at most a hundred parts of one session, and return their ids. Creates what is missing."""
+        """Send at most a hundred parts of one session, and return their ids.
+
+        Creates missing peers and sessions.
+        """
         await self.watch.begin()
         session_id, roles = batch[0].event.session_id, [part.role for part in batch]
         peers = {role: await self._peer(self.peer_of(role)) for role in set(roles)}
@@ -196,7 +204,7 @@ class HonchoScope(WorkspaceReader):
 
     async def _peer(self, peer_id: str) -> Any:
         if not self._peers:
-            # The user's peer is made first, so that every workspace has one.
+            # The user's peer is created first, so that every workspace has one.
             fields = self.scope.model_dump(exclude_none=True)
             self._peers[self.peer_id] = await self._writer.aio.peer(self.peer_id, metadata=fields)
         if peer_id not in self._peers:
@@ -205,7 +213,7 @@ class HonchoScope(WorkspaceReader):
         return self._peers[peer_id]
 
     async def _open_session(self, session_id: str) -> Any:
-        """The session, made once. A session that is being deleted cannot be used until it is gone."""
+        """The session, created once. Waits while a session of this name is being deleted."""
         if session_id not in self._sessions:
             native_id, metadata = IDS.encode(session_id), dict[str, object](session_id=session_id)
             until = anyio.current_time() + _DELETION_S
@@ -224,7 +232,7 @@ class HonchoScope(WorkspaceReader):
         return self._sessions[session_id]
 
     def forget(self) -> None:
-        """Make peers and sessions again when they are needed, because they may be gone."""
+        """Forget peers and sessions, which may be gone. The next use creates them again."""
         self._peers.clear()
         self._sessions.clear()
         self._writer._workspace_ensured = False
@@ -233,7 +241,7 @@ class HonchoScope(WorkspaceReader):
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """Wait while sessions are deleted: Honcho caches a session that is read then as deleted."""
+        """Wait while sessions are deleted, because Honcho caches a session read meanwhile as deleted."""
         while self._cleared is not None:
             await self._cleared.wait()
         self._reading += 1
@@ -258,9 +266,9 @@ class HonchoScope(WorkspaceReader):
 
 
 async def wait_until_idle(workspace: HonchoScope, timeout_s: float) -> None:
-    """Wait before a deletion: Honcho fails to delete a session that it derives from, and cannot delete it later.
+    """Wait before a deletion. Honcho cannot delete a session that it derives from, then or later.
 
-    Work that the worker holds back is not waited for.
+    Work that the worker holds back is ignored.
     """
     seen, since = -1, anyio.current_time()
     with anyio.move_on_after(timeout_s):
@@ -277,8 +285,8 @@ async def clear(workspace: HonchoScope, timeout_s: float) -> tuple[int, bool]:
     """Delete the content of a workspace.
 
     Returns:
-        How many messages, conclusions without a session and card lines went; and whether two looks in a row found
-        nothing left within ``timeout_s`` seconds.
+        The number of deleted messages, conclusions without a session, and card lines; whether two successive
+        looks found nothing left within ``timeout_s`` seconds.
     """
     removed, empty = 0, 0
     with anyio.move_on_after(timeout_s):
@@ -288,7 +296,7 @@ async def clear(workspace: HonchoScope, timeout_s: float) -> tuple[int, bool]:
             removed += sum(more.values())
             listed = {**deleted, **more}
             deleted = {native_id: 0 for native_id in listed if await workspace.count_messages(native_id)}
-            # Those of a session go with it.
+            # Honcho deletes a session's conclusions with the session.
             rest = [] if deleted else (await workspace.reader.aio.conclusions.list(size=MAX_ROWS)).items
             for conclusion in rest:
                 await none_if_404(workspace.user.conclusions.aio.delete(conclusion.id))
@@ -305,7 +313,7 @@ async def clear(workspace: HonchoScope, timeout_s: float) -> tuple[int, bool]:
 
 
 async def _delete_sessions(workspace: HonchoScope) -> dict[str, int]:
-    """Delete all sessions; how many messages each had."""
+    """Delete all sessions. Returns the number of messages by session."""
     deleted: dict[str, int] = {}
     while True:
         page: Any = await workspace.reader.aio.sessions(size=MAX_ROWS)
@@ -318,7 +326,7 @@ async def _delete_sessions(workspace: HonchoScope) -> dict[str, int]:
 
 
 async def _clear_cards(workspace: HonchoScope) -> int:
-    """Empty the cards that have lines. Setting any other card would make a missing workspace."""
+    """Empty the cards that have lines. Setting another card would create a missing workspace."""
     lines = 0
     for peer_id in workspace.observed:
         peer = Peer(peer_id, workspace.reader)

@@ -110,7 +110,7 @@ class MemosAdapter(SequentialBulk):
         return {"cube_id": cube_of(scope)}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Test the server once: it must store, find and filter memories, and list tasks. A cube needs no setup.
+        """Test the server once: it must store, find and filter memories, and list tasks.
 
         Raises:
             BackendUnavailable: the server does not find what it stores.
