@@ -1,2 +1,6 @@
-"""The backends memslot ships, plugins like any other. Enters: translation into one memory, whose SDK is imported
-when it is built. Stays out: what a second backend would write too, and all other backends."""
+"""The backends that memslot ships. They are plugins like any other.
+
+Enters: translation for one memory, whose SDK is imported when the adapter is built. Stays out: code that a
+    second
+backend would also need, and imports of other backends.
+"""

@@ -1,4 +1,4 @@
-"""Stigmem: facts with sources, on nodes over HTTP. Backend, agent adapter (Spec-19) and intent envelopes."""
+"""Stigmem as a memory backend: facts with sources, on nodes over HTTP."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Stigmem as a memory backend: every message is a fact on a node, and recall finds it again.
+"""The adapter for Stigmem: every message becomes a fact on a node, and recall finds it again.
 
-The context section is the shared one, not Spec-19's. Utterances all have the same relation and confidence, so
-Spec-19's form would lose their rank, their time and their speaker.
+The context section has memslot's form, not that of Spec-19. Spec-19's form would lose the rank, time and
+speaker of utterances, because all utterances have the same relation and confidence.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class StigmemAdapter(SequentialBulk):
         addresses = {settings.options.url, *(node.url for node in settings.options.nodes.values())}
         self.traits = AdapterTraits(
             consistency="immediate",
-            cs_filtering="soft",  # their words join the question; nothing is filtered by them
+            cs_filtering="soft",  # CS values join the question, but filter nothing
             pet_observability="dated",
             max_concurrency=64,
             bulk_size=1,
-            write_retries=1,  # safe: a fact of the same content is the same fact
+            write_retries=1,  # safe: the node keeps equal facts once
             native_memory_types=("fact",),
             native_ingest_modes=("utterance",),
             native_queries=translate.QUERIES,
@@ -82,7 +82,7 @@ class StigmemAdapter(SequentialBulk):
                 stored.append(await opened.node.assert_fact(fact))
             except BackendError as error:
                 if stored:
-                    error.sent = True  # part of the event is there
+                    error.sent = True  # part of the event is stored
                     error.diagnostics["stored_messages"] = len(stored)
                     progress = f"{len(stored)} of {len(facts)} messages are stored, write it again"
                     error.args = (f"{error}; {progress}",)
@@ -123,14 +123,14 @@ class StigmemAdapter(SequentialBulk):
         return RetrieveResult(request=request, raw=answer, entries=entries, trace=trace)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """Facts can be recalled once the node has answered, so one question to it tells."""
+        """Facts can be recalled once the node has answered a write, so one request is enough."""
         if self.shielded.busy(scope_id(scope)):
             return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
         await self._scopes.call(scope, lambda opened: self._facts(opened, limit=1))
         return BackendReadiness(state="ready", detail="facts can be recalled at once")
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """Times are the node's clock: when a fact was stored, not when it was said."""
+        """Times come from the node's clock: when a fact was stored, not when it was said."""
 
         async def ask(opened: OpenScope) -> ProvenanceResult:
             if request.native_id is not None:
@@ -164,8 +164,11 @@ class StigmemAdapter(SequentialBulk):
         return await opened.node.query(source=opened.ids.source, scope=translate.FACT_SCOPE, **narrowed)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Begin a new generation, which is empty: facts cannot be deleted. The old tenant loses its key, so no
-        route reaches its facts; on a node without tenants its other clients still can."""
+        """Begin a new, empty generation, because facts cannot be deleted.
+
+        The old tenant loses its key, so no route reaches its facts. On a node without tenants, other clients
+        can still read them.
+        """
         await self.shielded.idle(scope_id(scope))
 
         async def look(opened: OpenScope) -> tuple[OpenScope, list[Fact]]:
@@ -175,7 +178,7 @@ class StigmemAdapter(SequentialBulk):
         with self.clearing():
             opened = await self._scopes.renew(scope, before)
             _, found = await look(opened)
-        await self._scopes.leave(opened.ids.scope_id)  # after a reset nobody needs the key
+        await self._scopes.leave(opened.ids.scope_id)  # after a reset, the key is not needed
         left: tuple[str, ...] = ()
         if old or opened.ids.generation > 1:
             hidden = self._options.isolation == "tenant"

@@ -1,5 +1,8 @@
-"""Scopes on Stigmem nodes: which node, which generation, and in which tenant. The generation is a fact on the
-node, under a source of its own: it survives restarts and is the same for every host."""
+"""Finds the node, generation and tenant of each scope.
+
+The generation is a fact on the node, under a separate source, so it survives restarts and is the same for all
+hosts.
+"""
 
 from __future__ import annotations
 
@@ -22,33 +25,33 @@ from memory.backends.stigmem.options import SCOPE_FIELD, NodeAddress, StigmemOpt
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
 
-# The host part of our URIs. Not the node's: its name and port would be words that a recall can match.
+# The host part of memslot's URIs. Not the node's address, because a recall could match its name and port.
 AUTHORITY = "memslot"
 
 
 def scope_id(scope: MemoryScope) -> str:
-    """160 bits of the scope's unambiguous label: fits tenant ids and host names alike."""
+    """160 bits of a hash of the scope's unambiguous label. They fit tenant ids and host names."""
     return f"s-{_digest(scope.label, 40)}"
 
 
 @dataclass(frozen=True)
 class ScopeIds:
-    """The names of one generation: facts are immutable and no route deletes them, so a reset begins a new one."""
+    """The names of one generation. A reset begins a new generation, because no route deletes facts."""
 
     scope_id: str
-    generation: int  # how often it was reset
-    # A recall must ask for the mark, because a node without tenants may hold other facts: of earlier generations,
-    # of other clients, of other scopes. Where it holds none, the mark costs no rank (bm25).
+    generation: int  # number of resets
+    # A recall must ask for the mark, because a node without tenants may hold facts of earlier generations,
+    # other clients and other scopes. If it holds none, the mark does not change the rank (bm25).
     marked: bool
 
     @property
     def name(self) -> str:
-        """The tenant's id, and the label of every row."""
+        """The tenant's id, and the scope label of every fact."""
         return f"{self.scope_id}-g{self.generation}"
 
     @property
     def mark(self) -> str:
-        """One word for FTS5 that stands in the entity of every fact of this generation, and in no other."""
+        """One FTS5 word, which only the entities of this generation's facts contain."""
         return _digest(self.name, 32)
 
     @property
@@ -56,12 +59,12 @@ class ScopeIds:
         return f"stigmem://{AUTHORITY}/scope/{self.mark}"
 
     def message(self, event_id: str, index: int) -> str:
-        """The entity of a message. A hash: the node matches the words of entities like those of the text."""
+        """The entity of a message. A hash, because the node also matches the words in entities."""
         return f"stigmem://{AUTHORITY}/{self.mark}/{_digest(json.dumps([event_id, index]), 32)}"
 
     @property
     def counter(self) -> str:
-        """The source of the facts that count the scope's generations."""
+        """The source of facts that count the scope's generations."""
         return f"stigmem://{AUTHORITY}/generations/{self.scope_id}"
 
 
@@ -75,7 +78,7 @@ _ABANDONED_AFTER = timedelta(days=1)
 
 @dataclass(frozen=True)
 class OpenScope:
-    """``key_id`` names the API key that was made for it and is deleted with it; else None."""
+    """A scope that is in use. ``key_id`` names the API key to delete when it closes, if there is one."""
 
     ids: ScopeIds
     node: StigmemNode
@@ -85,18 +88,18 @@ class OpenScope:
 class TenantKeys:
     """One key for each scope, derived from the admin key, so that no key is stored.
 
-    A node tries every live key on each request, so keys must not outlive their use. A closing slot deletes its own
-    keys, and an opening slot deletes those that are a day old: killed processes leave theirs. Deleting a key in use
-    costs three requests, because the next call is refused and the key is made again.
+    A node tries every live key on each request, so unused keys slow it down. A closing slot deletes its own
+    keys, and an opening slot deletes keys older than a day, which killed processes left behind. Deleting a
+    key in use costs three requests, because the next call is refused and the key is created again.
     """
 
     def __init__(self, admin_key: str, owner: str) -> None:
         self._secret = admin_key.encode()
         self._owner = owner
-        self._looked_at: set[str] = set()  # nodes seen to keep tenants apart, and rid of abandoned keys
+        self._looked_at: set[str] = set()  # nodes known to separate tenants, and cleared of abandoned keys
 
     async def enter(self, admin: StigmemNode, ids: ScopeIds) -> tuple[StigmemNode, str | None]:
-        """A client with the key of a tenant, and the key's id if this process must delete it."""
+        """Return a client with the tenant's key, and the key's id if this process must delete it."""
         for rotation in range(64):  # keys live 90 days, so this lasts 15 years
             raw_key = self._derived(f"{ids.name}/{rotation}")
             key_id = await self._register(admin, ids, raw_key)
@@ -108,7 +111,7 @@ class TenantKeys:
             except BackendAuthError:
                 if key_id is not None:
                     raise
-                continue  # this one has expired
+                continue  # this key has expired
             if who.get("tenant_id") != ids.name:
                 await self.drop(node, ids, key_id)
                 raise ConfigError(
@@ -123,7 +126,10 @@ class TenantKeys:
         raise BackendProtocolError("stigmem: every key of this scope has expired; give another admin key")
 
     async def drop(self, node: StigmemNode, ids: ScopeIds, key_id: str | None = None) -> None:
-        """Or all keys the tenant has where ours was made elsewhere: the newest, which we use, last."""
+        """Delete one key, or all keys of the tenant if ``key_id`` is None.
+
+        The newest, in use here, goes last.
+        """
         found = [key_id] if key_id else []
         if not found:
             found = [key["id"] for key in reversed(await _listed(node)) if _tenant(key) == ids.name]
@@ -131,8 +137,11 @@ class TenantKeys:
             await node.request("DELETE", f"{_ROUTE}/{key}")
 
     async def drop_all(self, opened: Sequence[OpenScope]) -> None:
-        """Each by the first of its node, that one last; all are of one agent, which may delete them. A node tries
-        its keys in the order they were made: a request by the last of forty took thirty times as long."""
+        """Delete the keys of these scopes. For each node, its first key deletes all, itself last.
+
+        All keys belong to one agent, which may delete them. A node tries keys in the order of their creation:
+        a request by the last of forty keys took thirty times as long.
+        """
         ours = [scope for scope in opened if scope.key_id is not None]
         first = {scope.node.url: scope.node for scope in reversed(ours)}
         for scope in reversed(ours):
@@ -140,7 +149,7 @@ class TenantKeys:
                 await first[scope.node.url].request("DELETE", f"{_ROUTE}/{scope.key_id}")
 
     async def _drop_abandoned(self, node: StigmemNode, ids: ScopeIds) -> bool:
-        """Delete old keys, our own last. Returns whether our own was among them."""
+        """Delete old keys, with the own key last. Returns whether the own key was among them."""
         with anyio.move_on_after(5.0), suppress(BackendError):
             abandoned = [key for key in await _listed(node) if _is_abandoned(key)]
             abandoned.sort(key=lambda key: _tenant(key) == ids.name)
@@ -151,10 +160,10 @@ class TenantKeys:
         return False
 
     async def _register(self, admin: StigmemNode, ids: ScopeIds, raw_key: str) -> str | None:
-        """Its id; None where it is registered already."""
+        """Register a key and return its id, or None if it is already registered."""
         body = {
             "raw_key": raw_key,
-            # One agent for all: a node lets it list and delete its own keys, and an admin no other's.
+            # One agent owns all keys. A node lets an agent list and delete its own keys, but no admin another's.
             "entity_uri": f"stigmem://{AUTHORITY}/agent/{self._derived('agent')[:32]}",
             "permissions": ["read", "write"],
             "tenant_id": ids.name,
@@ -200,7 +209,7 @@ _GENERATION = "x-memslot:generation"
 
 
 class Scopes:
-    """Finds, makes and renews the scopes of one configuration; ``owner`` names it in errors."""
+    """Opens and renews the scopes of one configuration. ``owner`` names the configuration in errors."""
 
     def __init__(self, options: StigmemOptions, owner: str) -> None:
         self._options = options
@@ -230,7 +239,7 @@ class Scopes:
         return NodeAddress(url=options.url.replace(SCOPE_FIELD, scope_id(scope)))
 
     def allocate_probe_scopes(self, scopes: Sequence[MemoryScope]) -> int:
-        """Lend synthetic scopes the listed nodes, one each; a mark keeps their facts from those of the owners."""
+        """Assign a listed node to each synthetic scope. A mark separates its facts from the owner's facts."""
         options = self._options
         if options.isolation != "node" or SCOPE_FIELD in options.url or options.allow_sharing:
             return len(scopes)
@@ -247,9 +256,11 @@ class Scopes:
         return list(self._nodes.values())
 
     async def call(self, scope: MemoryScope, native: Callable[[OpenScope], Awaitable[T]]) -> T:
-        """Call ``native`` with the scope as it is now, even if another process has reset it. A tenant's key ends
-        with its generation, so a late call is refused. Without tenants nothing would fail, and a write to an old
-        generation would be lost. The node is therefore asked for the generation first."""
+        """Call ``native`` with the scope's current generation, even if another process has reset the scope.
+
+        A tenant's key ends with its generation, so a late call is refused and then repeated. Without tenants,
+        a write to an old generation would be lost silently, so the node is asked for the generation first.
+        """
         opened = await self.open(scope, again=self._keys is None)
         try:
             return await native(opened)
@@ -265,7 +276,7 @@ class Scopes:
             raise
 
     async def open(self, scope: MemoryScope, *, again: bool = False) -> OpenScope:
-        """The scope, created if needed. With ``again`` the node is asked for its generation even if it is known."""
+        """The scope, created if needed. ``again`` asks the node for a generation that is already known."""
         known = self._opened.get(scope_id(scope))
         if known is not None and not again:
             return known
@@ -283,7 +294,7 @@ class Scopes:
         ids = replace(old.ids, generation=old.ids.generation + 1)
         value = FactValue(type="number", v=ids.generation)
         began = f"stigmem://{AUTHORITY}/generation/{ids.scope_id}-{ids.generation}"
-        self._opened.pop(ids.scope_id, None)  # should one of these fail, the next use asks for the generation
+        self._opened.pop(ids.scope_id, None)  # if a call below fails, the next use asks for the generation
         fact = NewFact(entity=began, relation=_GENERATION, value=value, source=ids.counter, scope="local")
         await node.assert_fact(fact)
         if self._keys is not None:
@@ -296,7 +307,7 @@ class Scopes:
             await self._keys.drop_all([opened])
 
     async def aclose(self) -> None:
-        """Delete our keys, as far as the nodes answer soon, and close every connection."""
+        """Delete this process's keys if the nodes answer within five seconds, and close all connections."""
         nodes, self._nodes = list(self._nodes.values()), {}
 
         async def leave_all() -> None:

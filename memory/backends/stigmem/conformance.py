@@ -1,4 +1,4 @@
-"""Declarations of Stigmem for the conformance kit."""
+"""Stigmem's declarations for the conformance kit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memory.testing import HttpConformance
 class StigmemConformance(HttpConformance):
     """A Stigmem node.
 
-    ``STIGMEM_DB`` is its SQLite file. Without it, the kit does not test what only the file shows.
+    ``STIGMEM_DB`` is its SQLite file. Without it, the kit skips checks that need the file.
     """
 
     concurrent_scopes = 8
@@ -25,7 +25,7 @@ class StigmemConformance(HttpConformance):
         return [hit for hit in raw["facts"] if hit.get("from_card") is not True]
 
     def fingerprint(self, adapter: Any) -> Any:
-        """Every fact and the id of every key, read past the node."""
+        """Every fact and the id of every key, read from the file, not from the node."""
         database = sqlite3.connect(f"file:{os.environ[self.database]}?mode=ro", uri=True)
         with closing(database):
             return [

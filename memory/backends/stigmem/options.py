@@ -1,4 +1,4 @@
-"""Options of a ``stigmem`` block. Imports no HTTP client."""
+"""The options of a ``stigmem`` block. Imports no HTTP client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCOPE_FIELD = "{scope}"
 
 
 class NodeAddress(PluginOptions):
-    """One node of ``nodes``; a bare URL will do where the key is that of the block."""
+    """One node of ``nodes``. A bare URL is enough if the node uses the block's key."""
 
     url: Public[Annotated[str, AfterValidator(server_address)]]
     """The node's address."""

@@ -1,6 +1,9 @@
-"""Messages as facts, and what a recall returns as context entries. One entity per message: two facts on one
-entity and relation would contradict each other, and the node's cost of that grows with the square. Entities are
-hashes: the node matches their words like those of the text."""
+"""Translates messages into facts, and the hits of a recall into context entries.
+
+Each message is a separate entity. Two facts on the same entity and relation would contradict each other, and
+the node's work on contradictions grows with their square. Entities are hashes, because the node matches words
+in entities like words in texts.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ UTTERANCE = "memory:utterance"
 FACT_SCOPE: FactScope = "company"
 MAX_TERMS = 128
 
-# FTS5 takes a run of Chinese, Japanese or Korean for one word; an invisible space makes each sign a word.
+# FTS5 reads a run of Chinese, Japanese or Korean as one word. An invisible space makes each sign a word.
 _SIGN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _SPACE = "\u200b"
 _SPLIT = re.compile(f"([{_SIGN}])")
@@ -34,7 +37,7 @@ def message_facts(event: MemoryEvent, ids: ScopeIds) -> list[NewFact]:
     facts = []
     for index, message in enumerate(event.messages):
         text = message.content or json.dumps(message.tool_calls, ensure_ascii=False)
-        # The node keeps this verbatim and never searches it.
+        # The node stores this verbatim and never searches it.
         known = {
             "scope": ids.name,
             "event_id": event.event_id,
@@ -54,14 +57,14 @@ def message_facts(event: MemoryEvent, ids: ScopeIds) -> list[NewFact]:
             value=FactValue(type="text", v=_SPLIT.sub(rf"\1{_SPACE}", text)),
             source=ids.source,
             scope=FACT_SCOPE,
-            confidence=0.49,  # from 0.5 the node answers with a card of the entity, without id, time or rank
+            confidence=0.49,  # from 0.5, recall returns a card of the entity, without id, time or rank
             derived_from=({name: value for name, value in known.items() if value is not None},),
         )
         facts.append(fact)
     return facts
 
 
-# ``facts`` takes the parameters of ``GET /v1/facts`` that cannot leave the scope.
+# ``facts`` takes the parameters of ``GET /v1/facts`` that cannot reach other scopes.
 QUERIES = {
     "facts": Operation(
         {
@@ -78,19 +81,21 @@ QUERIES = {
 
 
 def search_terms(texts: Iterable[str]) -> list[str]:
-    """As the node's tokenizer sees them, lower-case (capitals are operators), each once."""
+    """The distinct terms as the node's tokenizer splits them. Lower case, because capitals are operators."""
     words = (word for text in texts for word in _TERM.findall(normalise("NFC", text).lower()))
     return list(dict.fromkeys(words))
 
 
 def recall_query(terms: Iterable[str], ids: ScopeIds) -> str:
-    """Any of the terms; where others are on the same node, each together with the scope's mark. The node strips
-    parentheses, and AND binds tighter than OR."""
+    """A query for any of the terms. On a node without tenants, each term is combined with the scope's mark.
+
+    The node strips parentheses, and AND binds tighter than OR.
+    """
     return " OR ".join(f"{ids.mark} AND {term}" if ids.marked else term for term in terms)
 
 
 def to_entry(hit: Mapping[str, Any], ids: ScopeIds) -> ContextEntry:
-    """Utterances carry the time, role and event they were said in; other facts the node's own."""
+    """An utterance becomes an entry with its event's time and role. Other facts have the node's time."""
     fact = Fact(**hit["fact"])
     score = hit.get("score")
     score = float(score) if isinstance(score, (int, float)) else None
@@ -103,7 +108,7 @@ def to_entry(hit: Mapping[str, Any], ids: ScopeIds) -> ContextEntry:
             score=score,
             timestamp=fact.stored_at,
             labels=(("about", fact.entity),),
-            # In the scope's own tenant nobody else writes unasked; on a node without tenants anybody may.
+            # Only holders of the tenant's key write into a tenant. On a node without tenants, any client may.
             scope_ids={"scope": "unlabelled"} if ids.marked else None,
         )
     return ContextEntry(
