@@ -1,4 +1,4 @@
-"""Any memory that is an MCP server, as a backend: a process for each scope, or one with the scope as argument."""
+"""Any MCP server as a memory backend: a process for each scope, or one server with the scope as argument."""
 
 from __future__ import annotations
 

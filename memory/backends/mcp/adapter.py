@@ -1,4 +1,4 @@
-"""Events into tool calls, rows into entries."""
+"""The adapter for MCP servers. Events become tool calls, and rows become entries."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from memory.backends.mcp.servers import HEALTH, Servers, at
 
 _SIGN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # Chinese, Japanese, Korean: no blanks between words
 _WORD = re.compile(rf"[{_SIGN}]|[^\W{_SIGN}]+")
-_SHORTEST = 3  # letters; shorter words are in every text, and asking for them costs a call each
-_WORD_LIMIT = 64  # of a longer query, its first words are asked for
+_SHORTEST = 3  # letters; shorter words are in every text, and each would cost a call
+_WORD_LIMIT = 64  # only the first words of a longer query are searched
 
 
 class McpAdapter(SequentialBulk):
@@ -65,7 +65,7 @@ class McpAdapter(SequentialBulk):
         self.traits = replace(self.traits, store="|".join(where))
         self.directory = options.directory or settings.data_dir / "mcp"
         self.servers = Servers(options, self.directory)
-        # Lower case, digits and single hyphens: servers make other characters equal in what they call a project.
+        # Lower case, digits and single hyphens, because servers merge other characters in project names.
         self._ids = ScopeEncoder(IdAlphabet(safe="", escape="-", separator="-s", max_length=64))
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
@@ -129,7 +129,7 @@ class McpAdapter(SequentialBulk):
         return [row for _, row in ranked[:limit]]
 
     async def _whole(self, scope: MemoryScope, rows: list[Any], read: Tool) -> list[Any]:
-        """The rows as the server has them, each read by its name. Rows that are gone are left out."""
+        """The complete rows, each read by its name. Rows that no longer exist are left out."""
         space = self._space(scope)
 
         def read_all() -> list[Any]:
@@ -144,7 +144,7 @@ class McpAdapter(SequentialBulk):
         return NativeQueryResult(raw={"rows": rows}, trace=self.trace(request.scope, tool.tool))
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Delete every row and look again, until a look shows none or nothing goes away."""
+        """Delete all rows and list them again, until none is left or the rest cannot be deleted."""
         listing, delete, space = self._tool("list_all"), self._tool("delete"), self._space(scope)
         removed: set[str] = set()
 
@@ -183,7 +183,7 @@ class McpAdapter(SequentialBulk):
         return str(self._found(row, "name"))
 
     def _text(self, row: Any) -> str:
-        """Rows of other clients, which have not our fields, may hold nothing."""
+        """The text of a row. Rows of other clients, without memslot's fields, may have none."""
         ours = _fields(at(row, self._options.row.fields))
         return str(self._found(row, "text") if ours else at(row, self._options.row.text) or "")
 

@@ -1,4 +1,4 @@
-"""Declarations of a memory behind an MCP server for the conformance kit, and faults of its tools."""
+"""Declarations of MCP servers for the conformance kit, and the faults of their tools."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from memory.testing import FAKE_KEY, ConformanceProfile
 
 
 class McpConformance(ConformanceProfile):
-    """An MCP server: what lies in its directories, and tools that fail or take their time."""
+    """An MCP server. Fingerprints cover its directories, and its tools fail or take longer."""
 
-    concurrent_scopes = 6  # a process each
+    concurrent_scopes = 6  # each has a process
     limits_natively = False
 
     def fingerprint(self, adapter: Any) -> Any:

@@ -18,7 +18,7 @@ from memory.adapter.http import server_address
 
 @cache
 def presets() -> dict[str, dict[str, Any]]:
-    """What each preset gives a block: its name -> the block."""
+    """Name of a preset -> the values that it gives a block."""
     found: dict[str, dict[str, Any]] = yaml.safe_load(
         Path(__file__).with_name("presets.yaml").read_text("utf-8")
     )
@@ -28,14 +28,14 @@ def presets() -> dict[str, dict[str, Any]]:
 class Tool(BaseModel):
     """A tool of the server, and its arguments.
 
-    In ``arguments`` a text may hold ``{scope}``, ``{directory}`` and ``{key}``, the name of a row as 32 hexadecimal
-    digits. Or it is a whole placeholder:
+    A text in ``arguments`` may contain ``{scope}``, ``{directory}`` and ``{key}``, a row's name as 32
+    hexadecimal digits. A text may also be exactly one of these placeholders:
 
     - of a message: ``{text}``, ``{role}``, ``{name}``, ``{fields}``
     - of a request: ``{query}``, ``{any_word}`` (its words with OR between them), ``{limit}``
     - of rows: ``{names}``, and ``{page}`` from 1 to the first page without rows
 
-    ``{"$each": {...}}`` is one such object for each message of an event.
+    ``{"$each": {...}}`` becomes a list with one such object for each message of an event.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -56,7 +56,7 @@ class Tool(BaseModel):
 
 
 class Row(BaseModel):
-    """Where a row of the answer says what, as names with dots (``observations.0``)."""
+    """Where the fields of a row are in an answer, as names with dots (``observations.0``)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -69,7 +69,7 @@ class Row(BaseModel):
 
 
 def _address(url: str) -> str:
-    """Unchanged: to a server, ``/mcp/`` may be another place."""
+    """Check an address. It stays unchanged, because a server may distinguish ``/mcp/`` from ``/mcp``."""
     if "@" in urlsplit(url).netloc:
         raise ValueError("must not hold credentials; give them in headers")
     server_address(url)
@@ -123,7 +123,7 @@ class McpOptions(PluginOptions):
         if not isinstance(given, Mapping):
             return given
         preset = presets().get(given.get("preset", "server-memory") or "", {})
-        if given.get("url") or given.get("command"):  # one of them, and not the preset's beside it
+        if given.get("url") or given.get("command"):  # they replace the preset's
             preset = {name: value for name, value in preset.items() if name not in ("url", "command")}
         return {**preset, **{name: value for name, value in given.items() if value or name not in preset}}
 

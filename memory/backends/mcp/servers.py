@@ -1,4 +1,4 @@
-"""A process or connection for each scope, a few at a time, each spoken to from the worker's thread."""
+"""A process or connection for each scope, a few at a time. Only the worker's thread uses them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from memory.adapter.sdk import quiet_loggers
 from memory.adapter.stores import FileLock, create_directory
 from memory.backends.mcp.options import McpOptions, Tool
 
-HEALTH = "health"  # in place of a scope, of a process that is asked for its tools alone
+HEALTH = "health"  # takes the place of a scope, for a process that only lists its tools
 _APART = "give this one another directory, or a server with a url"
 _PAGE_LIMIT = 10_000
-_TIMED_OUT = 408  # what the SDK's own limit says, by the number of HTTP's answer
-quiet_loggers("mcp")  # it logs what a server wrote that is no JSON, with what a user said
+_TIMED_OUT = 408  # the SDK's code for its own time-out, as in HTTP
+quiet_loggers("mcp")  # it logs invalid JSON from a server, which may contain user text
 
 
 class Servers:
@@ -46,7 +46,7 @@ class Servers:
         try:
             result = portal.call(session.call_tool, tool.tool, arguments)
         except Exception as error:
-            self.close(scope)  # what is wrong with this session is not wrong with the next
+            self.close(scope)  # a new session may work
             if isinstance(error, McpError) and error.error.code != _TIMED_OUT:
                 ended = f"the server ended, or broke off, when {tool.tool} was called"
                 raise BackendUnavailable(ended, operation=tool.tool) from error
@@ -84,7 +84,7 @@ class Servers:
         there = sorted(tool.name for tool in listed.tools)
         named = {tool.tool for tool in vars(self._options).values() if isinstance(tool, Tool)}
         missing = sorted(named.difference(there))
-        if missing and not listed.nextCursor:  # on a further page they may be
+        if missing and not listed.nextCursor:  # they may be on a further page
             lacks = f"the server has no tool {', '.join(missing)}; it has {', '.join(there)}"
             raise BackendError(lacks, sent=False)
 
@@ -114,7 +114,7 @@ class Servers:
         create_directory(directory)
         opening = _opened(self._options, self._server_of(scope), directory)
         with ExitStack() as stack:
-            if not self._options.url and scope != HEALTH:  # two processes on a file lose what the other wrote
+            if not self._options.url and scope != HEALTH:  # two processes would lose each other's writes
                 file = directory.with_name(f"{scope}.lock")
                 lock = FileLock(file, what=f"the memory at {directory}", instead=_APART)
                 lock.acquire()
@@ -125,7 +125,7 @@ class Servers:
                 return portal, session, stack.pop_all()
             except (BaseExceptionGroup, McpError) as error:
                 first: BaseException = error
-                while isinstance(first, BaseExceptionGroup):  # the first of its tasks has the type that tells
+                while isinstance(first, BaseExceptionGroup):  # the first error in the group has a useful type
                     first = first.exceptions[0]
                 if isinstance(first, (McpError, BrokenResourceError)):
                     raise BackendUnavailable(
@@ -141,14 +141,14 @@ async def _opened(options: McpOptions, url: str, directory: Path) -> AsyncIterat
         transport: AbstractAsyncContextManager[Any]
         if options.url:
             headers = {name: value.get_secret_value() for name, value in options.headers.items()}
-            # It follows no redirect, so that no header reaches another host.
+            # The client follows no redirect, so that no header reaches another host.
             client = http_client(url, backend="mcp", timeout_s=options.timeout_s, headers=headers)
             transport = streamable_http_client(url, http_client=await stack.enter_async_context(client))
         else:
             command, *arguments = options.command
             kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
             env = {name: text.replace("{directory}", str(directory)) for name, text in options.env.items()}
-            # A server's log repeats what users said.
+            # A server's log may contain user text.
             quiet = stack.enter_context(open(os.devnull, "w"))  # noqa: ASYNC230, SIM115
             server = StdioServerParameters(command=command, args=arguments, env=kept | env, cwd=directory)
             transport = stdio_client(server, errlog=quiet)
@@ -172,7 +172,7 @@ def at(value: Any, path: str) -> Any:
 
 
 def filled(template: Any, values: Mapping[str, Any]) -> Any:
-    """A template of arguments with its values; ``{"$each": ...}`` once for each of ``values["each"]``."""
+    """Fill a template of arguments. ``{"$each": ...}`` becomes an item for each of ``values["each"]``."""
     if isinstance(template, dict):
         if set(template) == {"$each"}:
             return [filled(template["$each"], {**values, **message}) for message in values["each"]]
