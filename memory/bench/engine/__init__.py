@@ -1,1 +1,1 @@
-"""The engine: a matrix of cells, played or asked, kept, resumed and verified. Imports ``data`` and ``scores``."""
+"""Plays, asks, keeps, resumes and verifies the cells of an experiment. Imports ``data`` and ``scores``."""

@@ -1,4 +1,4 @@
-"""Answers and judges the requests of an experiment again, from the sections it kept. No memory is asked."""
+"""Answers and judges an experiment's requests again, from its recorded sections. No memory is asked."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def answer_again(
     models: Mapping[str, Provider] | None = None,
     listeners: Listeners | None = None,
 ) -> Outcome:
-    """Play the test sessions of a run again, with the roles of another file and the sections shown then.
+    """Play the test sessions of a run again, with the roles of another file and the recorded sections.
 
     The new run has the providers, cells and sections of the old one.
 
     Args:
-        experiment: gives the roles, their limits and the output directory; its data must be those of the run.
+        experiment: gives the roles, their limits and the output directory; its data must be that of the run.
         source: the directory of a run that kept its texts.
-        models: by role, in place of those that the settings name.
+        models: by role; replace those that the settings name.
 
     Raises:
-        ConfigError: the run is incomplete, kept no texts, or was made of other data.
+        ConfigError: the run is incomplete, kept no texts, or has other data.
     """
     earlier, listeners = read_manifest(source), listeners or Listeners()
     data = _same_data(experiment, earlier, source)
@@ -107,7 +107,7 @@ def _played(
     source: Path,
     directory: Path,
 ) -> CellRecord:
-    """Write a cell's files below ``directory``; returns its record."""
+    """Write a cell's files below ``directory``. Returns its record."""
     name = f"cells/{cell.cell_id}"
     place = directory / name
     if not (source / name / "journal.jsonl").exists():

@@ -1,4 +1,4 @@
-"""One cell, from a configuration to a record: what a worker does, in whatever process it lives."""
+"""Plays one cell, from its configuration to its record, in any process."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
 from memory.slot.slot import MemorySlot
 
-Progress = Callable[[str, int, int], None]  # told a cell's id, its steps ended, and how many it has
+Progress = Callable[[str, int, int], None]  # called with a cell's id, its finished steps and its total
 Fault = Literal["provider", "harness"]
 
 
 @dataclass(frozen=True)
 class Job:
-    """A cell to be played. Can be sent to another process, and to another machine that sees ``directory``."""
+    """A cell to be played. It can be sent to another process, or to a machine that sees ``directory``."""
 
     experiment: Experiment
     spec: CellSpec
@@ -83,7 +83,7 @@ class Job:
     def write_results(
         self, records: Iterable[ProbeRecord], fault: Fault | None, error: ErrorRecord | None
     ) -> None:
-        """These, and those of the requests that nobody got to ask: nothing leaves a denominator."""
+        """Write these records, and records of requests never asked: nothing leaves a denominator."""
         roles = self.experiment.settings.roles
         answering = Answering(roles.reader.provider is not None, roles.answer_judge.provider is not None)
         rows = completed(records, self.timeline, answering=answering, fault=fault, error=error)
@@ -93,7 +93,7 @@ class Job:
 def open_record(job: Job) -> CellRecord:
     """The record of a cell before it is played."""
     spec, given = job.spec, job.experiment.scope
-    # A memory must not read in its scope which seed made the data it will be asked about.
+    # The scope must not tell a memory the seed of the data that it will be asked about.
     secret = hashlib.sha256(f"{job.scope_run_id}/{spec.cell_id}".encode()).hexdigest()[:20]
     own = {"run_id": f"{given.run_id}.{secret}" if given else secret, "persona_id": spec.persona_id}
     if (over := len(own["run_id"]) - MAX_ID_LENGTH) > 0:
@@ -109,7 +109,7 @@ def open_record(job: Job) -> CellRecord:
 
 
 def timings(directory: Path) -> dict[str, PhaseRecord]:
-    """Time by phase, as far as a cell's directory says."""
+    """Time by phase, as far as a cell's files record it."""
     phases: defaultdict[str, list[float]] = defaultdict(list)
     with contextlib.suppress(ConfigError):
         for row in each_line(directory / "times.jsonl"):
@@ -133,9 +133,9 @@ def run_job(
     registry: MemoryAdapterRegistry | None = None,
     models: Mapping[str, Provider] | None = None,
 ) -> CellRecord:
-    """Play a cell from where its journal ends, on an event loop of its own, and write its record.
+    """Play a cell from the end of its journal, on its own event loop, and write its record.
 
-    A completed cell stays as it is. A cell that fails does not raise; its record says why.
+    A completed cell is not played again. A failing cell does not raise; its record says why.
     """
     directory = job.cell_directory
     if (directory / CELL_FILE).exists():
@@ -145,21 +145,21 @@ def run_job(
                 return record
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        with exclusively(directory, "cell"):  # a worker that was given up for lost may still be at it
+        with exclusively(directory, "cell"):  # a worker that was taken for lost may still be working
             record = anyio.run(_Cell(job, progress, registry or MemoryAdapterRegistry(), models).run)
             write_record(record, directory / CELL_FILE)
             return record
-    except (ConfigError, HarnessFailed) as error:  # without its record a cell has not ended
+    except (ConfigError, HarnessFailed) as error:  # locked elsewhere, or the record cannot be written
         return ended_record(job, "failed", error_record(error))
 
 
 def ended_record(job: Job, status: str, error: ErrorRecord) -> CellRecord:
-    """The record of a cell that ended without one of its own."""
+    """The record of a cell that wrote none itself."""
     return open_record(job).model_copy(update={"status": status, "error": error, "fault": "harness"})
 
 
 def _built(config: MemslotConfig, place: Path, **given: Any) -> MemorySlot:
-    # A cell waits for each write, and one that fails ends it. Only a journal that is asked for keeps it for later.
+    # A cell waits for each write and ends if one fails. Only a configured journal keeps writes for later.
     memory = config.memory.model_copy(update={"journal": config.journal})
     config = replace(config, memory=memory)
     return build_slot(config, data_dir=place, neutral_sections=True, **given)
@@ -190,14 +190,14 @@ class _Cell:
             await self._play()
         except Interrupted as reached:
             status, error, fault = "stopped", self._error(reached), "harness"
-        except Exception as failure:  # one cell's defect must not cost the others their night
-            # A defect in what runs a plugin's code counts as the plugin's.
+        except Exception as failure:  # one cell's defect must not stop the others
+            # Any other error counts as the provider's, whose code may have raised it.
             harness = isinstance(failure, (HarnessFailed, ConfigError, OSError))
             status, error, fault = "failed", self._error(failure), "harness" if harness else "provider"
         finally:
             self._note_times()
         with contextlib.suppress(OSError):
-            drop_torn_line(self.directory / "traces.jsonl")  # of a process that was killed
+            drop_torn_line(self.directory / "traces.jsonl")  # left by a killed process
         try:
             self.job.write_results(self.state.records, fault, error)
             if self.state.again:
@@ -221,7 +221,7 @@ class _Cell:
         )
 
     def _error(self, error: Exception) -> ErrorRecord:
-        """Without what the configuration hides and this machine's paths."""
+        """The error's record, without hidden values of the configuration and paths of this machine."""
         record = error_record(error)
         if self.scrub is None:
             return record
@@ -295,7 +295,7 @@ class _Cell:
             raise Stopped(f"{health.backend_name} is unavailable{': ' if why else ''}{why}")
 
     def _finish(self, journal: CellJournal) -> None:
-        """Write what was said in test sessions where texts are kept, else forget it."""
+        """Write the texts of test sessions if texts are kept; otherwise remove texts from the journal."""
         if self.job.experiment.settings.texts_kept:
             texts = self.state.texts_of(self.job.spec.persona_id)
             write_whole(self.directory / "texts.jsonl", json_lines(texts))
@@ -311,7 +311,7 @@ class _Cell:
             self.progress(self.job.spec.cell_id, state.steps, self.timeline.steps)
 
     def _note_times(self) -> None:
-        """Times stand apart from everything that a resumed cell must have the same."""
+        """Write times to their own file, because a resumed cell must reproduce everything else."""
         if self.spent:
             with contextlib.suppress(OSError):
                 spent = {phase: [round(ms, 3) for ms in each] for phase, each in self.spent.items()}

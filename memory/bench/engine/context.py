@@ -1,5 +1,7 @@
-"""What the cell of an experiment has from outside, what is known of it, and how its sessions deal with the roles
-and the memory; tested or not, the same."""
+"""A cell's surroundings, its state, and the driver of its sessions.
+
+Accumulation and test sessions deal with the roles and the memory in the same way.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class CellSettings:
     event_context: EventContext = "field"
     cs: tuple[CsField, ...] = ("context",)
     labels: bool = False
-    read_only: bool = True  # whether test sessions close the slot for writes
+    read_only: bool = True  # whether the slot refuses writes in test sessions
     wait_timeout_s: float = 120.0
 
 
@@ -58,8 +60,8 @@ TEST_COUNTS = (
     "answered_otherwise",
     "failed_again",
 )
-"""Counts of a test session. The last three: requests that were put a second time, those whose section differed,
-and those that failed then."""
+"""Counts of a test session. The last three count requests that were asked again, got another section, or
+failed then."""
 
 
 def _record(item: ProbeRecord | Mapping[str, Any]) -> ProbeRecord:
@@ -68,8 +70,11 @@ def _record(item: ProbeRecord | Mapping[str, Any]) -> ProbeRecord:
 
 @dataclass
 class CellState:
-    """What is known of a cell, the sum of its journal's lines: what :class:`CellRecord` says of it, and of test
-    sessions ``records``, what requests were worth, and ``texts``, what was said and shown where that is kept."""
+    """The state of a cell, summed over the lines of its journal.
+
+    ``records`` holds the results of requests, and ``again`` the records that differ the second time.
+    ``texts`` holds what was said and shown, if it is kept. The other fields belong to :class:`CellRecord`.
+    """
 
     sessions: int = 0
     tests: int = 0
@@ -80,7 +85,7 @@ class CellState:
     store: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     records: list[ProbeRecord] = field(default_factory=list)
-    again: list[ProbeRecord] = field(default_factory=list)  # of requests that were answered otherwise again
+    again: list[ProbeRecord] = field(default_factory=list)
     texts: list[Mapping[str, Any]] = field(default_factory=list)
     models: dict[str, Counter[str]] = field(default_factory=dict)
     resumed: int = 0
@@ -105,11 +110,11 @@ class CellState:
         }
 
     def texts_of(self, persona_id: str) -> list[dict[str, Any]]:
-        """The texts, as ``texts.jsonl`` keeps them."""
+        """The rows of ``texts.jsonl``."""
         return [{"persona_id": persona_id, **text} for text in self.texts]
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Take one line of the journal into account."""
+        """Add one line of the journal."""
         kind = row["kind"]
         if kind == "resumed":
             self.resumed += 1
@@ -148,20 +153,20 @@ class CellState:
 class CellContext:
     """The things that a cell gets from outside."""
 
-    slot: MemorySlot  # open, in accumulation mode; nobody here closes it
+    slot: MemorySlot  # open, in accumulation mode; its owner closes it
     roles: Roles
     journal: CellJournal
     turns: WholeTurns = field(default_factory=lambda: WholeTurns({}))
     vocabulary: Vocabulary = field(default_factory=lambda: Vocabulary(()))
-    foreign: tuple[str, ...] = ()  # phrases of other personas, so that a leak shows
-    fingerprint: Callable[[], object] = lambda: None  # of the native store; None where it cannot be counted
-    openings: Openings | None = None  # None: tests meet the slot itself
-    mark_probe: Callable[[str | None], None] = lambda _: None  # to which the traces of what follows belong
-    asking_again: Callable[[bool], None] = lambda _: None  # traces of what follows stand apart
-    check: Callable[[], None] = lambda: None  # raises where what happened cannot be kept; before it is noted
+    foreign: tuple[str, ...] = ()  # phrases of other personas, to detect leaks
+    fingerprint: Callable[[], object] = lambda: None  # of the native store; None if it has none
+    openings: Openings | None = None  # None: tests use the slot itself
+    mark_probe: Callable[[str | None], None] = lambda _: None  # names the probe in the traces that follow
+    asking_again: Callable[[bool], None] = lambda _: None  # suspends traces while True
+    check: Callable[[], None] = lambda: None  # raises if a trace is lost, before a step is noted
     add_time: Callable[[str, float], None] = lambda phase, ms: None
     progress: Callable[[CellState], None] = lambda _: None
-    take_usage: Callable[[], Mapping[str, Mapping[str, int]]] = dict  # since the last time, by role
+    take_usage: Callable[[], Mapping[str, Mapping[str, int]]] = dict  # since the last call, by role
     keep_texts: bool = True
     scrub: Callable[[str], str] = str
 
@@ -175,7 +180,7 @@ class CellContext:
 
     @contextmanager
     def probe(self, probe_id: str) -> Iterator[None]:
-        """Traces of calls made within name the probe, so that results and traces join."""
+        """Name the probe in traces of calls made within, so that results and traces can be joined."""
         self.mark_probe(probe_id)
         try:
             yield
@@ -183,12 +188,12 @@ class CellContext:
             self.mark_probe(None)
 
     def clean(self, warnings: Iterable[str]) -> list[str]:
-        """Warnings for a record: without what must not be shown, those that differ in a number alone as one."""
+        """Warnings for a record: scrubbed, and without numbers, so that equal ones are counted together."""
         return [_NUMBER.sub("…", self.scrub(text)) for text in warnings]
 
 
 def looked_for(own: Timeline, timelines: Iterable[Timeline]) -> dict[str, Any]:
-    """What sections are searched for: the persona's turns, and the phrases of the others."""
+    """What sections are searched for: the persona's turns and words, and the phrases of other personas."""
     others = (each for each in timelines if each.persona_id != own.persona_id)
     return {
         "turns": WholeTurns({turn.event_id: turn.text for turn in own.turns}),
@@ -197,17 +202,17 @@ def looked_for(own: Timeline, timelines: Iterable[Timeline]) -> dict[str, Any]:
     }
 
 
-_MAX_FAILURES = 5  # retrievals that may fail one after another before a cell is abandoned
-_POLICY = TurnPolicy(recall_s=3600, open_after=_MAX_FAILURES)  # calls have deadlines of their own
+_MAX_FAILURES = 5  # this many failed retrievals in a row end a cell
+_POLICY = TurnPolicy(recall_s=3600, open_after=_MAX_FAILURES)  # calls have their own deadlines
 
 
 class CellMemory(TurnMemory):
-    """The slot as the session loop has it here. It keeps the recorded turns for the cell."""
+    """The slot as the session loop sees it. It keeps recorded turns for the cell instead of writing them."""
 
     recall_fields: RecallFields
-    turn_fields: TurnFields  # of the turn that is recorded next
-    event: MemoryEvent  # what was recorded last
-    # The recall of a request also serves its later turns, whose words would tell the memory the right setting.
+    turn_fields: TurnFields  # of the next recorded turn
+    event: MemoryEvent  # the last recorded turn
+    # A request's recall also serves its later turns, whose words would tell the memory the right setting.
     held: Recall | None = None
 
     def __init__(self, slot: MemorySlot) -> None:
@@ -216,7 +221,7 @@ class CellMemory(TurnMemory):
     async def recall(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
     ) -> Recall:
-        """The held recall, if there is one; otherwise asks the memory."""
+        """The held recall if there is one; otherwise ask the memory."""
         if self.held is not None:
             return self.held
         fields.update(self.recall_fields)
@@ -230,7 +235,7 @@ class CellMemory(TurnMemory):
     async def record_turn(
         self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
     ) -> bool:
-        """Keep what any host would hand over, with the time and the ids of the timeline."""
+        """Keep the event that a host would record, with the time and the ids of the timeline."""
         fields.update(self.turn_fields)
         self.event = event_from_turn(session_id, self.slot.delivery.scope_or_default(scope), **fields)
         return True
@@ -255,10 +260,10 @@ class Readiness:
 
 
 class SessionDriver:
-    """Carries a cell's sessions out.
+    """Runs the sessions of a cell.
 
     Args:
-        before: the driver that this one goes on for, with the failures it has counted.
+        before: the driver that this one replaces; its count of failures continues.
     """
 
     def __init__(
@@ -273,7 +278,7 @@ class SessionDriver:
         self._in_a_row: Counter[str] = before._in_a_row if before else Counter()
 
     async def ready(self) -> Readiness:
-        """Wait until the memory is ready for tests; Stopped where it failed to process what was written."""
+        """Wait until the memory is ready for tests. Raises Stopped if it failed to process the writes."""
         slot = self.context.slot
         if (waiting := slot.capability(SupportsReadiness)) is None:
             if slot.traits.consistency == "immediate":
@@ -292,7 +297,7 @@ class SessionDriver:
 
     @asynccontextmanager
     async def as_it_stood(self, way: Way, told: Sequence[MemoryEvent]) -> AsyncIterator[SessionDriver]:
-        """A driver for one test, whose memory stands as it stood before any test."""
+        """A driver for one test, with the memory in its state before any test."""
         openings = self.context.openings
         if openings is None or way == "same":
             yield self
@@ -315,7 +320,7 @@ class SessionDriver:
             return await self.context.roles.judge.judge(script, beat, exchanges)
 
     def memory(self, where: Script | Probe) -> CellMemory:
-        """The memory as the session that begins has it."""
+        """The memory for a new session, with the fields of its retrievals."""
         fields: dict[str, Any] = {name: getattr(where, name, None) for name in self.settings.cs}
         fields["budget"] = self.settings.budget
         if isinstance(where, Probe) and where.cross_context:
@@ -324,12 +329,12 @@ class SessionDriver:
         return self._memory
 
     def event_ids(self, result: RetrieveResult) -> list[str] | None:
-        """Ids of the events that entries of a section name, sorted; None where none names any."""
+        """The ids of the events that a section's entries name, sorted; None without any."""
         named = {event_id for entry in result.context_entries for event_id in entry.event_ids}
         return sorted(named) or None
 
     def outcome(self, recall: Recall) -> str | None:
-        """None of a retrieval that worked, else the failure's name; several in a row are raised."""
+        """The failure's name; None for a retrieval that worked. Repeated and unknown failures are raised."""
         error = recall.failure
         if error is None:
             self._in_a_row.clear()
@@ -341,16 +346,18 @@ class SessionDriver:
 
 
 class Said(NamedTuple):
-    """One turn; ``event`` is what the loop hands to the memory."""
+    """One turn. ``event`` is what the loop hands to the memory."""
 
-    reply: str  # empty where the assistant said nothing
+    reply: str  # empty if the assistant said nothing
     recall: Recall
     event: MemoryEvent
 
 
 class Conversation:
-    """A session of the assistant's, with what was said in it earlier; the memory is asked about the probe, if any,
-    in place of the script."""
+    """One session of the assistant, with its earlier exchanges.
+
+    A ``probe`` gives the fields of retrievals in place of the script.
+    """
 
     def __init__(
         self,
@@ -376,7 +383,7 @@ class Conversation:
         self._session.history = [said for exchange in earlier for said in _messages(exchange)]
 
     async def recall(self, user: str, held: Recall | None = None, phase: str = "retrieve") -> Recall:
-        """Recalls for the user's words without asking for a reply."""
+        """The recall for the user's words, without a reply."""
         session_id = self._session.session_id
         self._memory.held = held
         recall = await self._memory.recall(user, session_id=session_id, scope=self._driver.scope)
@@ -385,10 +392,14 @@ class Conversation:
         return recall
 
     async def turn(self, user: str, attribute: str | None = None, held: Recall | None = None) -> Said:
-        """One turn, which may state an attribute; MemslotError where the assistant failed, or nothing was said.
+        """Play one turn.
 
         Args:
-            held: what was recalled before; the memory is not asked.
+            attribute: recorded with the turn.
+            held: an earlier recall; the memory is then not asked.
+
+        Raises:
+            MemslotError: the assistant failed, or nothing was said.
         """
         self._memory.held = held
         self.turns += 1
@@ -409,7 +420,7 @@ class Conversation:
 def turn_event(
     scope: MemoryScope, session_id: str, script: Script, number: int, attribute: str | None, said: Exchange
 ) -> MemoryEvent:
-    """The event of a turn that was said before, as the loop handed it over; ``attribute`` where labels are told."""
+    """The event of an earlier turn, as the loop handed it over. ``attribute`` is None without labels."""
     fields = _fields(scope, session_id, script, number, attribute)
     fields["messages"] = _messages(said)
     return event_from_turn(session_id, scope, **fields)

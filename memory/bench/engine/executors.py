@@ -1,5 +1,7 @@
-"""Where cells are played: here, in worker processes, on a dask cluster. Same jobs, same records. A worker that ends
-without a word (killed, out of memory) costs its cell, which says so; the others go on."""
+"""Plays cells in this process, in worker processes, or on a dask cluster, with the same jobs and records.
+
+A worker that dies (killed, out of memory) costs only its cell, whose record says so. The other cells go on.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class Executor(Protocol):
     """Plays cells."""
 
     def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
-        """The records of the jobs, as they end. ``may_begin`` is asked before each; False leaves the rest out."""
+        """The record of each job as it ends. Jobs begin while ``may_begin`` is true; the rest is left out."""
 
 
 def make_executor(
@@ -42,7 +44,7 @@ def make_executor(
     registry: MemoryAdapterRegistry | None = None,
     models: Mapping[str, Provider] | None = None,
 ) -> Executor:
-    """The executor that the settings name; ``registry`` and ``models`` are of use in this process alone."""
+    """The executor that the settings name. Only the local one uses ``registry`` and ``models``."""
     if settings.kind == "processes":
         return ProcessExecutor(settings.workers)
     if settings.kind == "dask":
@@ -52,7 +54,7 @@ def make_executor(
 
 @dataclass
 class LocalExecutor:
-    """One after another, in this process."""
+    """Plays cells one after another in this process."""
 
     registry: MemoryAdapterRegistry | None
     models: Mapping[str, Provider] | None
@@ -63,7 +65,7 @@ class LocalExecutor:
 
 
 def _work(pipe: Connection) -> None:
-    """A worker's life: jobs come in, progress and records go out, until the pipe is closed."""
+    """The main loop of a worker: takes jobs, sends progress and records, until the pipe is closed."""
     with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
         while (job := pipe.recv()) is not None:
             try:
@@ -75,8 +77,10 @@ def _work(pipe: Connection) -> None:
 
 
 def _reporter(pipe: Connection) -> Progress:
-    """Reports a cell's progress, but not every step: each message takes time on a core that workers need. Where
-    the run has died, the worker ends, and the cell is continued by the run that resumes it."""
+    """Reports the progress of a cell, but not every step: messages take time on a core that workers need.
+
+    If the run has died, the worker ends. The run that resumes it continues the cell.
+    """
     said = -math.inf
 
     def report(cell_id: str, done: int, total: int) -> None:
@@ -99,7 +103,7 @@ def _ended(job: Job, why: str, status: str) -> CellRecord:
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """What begins meanwhile does linear algebra on one thread: workers that wait for each other's spin."""
+    """Workers that start within use one thread for linear algebra, so that they do not slow each other."""
     added = [name for name in _THREADS if name not in os.environ]
     os.environ.update(dict.fromkeys(added, "1"))
     try:
@@ -133,7 +137,7 @@ class _Worker:
 
 
 class ProcessExecutor:
-    """Worker processes on this machine, each with one cell at a time."""
+    """Plays cells in worker processes on this machine, each with one cell at a time."""
 
     def __init__(self, workers: int) -> None:
         self._count = workers
@@ -166,14 +170,14 @@ class ProcessExecutor:
             self._workers.clear()
 
     def _next(self, waiting: list[Job]) -> Job:
-        """The next one; of the last ones the longest, so that no worker is left alone with it."""
+        """The next job. The longest of the last jobs comes first, so that no worker is left alone with it."""
         if len(waiting) > 2 * self._count:
             return waiting.pop(0)
         took = [self._took_ms.get(job.spec.label, 0.0) for job in waiting]
         return waiting.pop(took.index(max(took)))
 
     def _receive(self, worker: _Worker, progress: Progress) -> CellRecord | None:
-        """What a worker says: a record, or None where it is only about how far it is."""
+        """A worker's message: a record, or None if it only reports progress."""
         job = worker.job
         assert job is not None
         try:
@@ -193,10 +197,10 @@ class ProcessExecutor:
 
 
 class DaskExecutor:
-    """A ``dask.distributed`` cluster, whose workers see the experiment's directory under the same path.
+    """Plays cells on a ``dask.distributed`` cluster. Its workers see the directory under the same path.
 
-    A cell whose worker is lost is begun again on another one, and goes on from its journal. Without a scheduler's
-    address, a cluster of so many workers is started on this machine.
+    If a worker is lost, its cell starts on another worker and continues from its journal. Without an address
+    of a scheduler, a cluster with ``workers`` workers is started on this machine.
     """
 
     def __init__(self, workers: int, address: str | None) -> None:
@@ -215,7 +219,7 @@ class DaskExecutor:
         self._workers, self._address = workers, address
 
     def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
-        """As they end; how far they are is not told before that."""
+        """The record of each job as it ends. Progress within a cell is not reported."""
         if not jobs:
             return
         with self._client() as client:

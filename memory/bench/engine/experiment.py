@@ -1,5 +1,7 @@
-"""An experiment from its matrix to its figures: begun, or taken up again where it stopped. Its directory:
-``docs/experiment.md``."""
+"""Takes an experiment from its matrix to its figures, from the beginning or from where it stopped.
+
+``docs/experiment.md`` describes its directory.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ METRICS_FILE = "metrics.json"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far an experiment is; steps over all cells."""
+    """The progress of an experiment. ``done`` and ``total`` count steps over all cells."""
 
     cell_id: str
     label: str
@@ -74,7 +76,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An experiment that has ended, well or not: ``manifest.status`` says."""
+    """An experiment that has ended. ``manifest.status`` says how."""
 
     directory: Path
     manifest: Manifest
@@ -90,10 +92,10 @@ class Listeners:
     """Callbacks of a running experiment."""
 
     progress: Callable[[Position], None] | None = None
-    on_directory: Callable[[Path], None] = lambda directory: None  # once it is worked on
-    on_wait: Callable[[Waiting], None] | None = None  # while the doctor takes its time
-    on_error: Callable[[Exception], None] | None = None  # an error that becomes a line of the manifest
-    write_page: Callable[[Path, Manifest, Metrics], object] | None = None  # before it is said to have ended
+    on_directory: Callable[[Path], None] = lambda directory: None  # when work in it begins
+    on_wait: Callable[[Waiting], None] | None = None  # while the doctor waits
+    on_error: Callable[[Exception], None] | None = None  # with an error that the manifest will record
+    write_page: Callable[[Path, Manifest, Metrics], object] | None = None  # before the final manifest
 
 
 def begin(
@@ -104,11 +106,13 @@ def begin(
     models: Mapping[str, Provider] | None = None,
     listeners: Listeners | None = None,
 ) -> Outcome:
-    """Play an experiment. Not to be called from within an event loop.
+    """Play an experiment. Do not call it within an event loop.
 
-    ``registry``, ``executor`` and ``models`` (by role) replace the installed ones in this process. If it raises
-    ConfigError or PluginError, it has written nothing. A failing cell does not raise: its record says why, and the
-    others are played.
+    ``registry``, ``executor`` and ``models`` (by role) replace the installed ones in this process. A failing
+    cell does not raise: its record says why, and the other cells are played.
+
+    Raises:
+        ConfigError, PluginError: nothing has been written.
     """
     registry, listeners = registry or MemoryAdapterRegistry(), listeners or Listeners()
     experiment, variants = without_broken(experiment, registry)
@@ -140,10 +144,10 @@ def resume(
     models: Mapping[str, Provider] | None = None,
     listeners: Listeners | None = None,
 ) -> Outcome:
-    """Take an experiment up again: cells that are not completed go on from their journals; else as :func:`begin`.
+    """Resume an experiment, otherwise as :func:`begin`. Cells not completed continue from their journals.
 
     Raises:
-        ConfigError: matrix, data or prompts have changed since, so that its cells would not be comparable.
+        ConfigError: matrix, data or prompts have changed, so that the cells would not be comparable.
     """
     registry = registry or MemoryAdapterRegistry()
     earlier = read_manifest(directory)
@@ -166,7 +170,7 @@ def resume(
 
 
 def load_samples(directory: Path, cells: Sequence[CellRecord], file: str = "results.jsonl") -> list[Sample]:
-    """The records of cells, with their clusters; ConfigError where a line is damaged."""
+    """The records of cells with their clusters. Raises ConfigError if a line is damaged."""
     found: list[Sample] = []
     for cell in cells:
         path = directory / "cells" / cell.cell_id / file
@@ -180,7 +184,7 @@ def load_samples(directory: Path, cells: Sequence[CellRecord], file: str = "resu
 
 
 def measure(directory: Path, manifest: Manifest) -> Metrics:
-    """The figures of an experiment, from the results its cells have written."""
+    """The figures of an experiment, computed from the results of its cells."""
     variants = manifest.variants
     samples = {each.label: load_samples(directory, manifest.cells_of(each.label)) for each in variants}
     metrics = experiment_metrics(
@@ -202,7 +206,7 @@ def measure(directory: Path, manifest: Manifest) -> Metrics:
 
 
 def rival_of(manifest: Manifest, variant: VariantRecord, shown: str) -> Rival:
-    """With whom a provider is compared; tables show the text ``shown`` for it."""
+    """With which providers a provider is compared. ``shown`` is its label in tables."""
     return Rival(
         shown=shown,
         standing=variant.standing,
@@ -212,7 +216,7 @@ def rival_of(manifest: Manifest, variant: VariantRecord, shown: str) -> Rival:
 
 
 def read_metrics(directory: Path) -> Metrics:
-    """The figures that an experiment left."""
+    """The recorded figures of an experiment. Raises ConfigError if they are missing or damaged."""
     file = directory / METRICS_FILE
     try:
         return Metrics.model_validate_json(file.read_text(encoding="utf-8"))
@@ -275,7 +279,7 @@ class _Run:
         return finish(self.directory, self.manifest, (*earlier, run), self.listeners)
 
     def _fill_results(self, jobs: Sequence[Job]) -> None:
-        """Cells that left no results have records all the same: nothing leaves a denominator."""
+        """Write records for cells without results, so that nothing leaves a denominator."""
         for job in jobs:
             file = job.cell_directory / "results.jsonl"
             if not file.exists():
@@ -290,7 +294,7 @@ class _Run:
         write_record(self.manifest, self.directory / MANIFEST_FILE)
 
     def _jobs(self) -> list[Job]:
-        """The cells that are not completed. A cell's own record counts, not the manifest's copy."""
+        """The cells that are not completed. A cell's own record takes precedence over the manifest's copy."""
         jobs = []
         for spec in self.experiment.in_order():
             job = Job(self.experiment, spec, self.directory.absolute(), self.manifest.run_id)
@@ -301,7 +305,7 @@ class _Run:
         return jobs
 
     def _examine(self, jobs: Sequence[Job]) -> None:
-        """The doctor's checks of every provider that has cells left, in this process."""
+        """Run the doctor's checks of each provider with open cells, in this process."""
         wanted = {job.spec.variant for job in jobs} if self.experiment.settings.doctor else set()
         variants = list(self.manifest.variants)
         for number in sorted(wanted):
@@ -309,7 +313,7 @@ class _Run:
             try:
                 checks, failure = anyio.run(self._doctor, self.experiment.settings.providers[number])
                 found = {"doctor": checks, "error": failure}
-            except Exception as error:  # one plugin's defect must not cost the others their night
+            except Exception as error:  # one plugin's defect must not stop the others
                 if self.listeners.on_error is not None:
                     self.listeners.on_error(error)
                 found = {"error": error_record(error)}
@@ -338,5 +342,5 @@ class _Run:
         if self.listeners.progress is None:
             return
         all_done, everything = sum(self.done.values()), sum(self.totals.values())
-        with suppress(Exception):  # a display that fails must not cost a cell
+        with suppress(Exception):  # a failing display must not fail a cell
             self.listeners.progress(Position(cell_id, self.cells[cell_id].label, all_done, everything))

@@ -1,4 +1,4 @@
-"""The files of an experiment: written whole, appended, owned by one process, hashed; and why a cell ends."""
+"""The files of an experiment (written whole, appended, locked, hashed), and the errors that end a cell."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from memory.storage.files import append_bytes, replace_file
 from memory.storage.lock import FileLock
 
 NO_ANSWER = (BackendUnavailable, BackendTimeout, BackendRateLimited)
-"""Of a role's model: another attempt, now or when the run is taken up again, may have one."""
+"""Errors of a role's model after which another attempt, now or on resuming, may succeed."""
 
 
 class Stopped(MemslotError):
-    """The cell cannot go on, for the provider's sake: what it did not get to is failed."""
+    """The cell cannot go on because of the provider. Its remaining requests are failed."""
 
 
 class HarnessFailed(MemslotError):
-    """The cell cannot go on, and the provider has no part in it: what it did not get to is missing."""
+    """The cell cannot go on, and the provider is not the cause. Its remaining requests are missing."""
 
     @classmethod
     def full(cls, file: str, error: OSError) -> HarnessFailed:
@@ -47,28 +47,28 @@ class HarnessFailed(MemslotError):
 
 
 class Interrupted(HarnessFailed):
-    """The cell stops, and nothing is wrong with it: it can be taken up again."""
+    """The cell stops without a fault, and can be resumed."""
 
 
 class CeilingReached(Interrupted):
-    """The models' calls or tokens have reached their limit; the run stops, and can be resumed with a higher one."""
+    """The models' calls or tokens reached a limit. The run stops and can be resumed with a higher one."""
 
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 METER_FILE = "calls.log"
-OTHERWISE_FILE = "otherwise.jsonl"  # records of the requests that were answered otherwise then
+OTHERWISE_FILE = "otherwise.jsonl"  # records that differ the second time
 _HASHED = (METER_FILE, OTHERWISE_FILE, "journal.jsonl", "results.jsonl",
            "texts.jsonl", "times.jsonl", "traces.jsonl")  # fmt: skip
 
 
 def new_id(label: str, at: datetime) -> str:
-    """A fresh id that reads well and is safe as a file name and in native ids."""
+    """A fresh, readable id that is safe in file names and native ids."""
     readable = re.sub(r"[^A-Za-z0-9_]+", "-", label).strip("-")[:80] or "run"
     return f"{readable}-{at:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 def make_directory(path: Path, place: str = "output") -> None:
-    """Make a new directory, with its parents; ``place`` is the setting that names it, for messages."""
+    """Make a new directory with its parents. ``place`` names its setting in errors. Raises ConfigError."""
     try:
         path.mkdir(parents=True)
     except FileExistsError:
@@ -79,7 +79,7 @@ def make_directory(path: Path, place: str = "output") -> None:
 
 @contextmanager
 def exclusively(directory: Path, what: str = "experiment") -> Iterator[None]:
-    """Work in the directory of an experiment or a cell alone; ConfigError where another process does."""
+    """Hold the lock of an experiment's or a cell's directory. Raises ConfigError if another process does."""
     what = f"the {what} {directory.name}"
     lock = FileLock(directory / ".lock", what=what, instead="wait until it has ended")
     try:
@@ -93,7 +93,7 @@ def exclusively(directory: Path, what: str = "experiment") -> Iterator[None]:
 
 
 def file_hashes(directory: Path) -> dict[str, str]:
-    """SHA-256, hex, of the files that figures of a directory come from."""
+    """SHA-256 (hex) of the files in a directory from which figures come."""
     hashes = {}
     for name in _HASHED:
         path = directory / name
@@ -104,7 +104,7 @@ def file_hashes(directory: Path) -> dict[str, str]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file of an experiment, whole or not at all: then HarnessFailed."""
+    """Write a file completely or not at all. Raises HarnessFailed."""
     try:
         replace_file(path, content)
     except OSError as error:
@@ -136,16 +136,16 @@ def json_lines(rows: Iterable[object]) -> bytes:
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON lines file; none where there is no file. ConfigError names a damaged line."""
+    """The rows of a JSON lines file; none without the file. ConfigError names a damaged line."""
     return list(each_line(file))
 
 
 def each_line(file: Path) -> Iterator[dict[str, Any]]:
-    """The same one after another: all rows of a large file take ten times its size."""
+    """The rows of a JSON lines file, one by one: all rows of a large file take ten times its size."""
     if not file.exists():
         return
     try:
-        # Not splitlines(): texts may hold other line separators than JSON lines have.
+        # Not splitlines(), because texts may hold other line separators.
         lines = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read ({type(error).__name__})") from None
@@ -161,14 +161,14 @@ def each_line(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def drop_torn_line(path: Path) -> None:
-    """Cut off a last line that a crash has left without its end, so that what is appended begins a line."""
+    """Cut off a last line that a crash left incomplete, so that the next row begins a new line."""
     data = path.read_bytes() if path.is_file() else b""
     if (end := data.rfind(b"\n") + 1) < len(data):
         os.truncate(path, end)
 
 
 class AppendedLines:
-    """A file to which JSON objects are appended, one a line, whole or not at all; the first one makes it."""
+    """A file of JSON lines. Each line is appended whole or not at all; the first one creates the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -179,11 +179,13 @@ class AppendedLines:
 
 
 class CellJournal(AppendedLines):
-    """The append-only journal of one cell: what has happened, in order, so that it is not done twice. A line is on
-    its way to the disk before what follows it is begun; a last line torn by a crash is dropped at once."""
+    """The append-only journal of one cell: what has happened, in order, so that nothing is done twice.
+
+    Each line is written before the next step begins. A last line torn by a crash is dropped on opening.
+    """
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """All lines; ConfigError if a line other than the last is damaged."""
+        """All lines. Raises ConfigError if one is damaged."""
         try:
             yield from each_line(self.path)
         except ConfigError as error:
@@ -193,14 +195,14 @@ class CellJournal(AppendedLines):
         self.append({"kind": kind, **row})
 
     def without_texts(self) -> None:
-        """Write the file again without the words of users and replies."""
+        """Rewrite the file without the words of users and replies."""
         texts = ("user", "reply", "texts", "texts_again")
         kept = ({name: row[name] for name in row if name not in texts} for row in self.lines())
         write_whole(self.path, json_lines(kept))
 
 
 class TraceFile(AppendedLines):
-    """The sink of a cell's traces; a cell that goes on appends. Calls of the second time leave none."""
+    """Keeps a cell's traces; a resumed cell appends. Requests asked a second time leave no traces."""
 
     def __init__(self, path: Path, scrub: Scrubber) -> None:
         super().__init__(path)
@@ -214,7 +216,7 @@ class TraceFile(AppendedLines):
             return
         if trace.warnings:
             trace = trace.model_copy(update={"warnings": self._scrub(trace.warnings)})
-        # Spliced, because to build the row and dump it again costs more than all else a line costs.
+        # Spliced as text, because building and dumping the row again would cost more than all the rest.
         line = f'{trace.model_dump_json()[:-1]},"probe_id":{json.dumps(self._probe_id)}}}\n'.encode()
         try:
             append_bytes(self.path, line)
@@ -222,16 +224,16 @@ class TraceFile(AppendedLines):
             self._lost = error
 
     def check(self) -> None:
-        """Refuse to go on where a trace is lost: what it tells could never be checked."""
+        """Raises HarnessFailed if a trace was lost, because what it records could never be checked."""
         if self._lost:
             raise HarnessFailed.full(self.path.name, self._lost) from self._lost
 
     def asking_again(self, again: bool) -> None:
-        """Leave no traces while the requests are put a second time, so that they count nowhere."""
+        """Suspend traces while requests are asked a second time, so that they count nowhere."""
         self._paused = again
 
     def mark_probe(self, probe_id: str | None) -> None:
-        """Traces of the calls that follow name the probe."""
+        """Name the probe in the traces of the calls that follow."""
         self._probe_id = probe_id
 
 
@@ -239,14 +241,14 @@ _UNSTABLE = re.compile(r"(-wal|-shm|-journal|\.lock|\.tmp|\.part)\Z")
 
 
 class StoreFingerprint:
-    """Hashes the files below a directory. It reads a file again only if its time or size changed."""
+    """Hashes the files below a directory. A file is read again only if its inode, size or time changed."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
         self._known: dict[str, tuple[tuple[int, int, int], bytes]] = {}
 
     def __call__(self) -> dict[str, bytes] | None:
-        """Hashes by path; None without any file. Logs and locks beside databases are left out."""
+        """Hashes by path; None without files. Logs and locks beside databases are left out."""
         found = {}
 
         def unreadable(error: OSError) -> None:

@@ -1,5 +1,7 @@
-"""The manifest of an experiment, and each cell's own part: everything needed to repeat it, and to distrust it. No
-user text and no secret: names, counts, hashes, ids and times only. Unknown values are null."""
+"""The manifest of an experiment, and the record of each cell: everything needed to repeat and to question it.
+
+They hold no user text and no secrets: only names, counts, hashes, ids and times. Unknown values are null.
+"""
 
 from __future__ import annotations
 
@@ -241,10 +243,10 @@ class VariantRecord(Record):
 
 
 def shown_labels(variants: Sequence[VariantRecord]) -> tuple[str, ...]:
-    """Each variant's label with what it hides: that it is a control, or what stands in for a model.
+    """Each variant's label, with its equivalent control and any stand-in for a model.
 
-    A table shows this text wherever it shows a figure. "The same as" a control is said where the resolved options
-    are equal: those of the control among ``variants``, else its defaults.
+    Tables show this text beside each figure. "The same as" a control means equal resolved options: those of
+    the control among ``variants``, otherwise its defaults.
     """
     return tuple(_shown(variant, variants) for variant in variants)
 
@@ -330,7 +332,7 @@ class Manifest(Record):
         return [cell for cell in self.cells if cell.label == label]
 
     def parts(self) -> dict[str, str]:
-        """``hashes``, computed anew from what else is in here."""
+        """Recompute ``hashes`` from the other fields."""
         left_aside = ("limits", "doctor", "providers", "prices")
         parts: dict[str, Any] = {
             "settings": {name: value for name, value in self.settings.items() if name not in left_aside},
@@ -347,7 +349,7 @@ class Manifest(Record):
         return hashes | {f"provider {variant.label}": variant.config_hash for variant in self.variants}
 
     def outcome(self, *, troubled: bool) -> Literal["completed", "failed", "stopped"]:
-        """``status``, by its cells and providers, and whether one of these failed a request."""
+        """``status``, by cells and providers. ``troubled`` says whether a provider failed a request."""
         statuses = {cell.status for cell in self.cells}
         broken = any(variant.error for variant in self.variants) or any(item.broken for item in self.left_out)
         if broken or troubled or statuses & {"failed", "died"}:
@@ -355,7 +357,7 @@ class Manifest(Record):
         return "completed" if statuses == {"completed"} else "stopped"
 
     def own_hash(self) -> str:
-        """``record_sha256``, computed anew."""
+        """Recompute ``record_sha256``."""
         return canonical_hash(self.model_dump(mode="json", exclude={"record_sha256"}))
 
 

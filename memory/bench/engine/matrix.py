@@ -1,5 +1,8 @@
-"""An experiment as a file: providers x settings x users x seeds x replicates. Two entries of ``providers`` may
-name one provider with two settings. Nothing is filled in here that a run could not be repeated from."""
+"""An experiment as a file: providers x settings x users x seeds x replicates.
+
+Two entries of ``providers`` may name one provider with different settings. Values filled in here are
+recorded, so that a run can be repeated.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ BlockName = Literal["bench", "run"]
 
 @dataclass(frozen=True, slots=True)
 class CellSpec:
-    """One persona of one seed under one provider, once."""
+    """One persona of one seed under one provider, in one replicate."""
 
     variant: int
     seed: int
@@ -42,7 +45,7 @@ class CellSpec:
     persona: int
     persona_id: str
     label: str
-    seed_place: int = 0  # in the list of seeds: a memory sees the name of its directory, and not its seed
+    seed_place: int = 0  # index in the list of seeds; the directory's name must not tell a memory the seed
 
     @property
     def cell_id(self) -> str:
@@ -51,26 +54,26 @@ class CellSpec:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A matrix, read and checked. Can be sent to another process."""
+    """A matrix, read and checked. It can be sent to another process."""
 
     settings: ExperimentSettings  # paths made absolute
-    # The ``memory:`` block, variables not filled in, so that no secret is in it that was in none.
+    # The ``memory:`` block with its variables unresolved, so that it gains no secret.
     content: dict[str, Any] = field(repr=False)
     source: str
     base: Path  # of relative paths
     lines: Lines = field(repr=False)
     block: BlockName = "bench"
     left_out: tuple[LeftOutRecord, ...] = ()
-    notes: tuple[str, ...] = ()  # what was filled in for want of a setting
-    given: TimelineSet | None = field(default=None, repr=False)  # in place of those that the settings name
+    notes: tuple[str, ...] = ()  # what was filled in for missing settings
+    given: TimelineSet | None = field(default=None, repr=False)  # replaces the timelines of the settings
 
     @cached_property
     def scope(self) -> MemoryScope | None:
-        """``memory.scope``, of which cells take over what is not their own."""
+        """``memory.scope``. Cells take over the fields that they do not set themselves."""
         return self.config(self.settings.providers[0]).memory.scope
 
     def config(self, variant: Variant) -> MemslotConfig:
-        """The configuration of one provider with its setting, variables filled in from the environment."""
+        """The configuration of one provider with its setting. The environment fills in variables."""
         memory = self.content["memory"]
         selected = {memory.get("backend"), memory.get("condition")} - {None}
         config = load_config(
@@ -79,12 +82,12 @@ class Experiment:
             named_by=(self.block, "providers"),
         )
         for group, named in (("backends", "backend"), ("conditions", "condition")):
-            if config.provider not in (memory.get(group) or {}):  # its fields are missing there
+            if config.provider not in (memory.get(group) or {}):  # point errors about its fields to its name
                 self.lines["memory", group, config.provider] = self.lines.of(("memory", named))
         return replace(config, base=self.base, problem=self.problem)
 
     def _listed(self, variant: Variant) -> Variant:
-        """A variant with the phrases that anybody can read in the package, where it is to know them."""
+        """A variant with ``phrase_list`` gets the public phrases of the package as an option."""
         if not variant.phrase_list:
             return variant
         language = load_language(self.settings.game.language)
@@ -97,7 +100,7 @@ class Experiment:
         return Problems(self.source, self.lines)
 
     def placing(self) -> AbstractContextManager[None]:
-        """Puts file and line before errors about ``bench.`` fields, and names the block in which they stand."""
+        """Adds file and line to errors about ``bench.`` fields, and the name of their block."""
         return self.problem.placing(bench=self.block)
 
     def cell_settings(self, variant: Variant, config: MemslotConfig) -> CellSettings:
@@ -115,7 +118,7 @@ class Experiment:
         return self.given or load_timelines(self.settings, seed)
 
     def cells(self) -> list[CellSpec]:
-        """All cells, replicates outermost."""
+        """All cells, with replicates outermost."""
         return [
             CellSpec(number, seed, replicate, place, timeline.persona_id, variant.label, seed_place)
             for replicate in range(1, self.settings.replicates + 1)
@@ -125,8 +128,11 @@ class Experiment:
         ]
 
     def in_order(self) -> list[CellSpec]:
-        """The cells as they are begun: persona by persona, so that an interrupted run has something of all; the
-        providers of each in an order that its seed draws, so that none is always the first."""
+        """The cells in the order of play.
+
+        They go persona by persona, so that an interrupted run has results of all providers. The seed draws
+        the order of providers for each persona, so that none is always first.
+        """
         cells, together = self.cells(), len(self.settings.providers)
         return [
             spec
@@ -163,9 +169,11 @@ def load_experiment(
 ) -> Experiment:
     """Read a matrix and check everything that can be checked without playing.
 
-    ``providers`` and ``overrides`` take precedence over the block's fields, where they are not None; ``selected``
-    plays with the provider that ``memory`` selects. ``timelines`` are the same for every seed. ``fair_tokens``
-    is the common token budget of several providers where the file gives none.
+    Args:
+        providers, overrides: take precedence over the block's fields, unless they are None.
+        selected: play with the provider that ``memory`` selects.
+        timelines: the same for every seed, in place of those of the settings.
+        fair_tokens: common token budget of several providers, if the file gives none.
     """
     content, lines = (source, Lines()) if isinstance(source, Mapping) else load_yaml(Path(source))
     name = "config" if isinstance(source, Mapping) else str(source)
@@ -192,7 +200,7 @@ def load_experiment(
 
 
 def _with_common_budget(memory: dict[str, Any], settings: ExperimentSettings, tokens: int) -> tuple[str, ...]:
-    """Give all providers so many tokens where the file limits none of them, and say so."""
+    """Give all providers a common token budget if the file limits none. Returns a note about it."""
     budget = memory.get("budget")
     budget = dict(budget) if isinstance(budget, Mapping) else {}
     given = settings.budgets or any(each.budget and each.budget.max_tokens for each in settings.providers)
@@ -236,8 +244,10 @@ def parsed_run(config: MemslotConfig) -> ExperimentSettings:
 
 
 def _without_absent(experiment: Experiment, registry: MemoryAdapterRegistry, problem: Problems) -> Experiment:
-    """Without the providers that lack an SDK, a variable or a working plugin, one policy for every command; the
-    others with every budget and way to tell the context."""
+    """Leave out providers that lack an SDK, a variable or a working plugin, by one policy for every command.
+
+    The others are crossed with every budget and way to tell the context.
+    """
     settings = experiment.settings
     reasons = [_absent(experiment, variant, registry) for variant in settings.providers]
     left_out = tuple(reason for reason in reasons if reason is not None)

@@ -1,5 +1,8 @@
-"""The three roles played by language models. Their prompts' hashes stand in the manifest, and a run is not resumed
-with another one. What a judge says that cannot be read is counted and never guessed at."""
+"""Roles played by language models.
+
+The manifest holds the hashes of their prompts, and a run is resumed only with the same prompts. Judgements
+that cannot be read are counted, never guessed.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,19 @@ from memory.contract.errors import BackendError, BackendRateLimited, ConfigError
 from memory.contract.events import Message
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, Usage
 
-_PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)  # after refusals in a row for a rate limit that says no time
-_RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 6)  # after no answer
-_LONGEST_S = 900.0  # a server that asks for more is not waited for; the cell ends, and can be resumed
+_PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)  # after rate-limit refusals in a row that name no time
+_RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 6)  # after calls without an answer
+_LONGEST_S = 900.0  # if a server asks for a longer wait, the cell ends and can be resumed
 _OBJECT = re.compile(r"\{[^{}]{0,500}\}")
 _DONE = re.compile(r"\A\W*+DONE\W*+\Z")
 
 
 class Meter:
-    """Counts calls and tokens of models over all cells, in a file to which every call of every process appends one
-    line; appending is atomic, so nobody waits. Calls that are under way at the same time, one for each cell that is
-    being played, may each see the last place free."""
+    """Counts calls and tokens of models over all cells, in a file that all processes append to.
+
+    Each call appends one line. Appending is atomic, so no process waits. Concurrent calls, one for each
+    running cell, may together exceed the limit.
+    """
 
     def __init__(self, file: Path, max_calls: int | None, max_tokens: int | None) -> None:
         self._file, self._max_calls, self.max_tokens = file, max_calls, max_tokens
@@ -41,7 +46,7 @@ class Meter:
         self.calls = self.tokens = 0
 
     def check(self) -> None:
-        """Refuse another call where a limit is reached, by what all processes have noted meanwhile."""
+        """Raises CeilingReached at a limit, by the calls that all processes have noted."""
         if self._file.exists():
             with open(self._file, "rb") as file:
                 file.seek(self._read)
@@ -57,7 +62,7 @@ class Meter:
                 raise CeilingReached(f"limits.{name}: {limit} is reached; set it higher and resume")
 
     def add(self, tokens: int) -> None:
-        line = b" %d\n" % tokens  # the blank ends a line that a full disk has torn
+        line = b" %d\n" % tokens  # the blank separates it from a line that a full disk has torn
         try:
             with open(self._file, "ab", buffering=0) as file:
                 if file.write(line) != len(line):
@@ -67,19 +72,19 @@ class Meter:
 
 
 def _nothing() -> Counter[str]:
-    """Attempts, tokens as far as the model says, answers that are no use, and those of which it does not say."""
+    """Zero counts: attempts, tokens, output tokens, useless answers, and answers without reported tokens."""
     return Counter(calls=0, tokens=0, output_tokens=0, unread=0, unmetered=0)
 
 
 @dataclass
 class RoleModel(WholeAnswers):
-    """A model in a role: a provider that counts its calls, and for which the limits hold."""
+    """A model in a role: a provider whose calls are counted and limited."""
 
     provider: Provider
     meter: Meter
-    temperature: float | None = None  # None leaves it to the model
+    temperature: float | None = None  # None: the model's default
     seed: int | None = None
-    retries: int = 0  # after no answer; the SDK makes none of its own, so that each is counted
+    retries: int = 0  # after calls without an answer; the SDK makes none, so that each is counted
     spent: Counter[str] = field(default_factory=_nothing)
 
     def __post_init__(self) -> None:
@@ -132,7 +137,7 @@ class RoleModel(WholeAnswers):
         return await self.provider.available()
 
     async def ask(self, system: str, messages: Sequence[Message], time: int = 0) -> str:
-        """Ask the model once; ``time`` counts repetitions. Errors as for :meth:`complete`."""
+        """Ask the model once. ``time`` numbers repetitions and is added to the seed."""
         seed = None if self.seed is None else self.seed + time
         return (await self.complete(messages, CompletionOptions(system_prompt=system, seed=seed))).content
 
@@ -143,13 +148,13 @@ class RoleModel(WholeAnswers):
 
 
 class ModelSimulator:
-    """A user who speaks freely, within what the beat holds."""
+    """A user who speaks freely within the limits of the beat."""
 
     def __init__(self, model: RoleModel, prompt: Prompt) -> None:
         self._model, self._prompt = model, prompt
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
-        """The goal as the script has it, then what the model says, for as many turns as the script has lines."""
+        """The script's goal, then the model's words, for as many turns as the script has lines."""
         if not exchanges:
             return beat.goal
         if len(exchanges) > sum(bool(line) for line in (beat.branch, beat.hint)):
@@ -161,7 +166,7 @@ class ModelSimulator:
             branch=beat.branch or "(nothing)",
             hint=beat.hint or "(nothing)",
         )
-        # From the user's side, what the assistant said is what is answered.
+        # The model plays the user, so the roles are swapped.
         seen = [
             Message(role=role, content=content)
             for said in exchanges
@@ -172,13 +177,13 @@ class ModelSimulator:
 
 
 class ModelJudge:
-    """Judges the manner of a reply by ``votes`` judgements; their majority decides, and a tie has none."""
+    """Judges the manner of a reply by the majority of ``votes`` judgements. A tie yields no verdict."""
 
     def __init__(self, model: RoleModel, votes: int, prompt: Prompt) -> None:
         self._model, self._votes, self._prompt = model, votes, prompt
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
-        """The majority of the votes that can be read; none where there is no majority."""
+        """The majority of the readable votes; ``fit`` is None without a majority."""
         wish = beat.truth.current if beat.truth is not None else None
         talk = "\n".join(f"user: {said.user}\nassistant: {said.reply}" for said in exchanges)
         system = self._prompt.fill(
@@ -188,7 +193,7 @@ class ModelJudge:
 
 
 class ModelReader:
-    """Answers a question from what a memory shows, and from nothing else."""
+    """Answers a question only from what a memory shows."""
 
     def __init__(self, model: RoleModel, prompt: Prompt) -> None:
         self._model, self._prompt = model, prompt
@@ -202,7 +207,7 @@ class ModelReader:
 
 
 class ModelAnswerJudge:
-    """Judges the content of an answer, by the prompt of the question's kind."""
+    """Judges the content of an answer, with the prompt for its kind of question."""
 
     def __init__(self, model: RoleModel, votes: int, prompts: Mapping[str, Prompt]) -> None:
         self._model, self._votes, self._prompts = model, votes, prompts
@@ -219,7 +224,7 @@ class ModelAnswerJudge:
 
 
 async def majority(model: RoleModel, system: str, votes: int) -> Verdict:
-    """The majority of so many judgements. Each vote adds one to the model's seed."""
+    """The majority of ``votes`` judgements. The number of a vote is added to the model's seed."""
     counts: Counter[bool] = Counter()
     asked = [Message(role="user", content="Your judgement, please.")]
     for vote in range(votes):
@@ -236,7 +241,7 @@ async def majority(model: RoleModel, system: str, votes: int) -> Verdict:
 
 
 def after_thinking(said: str) -> str:
-    """The answer of a model without its thinking."""
+    """A model's answer without its thinking."""
     return said.rpartition("</think>")[2].strip()
 
 
@@ -245,9 +250,9 @@ _WORDS = {"yes": True, "correct": True, "right": True, "true": True,
 
 
 def read_judgement(said: str) -> bool | None:
-    """The one verdict of an answer; None where it holds none, or two that differ.
+    """The verdict in an answer; None if it holds none, or two that differ.
 
-    A verdict is JSON with ``fit``, ``right`` or ``label``, or the whole answer is a word such as yes, no, CORRECT.
+    A verdict is JSON with ``fit``, ``right`` or ``label``, or an answer of one word such as yes or CORRECT.
     """
     said = after_thinking(said)
     if (whole := said.strip(" .!*\"'`\n").casefold()) in _WORDS:
@@ -268,7 +273,7 @@ def read_judgement(said: str) -> bool | None:
 
 @contextmanager
 def scripted_model(variable: str, *, wanted: bool) -> Iterator[None]:
-    """Its address in an environment variable; nothing listens there where nobody would ask it (not ``wanted``)."""
+    """Sets an environment variable to the address of a scripted model, or if not ``wanted`` to a dead one."""
     from memory.testing import ScriptedLLM
 
     before = os.environ.get(variable)

@@ -1,9 +1,10 @@
-"""Opens the memory of one cell: for sessions, and for each test as it stood.
+"""Opens the memory of a cell: for its sessions, and for each test in its state before any test.
 
-A test must not teach. What a memory keeps of the questions of one test is gone in the next one, because each test
-opens the memory anew: a copy of the store where all the memory has is in its files; the same place, by a fresh
-reader, where a server or a path outside the cell holds it; a new memory that is told everything again where it
-lives in its process alone.
+A test must not teach the memory, so each test opens it anew:
+
+- as a copy of the store, if files hold all of the memory
+- by a fresh reader of the same store, if a server or a path outside the cell holds it
+- as a new memory that gets all events again, if it lives only in its process
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from memory.slot.slot import MemorySlot
 from memory.storage.insert import FILE_NAME
 
 Way = Literal["copy", "fresh reader", "told again", "same"]
-"""How a test meets the memory. ``same``: a caller gave the open slot alone, so nothing is opened anew."""
+"""How a test opens the memory. ``same``: a caller gave only the open slot, so nothing is opened anew."""
 _BESIDE = {"outbox", "journal", "partitions", "host store", "mirror"}
-"""Groups of tables that memslot keeps beside a memory. All other groups hold a memory."""
+"""Groups of tables that memslot keeps beside a memory. Other groups belong to a memory."""
 ACCUMULATION = AdapterMode(read_only=False, reason="accumulation")
 
 
 class Openings:
-    """Opens the memory of a cell, as often as its timeline needs it.
+    """Opens the memory of a cell as often as its timeline needs it.
 
     Args:
         build: makes a slot on a directory.
         store: the memory's directory.
-        before_close: told each slot for what is told before it is closed.
+        before_close: called with the sessions' slot before it is closed.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Openings:
         self.slot = build(store)
 
     async def __aenter__(self) -> Self:
-        self._drop_copy()  # of a process that was killed in a test
+        self._drop_copy()  # left by a process that was killed in a test
         await self.slot.__aenter__()
         return self
 
@@ -69,9 +70,9 @@ class Openings:
         shutil.rmtree(self._copy, ignore_errors=True)
 
     def way(self) -> Way:
-        """How tests meet the memory, as far as its files and its declared store say.
+        """How tests open the memory, as far as its files and its declared store tell.
 
-        Rows that memslot itself keeps beside a server are no memory. A copy of them would send what waits twice.
+        memslot's own rows beside a server are not a memory. A copy of them would send waiting events twice.
         """
         files = self._fingerprint() or {}
         if any(not Path(name).name.startswith(FILE_NAME) for name in files) or self._keeps_rows():
@@ -79,7 +80,7 @@ class Openings:
         return "fresh reader" if self.slot.traits.store else "told again"
 
     def _keeps_rows(self) -> bool:
-        """Whether the memory has tables of its own in the store of memslot."""
+        """Whether the memory has its own tables in memslot's store."""
         file = self._store / FILE_NAME
         if not file.exists():
             return False
@@ -89,7 +90,7 @@ class Openings:
 
     @asynccontextmanager
     async def aside(self, scope: MemoryScope) -> AsyncIterator[Way]:
-        """Tests are played within. Afterwards sessions go on with ``slot``, which may be a new one."""
+        """A context for tests. Afterwards, sessions continue with ``slot``, which may be a new one."""
         way = self.way()
         if way != "told again":
             await self._close()
@@ -103,7 +104,7 @@ class Openings:
     async def reader(
         self, way: Way, scope: MemoryScope, told: Sequence[MemoryEvent]
     ) -> AsyncIterator[tuple[MemorySlot, StoreFingerprint]]:
-        """The memory as it stood, open for one test."""
+        """The memory in its state before any test, open for one test."""
         place = self._store if way == "fresh reader" else self._copy
         if way == "copy":
             self._copy_store()
@@ -130,7 +131,7 @@ class Openings:
 
 
 def _special_files(directory: str, names: list[str]) -> list[str]:
-    """Sockets and pipes, which hold nothing."""
+    """Sockets and pipes, which hold no data."""
     place = Path(directory)
     modes = {name: (place / name).lstat().st_mode for name in names}
     return [name for name, mode in modes.items() if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)]

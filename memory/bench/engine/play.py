@@ -1,6 +1,8 @@
-"""One persona's timeline under one provider. Everything that happened stands in the cell's journal before what
-follows is begun, and is read from there: a cell that was killed goes on where it stopped, in the middle of a
-session too."""
+"""Plays one persona's timeline with one provider.
+
+The cell's journal records each step before the next one begins. A killed cell continues from its journal,
+even in the middle of a session.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
 
-_PROBES_AT_A_TIME = 50  # whose answers are noted together: so many are asked again after a crash
+_PROBES_AT_A_TIME = 50  # noted together; after a crash so many are asked again
 
 
 class CellPlayer:
@@ -45,34 +47,34 @@ class CellPlayer:
         self._written: set[str] = set()
         self._turns: dict[str, deque[dict[str, Any]]] = {}
         self._uncertain = self._clock_lost = self._forgotten = False
-        self._told: list[MemoryEvent] = []  # everything, in its order
+        self._told: list[MemoryEvent] = []  # all events, in order
 
     @property
     def _slot(self) -> MemorySlot:
         return self._context.slot
 
     async def play(self) -> None:
-        """Go through the timeline, from where the journal ends; of what raises, all that was done stands there."""
+        """Play the timeline from the end of the journal. If it raises, the journal holds all steps done."""
         self._read_journal()
         openings = self._context.openings
-        # A memory that lives in its process alone has lost what an earlier process told it.
+        # A memory that lives only in its process has lost what an earlier process told it.
         self._forgotten = bool(self._written) and openings is not None and openings.way() == "told again"
         try:
             await self._play()
         except Exception:
-            if spent := self._context.take_usage():  # what the step that failed has cost, too
+            if spent := self._context.take_usage():  # a failed step has costs, too
                 with suppress(HarnessFailed):
                     self._note("failed", models=spent)
             raise
 
     async def _play(self) -> None:
         with self._context.timed("setup"):
-            # A process that was killed in a test session has left nobody to switch back.
+            # A process that was killed in a test session has not switched back.
             await self._slot.set_mode(ACCUMULATION)
             await self._slot.setup_scope(self._scope)
         state = self.state
         if state.steps == self._timeline.steps:
-            return  # all of it, and what was said may be forgotten already
+            return  # completed; texts may be removed already
         points = sorted({probe.after for probe in self._timeline.probes})
         for number, session in enumerate([None, *self._timeline.sessions]):
             if session is not None:
@@ -94,7 +96,7 @@ class CellPlayer:
 
     @asynccontextmanager
     async def _examined(self) -> AsyncIterator[tuple[Way, Readiness]]:
-        """Tests are played within, each with a memory that stands as it stands now."""
+        """A context for tests, each of which meets the memory in its present state."""
         await self._remind()
         readiness = await self._driver.ready()
         openings = self._context.openings
@@ -144,7 +146,7 @@ class CellPlayer:
         for start in range(0, max(1, len(probes)), _PROBES_AT_A_TIME):
             some = probes[start : start + _PROBES_AT_A_TIME]
             last = start + _PROBES_AT_A_TIME >= len(probes)
-            if not some:  # all were answered before the crash, and the last line was not
+            if not some:  # the crash came after the last answer
                 self._note("probes_ended")
                 break
             async with self._driver.as_it_stood(way, self._told) as driver:
@@ -200,13 +202,13 @@ class CellPlayer:
                     break
 
     def _label(self, beat: Beat) -> str | None:
-        """The script's own word for what a turn is about, where the settings let the memory have it."""
+        """The script's attribute of a beat, if the settings let the memory have it."""
         return beat.attribute if self._settings.labels else None
 
     async def _turn(
         self, conversation: Conversation, script: Script, beat: Beat, exchanges: list[Exchange], user: str
     ) -> tuple[dict[str, Any], MemoryEvent]:
-        """One turn, noted before it is written."""
+        """Play one turn, and note it before its event is written."""
         said = await conversation.turn(user, self._label(beat))
         error, trace, fit = self._driver.outcome(said.recall), said.recall.trace, None
         if beat.truth is not None:
@@ -259,7 +261,7 @@ class CellPlayer:
         )
 
     async def _sent(self, event: MemoryEvent) -> WriteReceipt:
-        # The first event after a crash may have been sent, and only its receipt be missing.
+        # After a crash, the first event may have been written although its receipt is missing.
         if self._uncertain and self._slot.delivery.can_look_up and self._slot.traits.recalls_writes:
             found = await self._slot.delivery.find_event(event)
             if found is not None:
@@ -268,7 +270,7 @@ class CellPlayer:
 
 
 def _with_context(event: MemoryEvent) -> MemoryEvent:
-    """The event with its context before its words."""
+    """The event with its context before the text of each message."""
     before = f"[{event.context}] " if event.context is not None else ""
     said = (each.model_copy(update={"content": f"{before}{each.content}"}) for each in event.messages)
     return event.model_copy(update={"messages": tuple(said)})

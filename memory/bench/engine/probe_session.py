@@ -1,7 +1,7 @@
-"""Probes along a timeline, by the same protocol as test sessions. The words of the section decide.
+"""Probes along a timeline, asked by the protocol of test sessions and scored by the words of the section.
 
-A question is answered by the reader from what the memory showed. An answer is scored by its words and, where there
-is an answer judge, by the prompt of its kind. Nothing of this is a turn of a session.
+The reader answers a question from the section. Its answer is scored by its words and, with an answer judge,
+by the prompt for that kind of question. Probes are no turns of a session.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from memory.contract.receipts import RetrieveResult
 from memory.runtime._policy import Recall
 
 _LETTER = re.compile(r"\(([a-z])\)")
-_WHEN = datetime(2026, 1, 1, tzinfo=UTC)  # when a question is asked of which the data does not say
+_WHEN = datetime(2026, 1, 1, tzinfo=UTC)  # the time of a question without a time
 
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """Whether a reader answers questions in its own words, and whether a judge reads these answers."""
+    """Whether a reader answers questions in its own words, and whether a judge scores these answers."""
 
     reads: bool = False
     judged: bool = False
@@ -91,7 +91,7 @@ def planned_probe(persona_id: str, probe: Probe, answering: Answering) -> ProbeR
 
 
 class ProbeSession(TestSessionRun):
-    """The probes of one point of the timeline while they are asked, each by itself: none sees another."""
+    """One run of the probes at one point of the timeline. No probe sees another."""
 
     def __init__(
         self, driver: SessionDriver, probes: Sequence[Probe], held: Mapping[str, Recall] | None = None
@@ -148,7 +148,7 @@ class ProbeSession(TestSessionRun):
             return await self.context.roles.reader.read(question, section, now, options)
 
     async def _answered(self, planned: ProbeRecord, probe: Probe, reply: str) -> dict[str, Any]:
-        """What a reply is worth: by its words, and by the answer judge where there is one."""
+        """The record fields that a reply decides, by its words and by the answer judge, if any."""
         truth = probe.truth
         if isinstance(truth, ChoiceTruth):
             return _chosen(truth, reply)
@@ -170,7 +170,7 @@ class ProbeSession(TestSessionRun):
         return {**fields, **of_verdicts(verdict, verdict)}
 
     def _evidence(self, truth: EvidenceTruth, result: RetrieveResult) -> dict[str, Any]:
-        """How much of the answer the section shows, and which gold turns, in which of its entries."""
+        """How much of the answer the section shows, and the ranks of the gold turns that it holds."""
         section, vocabulary = result.formatted_context, self.context.vocabulary
         fields: dict[str, Any] = {}
         if truth.answer is not None:
@@ -184,7 +184,7 @@ class ProbeSession(TestSessionRun):
         return {**fields, "found": len(found), "ranks": self._ranks(section, found)}
 
     def _ranks(self, section: str, found: Sequence[str]) -> list[int]:
-        """The place of the first entry with each found turn, from 1."""
+        """The rank of the first entry with each found turn, from 1."""
         ranks: dict[str, int] = {}
         for place, entry in enumerate(entries_of(section), start=1):
             if len(ranks) == len(found):
@@ -195,7 +195,7 @@ class ProbeSession(TestSessionRun):
 
 
 def _chosen(truth: ChoiceTruth, reply: str) -> dict[str, Any]:
-    """Scores the letter in a reply. A reply without exactly one letter cannot be read."""
+    """Score the letter in a reply. A reply without exactly one valid letter cannot be read."""
     places = {ord(letter) - ord("a") for letter in _LETTER.findall(reply)}
     if len(places) != 1 or max(places) >= len(truth.options):
         return {"turns": 1}
@@ -212,7 +212,7 @@ def completed(
     fault: str | None,
     error: ErrorRecord | None,
 ) -> list[ProbeRecord]:
-    """Records of a cell, with those of the requests it did not get to because of its error, in their order."""
+    """The records of a cell, and records of the requests that its error prevented, in their order."""
     found = list(records)
     seen = {record.probe_id for record in found}
     status: ProbeStatus = "failed" if fault == "provider" else "missing"

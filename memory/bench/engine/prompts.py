@@ -1,4 +1,4 @@
-"""The prompts of the roles: ours, or a file of the user's in their place. Their hashes stand in the manifest."""
+"""The prompts of the roles: memslot's own, or the user's files. The manifest holds their hashes."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Prompt:
     """The prompt of one role.
 
     Attributes:
-        text: with placeholders such as ``{question}``. Other braces are text.
-        sha256: hex, of the file.
-        version: counts up with each change of ours; None for a file of the user's.
-        rules: kind of question -> what the prompt's ``{rule}`` says of it; empty but for our answer judge.
+        text: holds placeholders such as ``{question}``. Other braces are text.
+        sha256: of the file, in hex.
+        version: grows with each change of ours; None for a user's file.
+        rules: kind of question -> text for ``{rule}``; empty except in our answer judge's prompt.
     """
 
     role: RoleName
@@ -69,14 +69,14 @@ class Prompt:
     rules: tuple[tuple[str, str], ...] = ()
 
     def fill(self, **values: str) -> str:
-        """The prompt with its placeholders replaced, all at once, so that a value cannot hold one."""
+        """The prompt with all placeholders replaced at once, so that a placeholder in a value stays text."""
         names = "|".join((*_NEEDED[self.role], *_OPTIONAL[self.role]))
         return re.sub(rf"\{{({names})\}}", lambda match: values.get(match[1], ""), self.text)
 
 
 @cache
 def load_prompt(role: RoleName, file: Path | None = None) -> Prompt:
-    """Our prompt of a role, or the one in ``file``.
+    """memslot's prompt of a role, or the one in ``file``.
 
     Raises:
         ConfigError: the file cannot be read, or lacks a placeholder that the role needs.
@@ -105,17 +105,17 @@ def _read(role: RoleName, file: Path | None) -> bytes:
 
 
 Prompts = Path | Mapping[QuestionKind, Path] | None
-"""A role's ``prompt`` setting: ours, one file, or a file for each kind of question that has one."""
+"""A role's ``prompt`` setting: None for memslot's own, one file, or files by kind of question."""
 
 
 def prompts_of(role: RoleName, given: Prompts) -> dict[str, Prompt]:
-    """Kind of question -> prompt. Roles that answer no questions have the same for each kind."""
+    """Kind of question -> prompt. Roles that answer no questions have one prompt for all kinds."""
     files = given if isinstance(given, Mapping) else dict.fromkeys(KINDS, given)
     return {kind: load_prompt(role, files.get(kind)) for kind in KINDS}
 
 
 def prompt_hash(role: RoleName, given: Prompts) -> tuple[str, int | None]:
-    """The hash for the manifest, hex, and the version: None where a file of the user's is in use."""
+    """The hash for the manifest (hex), and the version. A user's file has no version."""
     prompts = prompts_of(role, given)
     if len(set(prompts.values())) == 1:
         return prompts[KINDS[0]].sha256, prompts[KINDS[0]].version

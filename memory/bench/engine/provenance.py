@@ -1,4 +1,4 @@
-"""What ran: versions, source revision, and what was filled in from the ground truth."""
+"""Records what ran: versions, source revision, and options filled in from the ground truth."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def oracle_matrix(data: TimelineSet) -> dict[str, dict[str, dict[str, list[dict[
 
 
 def static_profile(data: TimelineSet) -> dict[str, str]:
-    """Each persona's preferences at the start, as ``profiles`` of ``static_profile``."""
+    """Each persona's first preferences, as the ``profiles`` option of ``static_profile``."""
     topics = {name: attribute.topic for name, attribute in load_language("en").by_name.items()}
     profiles = {}
     for timeline in data.timelines:
@@ -72,7 +72,7 @@ def static_profile(data: TimelineSet) -> dict[str, str]:
     return profiles
 
 
-# Conditions that are given the truth: by which option, made how, and options with which they bring their own.
+# Conditions that get the truth: the option, its builder, and options that provide the truth themselves.
 KNOWS_TRUTH: dict[str, tuple[str, Callable[[TimelineSet], Any], tuple[str, ...]]] = {
     "oracle_ipas": ("matrix", oracle_matrix, ("path",)),
     "static_profile": ("profiles", static_profile, ("profile", "path")),
@@ -82,7 +82,7 @@ KNOWS_TRUTH: dict[str, tuple[str, Callable[[TimelineSet], Any], tuple[str, ...]]
 def check_records(
     report: DoctorReport, place: str, scrub: Callable[[str], str]
 ) -> tuple[tuple[CheckRecord, ...], CheckFailed | None]:
-    """The doctor's checks for a manifest, and the first that failed; ``place`` is the directory it worked in."""
+    """The doctor's checks for a manifest, and the first that failed. ``place`` is the doctor's directory."""
     evidence = (scrub(check.evidence.replace(place, "<doctor>")) for check in report.checks)
     records = tuple(
         CheckRecord(**check.model_dump(exclude={"fix", "evidence"}), evidence=shown)
@@ -95,10 +95,10 @@ def check_records(
 def wire_truth(
     config: MemslotConfig, info: PluginInfo, data: TimelineSet
 ) -> tuple[MemslotConfig, tuple[str, ...]]:
-    """The configuration as the provider is built from it, and the options that were filled in.
+    """The configuration that the provider is built from, and the names of the options that were filled in.
 
-    Conditions that know the truth get it from the timeline, unless their block brings its own. The
-    default scope is dropped: a run makes its own scopes.
+    Conditions that know the truth get it from the timeline, unless their block provides it. The default scope
+    is dropped, because a run makes its own scopes.
     """
     wired: dict[str, Any] = {}
     given = KNOWS_TRUTH.get(config.provider) if info.kind == "control" else None
@@ -111,7 +111,7 @@ def wire_truth(
 
 
 def language_models(published: Any) -> tuple[str, ...]:
-    """The models that blocks called ``llm`` name, wherever they stand in a provider's published options."""
+    """The models that ``llm`` blocks name, anywhere in a provider's published options."""
     found: list[str] = []
     for name, value in published.items() if isinstance(published, dict) else ():
         own = value.get("model") if isinstance(value, dict) and name == "llm" else None
@@ -121,7 +121,7 @@ def language_models(published: Any) -> tuple[str, ...]:
 
 
 SCRIPTED = "scripted"
-"""How the model of ``memslot tools scripted-llm`` is called; a name that begins so is no model's."""
+"""The prefix of the model names of ``memslot tools scripted-llm``. No real model's name begins with it."""
 
 
 def provider_record(info: PluginInfo, traits: AdapterTraits, models: Sequence[str] = ()) -> ProviderRecord:
@@ -160,7 +160,7 @@ def version_record(info: PluginInfo, provider: ProviderRecord) -> VersionRecord:
 def _distributions(info: PluginInfo, provider: ProviderRecord) -> Iterable[tuple[str, str]]:
     names = {provider.distribution or "memslot"}
     try:
-        # Requirements of extras carry a marker; they count only where the provider uses them.
+        # Requirements of extras carry a marker. They count only if the provider uses them.
         plain = [text for text in requires("memslot") or [] if "extra ==" not in text]
     except PackageNotFoundError:
         plain = []
@@ -177,12 +177,12 @@ def _distributions(info: PluginInfo, provider: ProviderRecord) -> Iterable[tuple
 
 @lru_cache(maxsize=1)
 def _git(package: Path) -> GitRecord | None:
-    """The revision of the checkout ``package`` is tracked in; None for an installed copy or without git."""
+    """The revision of the checkout that tracks ``package``; None for an installed copy or without git."""
 
     def ask(*arguments: str) -> str | None:
         try:
             answer = subprocess.run(
-                # Looking must not take the checkout's lock, nor leave one where it is interrupted.
+                # Takes no lock on the checkout, which an interrupted call would leave behind.
                 ("git", "--no-optional-locks", "-C", str(package), *arguments),
                 capture_output=True,
                 text=True,
@@ -222,8 +222,11 @@ def data_record(data: TimelineSet) -> DataRecord:
 def without_broken(
     experiment: Experiment, registry: MemoryAdapterRegistry
 ) -> tuple[Experiment, tuple[VariantRecord, ...]]:
-    """The experiment without the providers that cannot be built, said to be broken, and the records of the
-    others; an error is raised where nobody is left."""
+    """The experiment without the providers that cannot be built, and the records of the others.
+
+    Providers that cannot be built are listed as broken. A provider that equals its control shares one record
+    with it. Raises the last error if no provider is left.
+    """
     kept: list[Variant] = []
     records: list[VariantRecord] = []
     broken: list[LeftOutRecord] = []
@@ -285,7 +288,7 @@ def without_broken(
 
 
 def _are_one(first: VariantRecord, second: VariantRecord) -> bool:
-    """Whether a provider is a control under another name, and configured and asked like it."""
+    """Whether one provider is the other's equivalent control, with equal options and settings."""
     names = {first.provider.name, second.provider.name}
     controls = {first.provider.equivalent_control, second.provider.equivalent_control}
     same = ("options_hash", "budget", "event_context", "group", "read_only", "counter")
@@ -297,7 +300,7 @@ def _are_one(first: VariantRecord, second: VariantRecord) -> bool:
 
 
 def check_prices(settings: ExperimentSettings, variants: Sequence[VariantRecord]) -> None:
-    """An error where the price table lacks a model that is used, before anything is written."""
+    """Raises ConfigError if the price table lacks a used model, before anything is written."""
     used = {
         role.model or role.provider or "": f"roles.{role.role}"
         for role in role_records(settings)
@@ -341,7 +344,7 @@ def first_manifest(
 
 
 def _hash_of(examined: MemslotConfig, config: MemslotConfig, options: BaseModel) -> str:
-    """Of what really runs: a cell makes its own scope, and takes over the namespace and the agent alone."""
+    """The hash of what runs. A cell makes its own scope and takes over only namespace and agent."""
     scope = config.memory.scope
     if scope is not None:
         kept = scope.backend_namespace is not None or scope.agent_id is not None

@@ -1,4 +1,4 @@
-"""Replays test sessions with the sections that were shown, and compares records with what is computed anew."""
+"""Replays test sessions with their recorded sections, and compares records with recomputed ones."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ Row = Mapping[str, Any]  # a line of a JSON lines file
 
 
 class SilentJudge:
-    """Stands in for a model that judges, which is not asked again: no verdict, so one reply ends a request."""
+    """Replaces a model judge, which is not asked again. It gives no verdict, so one reply ends a request."""
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
         return Verdict(fit=None)
 
 
 class SilentAnswerJudge:
-    """The same of answers."""
+    """The same for answers."""
 
     async def judge(self, category: str, question: str, answer: str, reply: str) -> Verdict:
         return Verdict(fit=None)
 
 
 class RecordedReader:
-    """Gives the replies that a reader once gave."""
+    """Gives the recorded replies of a reader."""
 
     def __init__(self, texts: Iterable[Row]) -> None:
         self._replies: dict[str, deque[str]] = {}
@@ -60,7 +60,7 @@ class RecordedReader:
 
 
 class ReplayDriver(SessionDriver):
-    """Deals with a memory that shows again what it showed then."""
+    """Drives sessions with a memory that shows its recorded sections."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class ReplayDriver(SessionDriver):
         return Recall(section, result=result)
 
     def second(self, first: Mapping[str, Recall], session: Row) -> dict[str, Recall]:
-        """The recalls of the second time, by request."""
+        """The recalls of the second round, by request."""
         held, again = dict(first), {row["probe_id"]: row for row in session["again"]}
         for probe, row in first_rows(session["texts_again"]).items():
             result = first[probe].result
@@ -129,7 +129,7 @@ async def played_anew(
     timeline: Timeline,
     timelines: Iterable[Timeline],
 ) -> dict[str, Any]:
-    """The journal's line of a test session, with what these roles make of the sections that it holds."""
+    """The journal's line of a test session, recomputed with these roles from its recorded sections."""
     driver = ReplayDriver(record, variant, roles, timeline, timelines, session)
     run: TestSessionRun
     if session["kind"] == "test":
@@ -147,7 +147,7 @@ async def played_anew(
 
 
 def _trace_of(record: Row) -> Trace:
-    """A trace of which :func:`memory.bench.engine.test_session.measured` makes the record's own counts."""
+    """A trace from which ``test_session.measured`` derives the record's own counts."""
     return Trace(
         backend_name="recorded",
         scope=None,
@@ -181,7 +181,7 @@ class _RecordedMemory(CellMemory):
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """Something that is not what it was computed from. ``where`` names file and field."""
+    """A recorded value that differs from the recomputed one. ``where`` names file and field."""
 
     where: str
     recorded: str
@@ -193,7 +193,7 @@ class Verified:
     """The checked parts, the deviations, and the parts that could not be checked.
 
     Attributes:
-        learning: memories that answered the same request otherwise a second time, with how often.
+        learning: memories that answered a request differently the second time, with counts.
     """
 
     checked: tuple[str, ...]
@@ -208,7 +208,7 @@ def same(where: str, recorded: object, computed: object) -> Iterator[Deviation]:
 
 
 def compared(where: str, recorded: Any, computed: Any) -> Iterator[Deviation]:
-    """The differences of two records, or of two values of JSON, leaf by leaf."""
+    """The differences between two records, or two JSON values, leaf by leaf."""
     before, now = dict(_leaves(recorded)), dict(_leaves(computed))
     for name in {**before, **now}:
         yield from same(f"{where}: {name}", before.get(name, "absent"), now.get(name, "absent"))
@@ -236,7 +236,7 @@ def rows_differ(
 
 
 def page_differs(page: Path, computed: str) -> Iterator[Deviation]:
-    """The first line in which a page is not what it was computed from."""
+    """The first line in which a page differs from the recomputed one."""
     try:
         recorded = page.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -253,7 +253,7 @@ def page_differs(page: Path, computed: str) -> Iterator[Deviation]:
 
 
 def few(found: Iterable[Deviation]) -> Iterator[Deviation]:
-    """The first ones, and how many more there are."""
+    """The first 20 deviations, and the number of the others by file."""
     rest = iter(found)
     yield from islice(rest, 20)
     more = Counter(item.where.split(",")[0].split(":")[0] for item in rest)

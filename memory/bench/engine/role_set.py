@@ -1,4 +1,4 @@
-"""The roles of an experiment, made from its settings for one cell."""
+"""The roles of an experiment, built from its settings for one cell."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
 
 
 def check_roles(settings: ExperimentSettings, given: Mapping[str, Provider] | None) -> None:
-    """An error where a role can never be made, before anything is written."""
+    """Raises ConfigError for a role that can never be built, before anything is written."""
     for role in ROLES:
         chosen: RoleSettings = getattr(settings.roles, role)
         prompts_of(role, chosen.prompt)
@@ -85,7 +85,7 @@ def check_roles(settings: ExperimentSettings, given: Mapping[str, Provider] | No
 
 
 def _filled(role: RoleName, chosen: RoleSettings) -> dict[str, Any]:
-    """The options of a role's model, variables filled in from the environment."""
+    """The options of a role's model, with variables filled in from the environment."""
     fill: dict[str, Any] = Resolver(os.environ, Problems("config", Lines())).fill(
         chosen.options, ("bench", "roles", role, "options")
     )
@@ -104,7 +104,7 @@ def _decisive(options: Any) -> Any:
 
 
 class RoleSet(AsyncExitStack):
-    """The roles of one cell; closes what they opened, and not the providers it is given."""
+    """The roles of one cell. It closes the providers that it opened, but not the given ones."""
 
     def __init__(
         self,

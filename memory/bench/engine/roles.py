@@ -1,7 +1,7 @@
-"""The roles behind seams, and the deterministic ones. Nothing tells the assistant whether it is tested.
+"""The interfaces of the roles, and deterministic roles. Nothing tells the assistant whether it is tested.
 
-:class:`Reader`, which the deterministic assistant uses, takes any backend's section. It knows settings by their
-phrases, sees dates, group lines and labels, and takes hearsay and exceptions for what they are.
+The deterministic assistant reads any backend's section with :class:`Reader`. It knows settings by their
+phrases, respects dates, group lines and labels, and ignores hearsay and exceptions.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from memory.contract.events import Message
 from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, Provider
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2})?")
-_NEAR = 160  # letters around a phrase that are read for what else its entry says
+_NEAR = 160  # characters around a phrase that are read with it
 
 
 @dataclass(frozen=True, slots=True)
 class SettingMention:
-    """One place of a section that names a setting. Of two of one moment, the higher rank counts: the later one
-    where the section goes forward in time, the earlier one elsewhere, because what a memory ranks it ranks best
-    first."""
+    """One mention of a setting in a section.
+
+    If two mentions have the same moment, the one of higher rank counts. That is the later one if the section
+    runs forward in time, otherwise the earlier one, because memories put the best first.
+    """
 
     attribute: str
     marker: str
-    context: str | None  # that the line names, or its labels
-    moment: str  # the date on the line, as text that sorts; empty without a date
+    context: str | None  # named by the line, its labels or its group
+    moment: str  # the date, as sortable text; empty without a date
     rank: int
 
 
@@ -46,17 +48,17 @@ class Reader:
         self._words = [
             (context, language.word(word)) for context in CONTEXTS for word in language.context_words[context]
         ]
-        # A correction begins with what stands between the lead and the setting.
+        # The words between lead and setting identify a correction.
         corrections = [form.replace("{lead}", "").split("{")[0] for form in forms.corrected]
         self._objections = [line.casefold() for line in (*forms.complaint, *forms.not_mine, *corrections)]
-        # Sections show the same entries, and users say the same, again and again.
+        # Entries and sentences occur many times.
         self._entry = lru_cache(maxsize=4096)(self._read_entry)
         self._said = lru_cache(maxsize=4096)(lambda text: tuple(self._mentions(text, "", None, "")))
         self.matters_to = lru_cache(maxsize=4096)(language.matters_to)
         self._disowned = tuple(phrase.casefold() for phrase in forms.disowned)
 
     def read(self, section: str) -> list[SettingMention]:
-        """Every setting that a section names as the user's own, in its order."""
+        """Every setting that a section names as the user's own, in order."""
         found: list[SettingMention] = []
         dates: list[str] = []
         for entry in entries_of(section):
@@ -67,7 +69,7 @@ class Reader:
         return [replace(mention, rank=rank if forward else -rank) for rank, mention in enumerate(found)]
 
     def _read_entry(self, entry: SectionEntry) -> tuple[str, tuple[SettingMention, ...]]:
-        """An entry's date, empty without one, and what it mentions."""
+        """An entry's date (empty without one) and its mentions."""
         match = _DATE.search(entry.labels) or _DATE.search(entry.text)
         date, group = match[0] if match else "", self._language.says_context(entry.group)
         return date, tuple(self._mentions(entry.text, entry.labels, group, date))
@@ -75,7 +77,7 @@ class Reader:
     def _mentions(self, text: str, labels: str, group: str | None, moment: str) -> Iterator[SettingMention]:
         text = text.casefold()
         for match in self._language.any_wording.finditer(text):
-            # A marker may be broken over lines; what else is said of it stands on its own lines.
+            # A marker may span lines. Everything that qualifies it stands on the same lines.
             begin, end = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.end())
             line = slice(
                 max(begin, match.start() - _NEAR), min(end if end >= 0 else len(text), match.end() + _NEAR)
@@ -89,7 +91,7 @@ class Reader:
             yield SettingMention(attribute, marker, context, moment, 0)
 
     def choose(self, mentions: Sequence[SettingMention], attribute: str, context: str | None) -> str | None:
-        """The setting to act by: the newest that is not said of the other context; of equals the highest rank."""
+        """The setting to act by: the newest one not of the other context, then the one of highest rank."""
         fitting = [
             each for each in mentions if each.attribute == attribute and each.context in (None, context)
         ]
@@ -104,12 +106,12 @@ class Reader:
         return None
 
     def objects(self, said: str) -> bool:
-        """Whether the user objects to what was just done: by a complaint, or by a correction."""
+        """Whether the user objects to the last reply, by a complaint or a correction."""
         text = said.casefold()
         return any(line in text for line in self._objections)
 
 
-reader_of = lru_cache(maxsize=4)(Reader)  # what one cell has read, those beside it need not read again
+reader_of = lru_cache(maxsize=4)(Reader)  # cells of one process share its caches
 _WORD = re.compile(r"\w+")
 _CHANNEL = re.compile(r"through the (\w+) channel")  # as prompts/assistant.md has it
 
@@ -122,7 +124,7 @@ class Exchange:
     reply: str
 
     def shown(self) -> Exchange:
-        """As it is put before a judge, a simulator and a reader: no reply is a reply that says so."""
+        """The exchange as judges, simulators and readers see it: an empty reply becomes "(nothing)"."""
         return self if self.reply.strip() else Exchange(self.user, "(nothing)")
 
 
@@ -130,11 +132,11 @@ class Exchange:
 class Verdict:
     """A judge's verdict on one reply."""
 
-    # Whether it suits the preference in force; None where the judge's answer could not be read.
+    # Whether the reply suits the preference in force; None if the judgement cannot be read.
     fit: bool | None
-    shown: str | None = None  # the setting that it shows, as its marker; None where the judge cannot say, too
+    shown: str | None = None  # marker of the setting that it shows; None if none or unknown
     votes: int = 1
-    agreement: float = 1.0  # share of the votes that say the same
+    agreement: float = 1.0  # share of the votes that agree
 
 
 class Simulator(Protocol):
@@ -148,14 +150,14 @@ class Judge(Protocol):
     """Decides whether a reply did what the user wanted."""
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
-        """Judge the last of ``exchanges``; only asked of beats that have a truth."""
+        """Judge the last of ``exchanges``. Only called for beats that have a truth."""
 
 
 class QuestionReader(Protocol):
     """Answers questions from what a memory shows."""
 
     async def read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
-        """The answer to a question, asked ``now`` (ISO, to the minute): one of ``options``, if there are any."""
+        """The answer to a question asked at ``now`` (ISO, to the minute); one of ``options``, if any."""
 
 
 class AnswerJudge(Protocol):
@@ -166,7 +168,7 @@ class AnswerJudge(Protocol):
 
 
 class RuleReader:
-    """Chooses the given answer that shares most words with the section. It writes no answer itself."""
+    """Chooses the given answer that shares most words with the section. It writes no answers."""
 
     async def read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
         """The letter of the likeliest option in parentheses; empty without options."""
@@ -179,10 +181,10 @@ class Roles:
 
     Attributes:
         reads: whether the reader answers questions in its own words.
-        answer_judge: None where answers are scored by their words alone.
-        wordings: marker of a setting -> all ways to say it.
-        settings: attribute -> the markers of all its settings; empty where nobody knows them.
-        taken: section, attribute, context -> the marker of the setting that a fixed reader acts by.
+        answer_judge: None if answers are scored only by their words.
+        wordings: marker of a setting -> all its wordings.
+        settings: attribute -> the markers of all its settings; empty if they are unknown.
+        taken: section, attribute, context -> the marker of the setting that the fixed reader acts by.
         identity: the assistant's prompt.
     """
 
@@ -199,28 +201,30 @@ class Roles:
 
 
 class WholeAnswers:
-    """A base for providers that answer in one piece and hold nothing open."""
+    """A base for providers that answer in one piece and hold no open resources."""
 
     complete: Callable[..., Awaitable[CompletionResult]]
 
     async def stream(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> AsyncIterator[CompletionChunk]:
-        """The answer."""
+        """The answer, as one chunk."""
         yield CompletionChunk(result=await self.complete(messages, options))
 
     async def available(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     async def aclose(self) -> None:
-        """Nothing to close here."""
+        """Nothing to close."""
 
 
 class RuleAssistant(WholeAnswers):
-    """A provider that picks, for what the request calls for, the setting it can read, first of what the user said
-    in this session, then of the memory's section. It does nothing in particular where it reads nothing, or where
-    the request says that the user's own ways do not belong."""
+    """A provider that follows the setting it can read for the attribute that a request calls for.
+
+    It looks first in the user's words in this session, then in the memory's section. Without a setting, its
+    reply is neutral.
+    """
 
     id = "rules"
 
@@ -249,22 +253,22 @@ class RuleAssistant(WholeAnswers):
         return f"{forms.lead_in} {shown}"
 
     def _called_for(self, said: Sequence[str]) -> str | None:
-        """The attribute that the newest thing said calls for."""
+        """The attribute that the user's newest words call for."""
         attribute = self._reader.matters_to(said[-1])
-        # A complaint or a correction goes back to the request before it.
+        # A complaint or a correction refers to the request before it.
         if attribute is None and len(said) > 1 and self._reader.objects(said[-1]):
             return self._called_for(said[:-1])
         return attribute
 
 
 def lettered(options: Sequence[str]) -> str:
-    """Given answers, a letter before each, and what is to be replied."""
+    """The given answers, each with a letter, and the instruction to choose one."""
     lines = [f"({chr(ord('a') + number)}) {' '.join(text.split())}" for number, text in enumerate(options)]
     return "\n".join([*lines, "Answer with the letter of the reply that suits me best."])
 
 
 def _likeliest(section: str, options: Sequence[str]) -> str:
-    """The given answer that shares most of its own words with the section; the first of equals."""
+    """The letter of the answer whose distinctive words the section holds most; the first in a tie."""
     words = [set(_WORD.findall(text.casefold())) for text in options]
     common = set.intersection(*words)
     shown = set(_WORD.findall(section.casefold()))
@@ -273,7 +277,7 @@ def _likeliest(section: str, options: Sequence[str]) -> str:
 
 
 class RuleSimulator:
-    """Says the goal; where the reply does not suit, the beat's complaint, then what is wanted; then gives up."""
+    """Says the goal; while replies do not suit, the complaint, then what is wanted; then gives up."""
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
         lines = [beat.goal, *(line for line in (beat.branch, beat.hint) if line)]
@@ -281,13 +285,13 @@ class RuleSimulator:
 
 
 class RuleJudge:
-    """Looks which setting a reply shows."""
+    """Judges by the setting that a reply shows."""
 
     def __init__(self, language: Language) -> None:
         self._language = language
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
-        """A fit is the setting in force; where the user has none here, a reply that shows none."""
+        """A reply fits if it shows the setting in force, or shows none where the user has none."""
         assert beat.attribute is not None
         assert beat.truth is not None
         shown = self._language.shown(beat.attribute, exchanges[-1].reply)

@@ -1,6 +1,8 @@
-"""The ``bench:`` and ``run:`` blocks. One block, two names: ``bench:`` plays sessions with an assistant, a
-simulated user and a judge; ``run:`` plays nobody, and asks the memory alone. Described in
-``docs/experiment.md``."""
+"""The ``bench:`` and ``run:`` blocks, which have the same fields. ``docs/experiment.md`` describes them.
+
+``bench:`` plays sessions with an assistant, a simulated user and a judge. By default, ``run:`` plays no
+sessions and asks only the memory.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from memory.contract.requests import ContextBudget
 from memory.plugins.redaction import DataPath, InputFile, Public
 
 FLOOR, CEILING = REFERENCES = ("no_memory", "oracle_ipas")
-"""Conditions that show nothing, and the truth."""
+"""The reference conditions: the floor shows nothing, and the ceiling shows the truth."""
 CsField = Literal["scenario", "context", "attribute"]
 EventContext = Literal["field", "text"]
 Count = Annotated[int, Field(ge=1)]
@@ -38,17 +40,17 @@ Name = Annotated[Public[str], AfterValidator(_a_line)]
 
 
 class Variant(Record):
-    """One provider with one setting; a bare name means its block as it stands."""
+    """One provider with one setting. A bare name means the block of that provider, unchanged."""
 
     provider: Public[str]
     name: Name | None = None
-    series: Name | None = None  # what it is called over all budgets; the label by default
-    options: dict[str, Any] = Field(default_factory=dict)  # in place of those of the provider's block
+    series: Name | None = None  # its name over all budgets; the label by default
+    options: dict[str, Any] = Field(default_factory=dict)  # override those of the provider's block
     budget: ContextBudget | None = None  # overrides single fields of ``memory.budget``
     event_context: EventContext | None = None
-    phrase_list: bool = False  # a control: full_history that shows only what holds a phrase of the package
-    group: Name | None = None  # only providers of one group, such as ``feedback``, are compared
-    needs: tuple[str, ...] = ()  # environment variables without which it is left out
+    phrase_list: bool = False  # a control: full_history, only entries with a phrase of the package
+    group: Name | None = None  # providers are compared within a group, such as ``feedback``
+    needs: tuple[str, ...] = ()  # required environment variables; left out without them
 
     @field_validator("needs", mode="before")
     @classmethod
@@ -65,26 +67,26 @@ class ExecutorSettings(Record):
 
     kind: Literal["local", "processes", "dask"] = "local"  # dask: workers share the output directory
     workers: Annotated[int, Field(ge=1, le=64)] = 2
-    address: str | None = None  # the dask scheduler's; without one, a cluster is started for the run
+    address: str | None = None  # of the dask scheduler; without it, a cluster is started for the run
 
 
 def _without(wrong: list[str], settings: T) -> T:
-    """The settings, or one error with a line for each thing that is wrong between fields."""
+    """The settings, or one error with a line for each conflict between fields."""
     if wrong:
         raise ValueError("\n".join(wrong))
     return settings
 
 
 class RoleSettings(Record):
-    """The model of a role; the word ``rules`` means deterministic rules, without a model."""
+    """The model of a role. The word ``rules`` stands for deterministic rules without a model."""
 
     provider: Public[str] | None = None  # one of :mod:`memory.runtime.providers`; None: rules
     options: dict[str, Any] = Field(default_factory=dict, repr=False)  # the provider's block
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # None leaves it to the model
-    # Each vote and each replicate counts up from it.
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # None: the model's default
+    # Each vote and each replicate adds to it.
     seed: Annotated[int, Field(ge=0, lt=2**30)] | None = None
-    votes: Annotated[int, Field(ge=1, le=15)] = 1  # of a judge on each reply
-    # A file in place of our prompt. The answer judge also takes a mapping: kind of question -> file.
+    votes: Annotated[int, Field(ge=1, le=15)] = 1  # of a judge, for each reply
+    # A file that replaces our prompt. The answer judge also takes a mapping: kind of question -> file.
     prompt: InputFile | dict[QuestionKind, InputFile] | None = None
 
     @model_validator(mode="before")
@@ -94,12 +96,12 @@ class RoleSettings(Record):
 
 
 class RolesSettings(Record):
-    """Three roles play sessions; two deal with the questions of a data set."""
+    """Three roles play sessions; two answer and judge the questions of a data set."""
 
     assistant: RoleSettings = RoleSettings()
     simulator: RoleSettings = RoleSettings()
-    judge: RoleSettings = RoleSettings()  # rules recognise the replies of the assistant by rules alone
-    reader: RoleSettings = RoleSettings()  # rules choose among given answers, and answer nothing else
+    judge: RoleSettings = RoleSettings()  # rules recognise only the replies of the assistant's rules
+    reader: RoleSettings = RoleSettings()  # rules choose among given answers and answer nothing else
     answer_judge: RoleSettings = RoleSettings()  # rules score answers by their words
 
     @model_validator(mode="after")
@@ -128,42 +130,42 @@ class Price(Record):
 
 
 class Limits(Record):
-    """Limits of calls and tokens. A run stops cleanly at a limit; ``--resume`` goes on with a higher one."""
+    """Limits on calls and tokens. A run stops cleanly at one; ``--resume`` continues with a higher one."""
 
     max_calls: Count | None = None
-    max_tokens: Count | None = None  # read and written, as far as the models say
+    max_tokens: Count | None = None  # input and output, as far as the models report them
 
 
 class ExperimentSettings(Record):
     """The ``bench:`` block, and the ``run:`` block. A relative path in a file is relative to that file."""
 
-    # play: with the assistant, which is judged. probe: transcripts are fixed, and the memory alone is asked.
+    # play: sessions with an assistant are judged. probe: transcripts are fixed; only the memory is asked.
     mode: Literal["play", "probe"] = "play"
     timeline: str = "game"  # or a data set, see memory.bench.data.sets
-    data: InputFile | None = None  # which all but the game read
-    limit_questions: Count | None = None  # of each conversation, or of the file
+    data: InputFile | None = None  # required for all data sets except the game
+    limit_questions: Count | None = None  # for each conversation, or for the file
     game: GameSize = GameSize()
-    # In a ``run:`` block: several side by side, in place of the selected one.
+    # In a ``run:`` block: several providers, in place of the selected one.
     providers: Annotated[tuple[Variant, ...], Field(min_length=1)]
-    # Whom all others are compared with; without one, every control, for which the family is larger.
+    # The provider that all others are compared with. None: every control, which makes the family larger.
     control: Public[str] | None = None
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (7,)
     roles: RolesSettings = RolesSettings()
     replicates: Count = 1
-    budgets: tuple[Count, ...] = ()  # each for each provider without a budget of its own
-    # field: by its CS field, which a provider may show. text: in its words too, so that who keeps them shows it.
+    budgets: tuple[Count, ...] = ()  # token budgets for each provider without its own
+    # How events tell the context. field: in a CS field. text: also in the text, which any memory can show.
     event_context: Annotated[tuple[EventContext, ...], Field(min_length=1)] = ("field",)
-    # A file of wordings in place of those of the package, which a memory could know by heart.
+    # A file that replaces the package's wordings, which a memory could know by heart.
     wordings: InputFile | None = None
-    # Events carry the script's attribute, which hands a memory the answer; the page says so.
+    # Events carry the script's attribute, which gives the answer away; the page says so.
     labels: bool = False
     cs: tuple[CsField, ...] = ("context",)
     wait_timeout_s: Annotated[float, Field(gt=0)] = 120.0  # for readiness, before each test session
     doctor: bool = True
-    keep_texts: bool | None = None  # by default of generated data alone; what is read may be somebody's
+    keep_texts: bool | None = None  # by default only for generated data; other data may be private
     executor: ExecutorSettings = ExecutorSettings()
     limits: Limits = Limits()
-    prices: dict[str, Price] = Field(default_factory=dict)  # model -> what its tokens cost; all that are used
+    prices: dict[str, Price] = Field(default_factory=dict)  # model -> price; must cover each used model
     output: DataPath | None = None
 
     @field_validator("providers", mode="before")
@@ -215,7 +217,7 @@ class ExperimentSettings(Record):
         return _without(wrong, self)
 
     def crossed(self) -> tuple[Variant, ...]:
-        """The providers, each with every budget and every way to tell the context that it does not name itself."""
+        """The providers, each with every budget and way to tell the context that it does not set itself."""
         found = []
         for variant in self.providers:
             budgets = [variant.budget] if variant.budget or not self.budgets else self.budgets
@@ -253,7 +255,8 @@ def _read(timeline: str, path: Path, limit: int | None, mode: str) -> TimelineSe
 
 
 def load_timelines(settings: ExperimentSettings, seed: int) -> TimelineSet:
-    """The timelines of one seed; data that is read is the same for every seed. ConfigError says what is wrong."""
+    """The timelines of one seed. Data from a file is the same for every seed. ConfigError names its
+    faults."""
     if settings.data is None:
         return _generated(settings.game, seed, settings.mode, settings.wordings)
     return _read(settings.timeline, settings.data, settings.limit_questions, settings.mode)
@@ -262,5 +265,5 @@ def load_timelines(settings: ExperimentSettings, seed: int) -> TimelineSet:
 RUN_DEFAULTS: dict[str, Any] = {  # of a ``run:`` block
     "mode": "probe",
     "game": {"users": 3, "sessions": 16, "tests": 16},
-    "keep_texts": False,  # sections may hold what the file's own options say
+    "keep_texts": False,  # sections may show values of the file's own options
 }

@@ -1,4 +1,4 @@
-"""A test session: the probe protocol of spec section 4.2, from readiness to the mode that is restored."""
+"""A test session: the probe protocol of spec section 4.2, from readiness to the restored mode."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memory.runtime._policy import Recall
 
 
 def planned_requests(persona_id: str, test: TestSession) -> Iterator[tuple[Beat, ProbeRecord]]:
-    """The judged requests of a test session, each with what its record says before it is played."""
+    """The judged requests of a test session, each with its record before it is played."""
     met: set[str] = set()
     for beat in test.script.beats:
         if (truth := beat.truth) is None:
@@ -44,7 +44,7 @@ def planned_requests(persona_id: str, test: TestSession) -> Iterator[tuple[Beat,
 
 
 def of_truth(truth: PreferenceTruth) -> dict[str, Any]:
-    """The fields of a record that are known before anything is asked."""
+    """The record fields that are known before anything is asked."""
     return {
         "wanted": truth.current is not None,
         "change": truth.change,
@@ -59,11 +59,11 @@ class Request(NamedTuple):
 
     probe_id: str
     query: str
-    conversation: Callable[[], Conversation]  # that it belongs to, made when it is asked
+    conversation: Callable[[], Conversation]  # returns its conversation; called when it is asked
 
 
 class TestSessionRun:
-    """A test session while it is played."""
+    """One run of a test session."""
 
     __test__: ClassVar[bool] = False
 
@@ -87,11 +87,14 @@ class TestSessionRun:
         self._readiness, self._ready, self._store = "not_offered", False, "not_counted"
 
     async def play(self, readiness: Readiness) -> None:
-        """Closed, played, judged, offered, asked again, opened. Stopped is raised where a test session's artefact
-        was written."""
+        """Close the slot for writes, ask, offer artefacts, ask again, and reopen the slot.
+
+        Raises:
+            Stopped: an artefact of the test session was written.
+        """
         self._warnings += readiness.warnings
         try:
-            if self._settings.read_only:  # a switch that fails leaves the slot read-only all the same
+            if self._settings.read_only:  # a failed switch still leaves the slot read-only
                 await self._switch(AdapterMode(read_only=True, reason="test_session"))
             before = self._fingerprint()
             await self.ask_all(readiness.state, self._slot.traits.consistency)
@@ -107,7 +110,7 @@ class TestSessionRun:
             self._warnings.append("the store's files differed after a test session")
 
     def row(self) -> dict[str, Any]:
-        """The journal's line. ``again`` holds the records of requests whose section differed the second time."""
+        """The journal's line. ``again`` holds the records that differ the second time."""
         texts = {"texts": self.texts, "texts_again": self.texts_again}
         return {
             "session": self._test.session_id,
@@ -121,8 +124,8 @@ class TestSessionRun:
         }
 
     async def ask_all(self, readiness: str, consistency: ConsistencyModel) -> None:
-        """The requests alone, of a memory in this state."""
-        # It is known to be ready where it says so, or need not be waited for.
+        """Ask all requests of a memory in this state of readiness."""
+        # A memory that remembers at once and offers no readiness counts as ready.
         self._ready = readiness == "ready" or (readiness == "not_offered" and consistency == "immediate")
         self._readiness = readiness
         await self._ask_all()
@@ -142,14 +145,14 @@ class TestSessionRun:
         return f"{self._persona_id}:{self._test.session_id}:{beat.beat_id}"
 
     def _another(self, held: Mapping[str, Recall]) -> Self:
-        """The same session, with these answers of the memory."""
+        """The same session with held answers of the memory."""
         return type(self)(self._driver, self._test, held)
 
     async def _ask_again(self) -> None:
-        """Put every request to the same memory once more, in reverse order: a control of contamination.
+        """Ask the same memory each request again, in reverse order, as a control of contamination.
 
-        The session is played anew with what a memory answers otherwise. It learns from what it is asked, or
-        answers by chance.
+        An answer that differs means that the memory learns from requests, or answers by chance. The session
+        is then played again with the new answers.
         """
         held, counts = dict(self.recalled), self._counts
         self.context.asking_again(True)
@@ -172,7 +175,7 @@ class TestSessionRun:
             await self.repeat(held)
 
     async def repeat(self, held: Mapping[str, Recall]) -> None:
-        """Play the session anew with these answers of the memory, and keep the records that differ."""
+        """Play the session again with these answers of the memory, and keep the records that differ."""
         second = self._another(held)
         await second.ask_all(self._readiness, self._slot.traits.consistency)
         first = {record.probe_id: record for record in self.records}
@@ -193,7 +196,7 @@ class TestSessionRun:
         verdicts: list[Verdict] = []
         held, error = self._held.get(probe_id), None
         while (user := await self._driver.say(script, beat, exchanges)) is not None:
-            # Only the request itself is a question to the memory. A complaint tells what is wanted.
+            # The memory is asked only the request itself, because a complaint tells what is wanted.
             held, error = await self._turn(conversation, probe_id, user, held=held)
             if error:
                 break
@@ -221,7 +224,7 @@ class TestSessionRun:
     async def _turn(
         self, conversation: Conversation, probe_id: str, user: str, held: Recall | None = None
     ) -> tuple[Recall, str | None]:
-        """One turn, which is offered to the memory: what was recalled for it, and why nothing was."""
+        """Play one turn and offer it for writing. Returns the recall, and the name of its failure if any."""
         with self.context.probe(probe_id):
             said = await conversation.turn(user, held=held)
         if self._settings.read_only and not self._held:
@@ -272,7 +275,7 @@ class TestSessionRun:
         return fields
 
     async def _offer_artefacts(self) -> None:
-        """Hand over what else a test session leaves behind, beside its turns."""
+        """Offer for writing what else a test session leaves behind, beside its turns."""
         test = self._test
         verdicts = " ".join(f"{record.probe_id}:{record.fit_first}" for record in self.records)
         artefacts = {"simulator": test.script.life_context, "judge": verdicts}
@@ -290,7 +293,7 @@ class TestSessionRun:
             await self._offer(kind, event)
 
     async def _offer(self, kind: str, event: MemoryEvent) -> None:
-        """Hand an event over as any host would; the slot must refuse it."""
+        """Offer an event as a host would. Raises Stopped unless the slot refuses it."""
         with self.context.timed("refused"):
             receipt = await self._slot.record_event(event)
         if receipt.status != "skipped_read_only":
@@ -302,7 +305,7 @@ class TestSessionRun:
     def _judged(
         self, planned: ProbeRecord, truth: PreferenceTruth, first: Verdict, last: Verdict
     ) -> dict[str, Any]:
-        """The fields of a record that the judge's verdicts decide."""
+        """The record fields that the judge's verdicts decide."""
         fields: dict[str, Any] = {
             "first": _relation(truth, first),
             "last": _relation(truth, last),
@@ -310,14 +313,15 @@ class TestSessionRun:
         }
         if planned.attribute is not None and planned.kind != "neutral":
             if planned.attribute in self._seen:
-                # Two older settings contradict each other, too. What a hint brought about is not as before.
+                # The setting counts too, because two older settings contradict each other. Only first replies
+                # count, because a hint changes later ones.
                 fields["coherent"] = (fields["first"], first.shown) == self._seen[planned.attribute]
             self._seen[planned.attribute] = (fields["first"], first.shown)
         return fields
 
 
 def measured(trace: Trace) -> dict[str, Any]:
-    """The fields of a record that the trace of its first retrieval decides."""
+    """The record fields that the trace of the first retrieval decides."""
     retrieved, included = trace.retrieved_count or 0, trace.included_count or 0
     return {
         "items": included,
@@ -329,7 +333,7 @@ def measured(trace: Trace) -> dict[str, Any]:
 
 
 def of_verdicts(first: Verdict, last: Verdict) -> dict[str, Any]:
-    """The fields of a record that every judge decides."""
+    """The record fields that every judge decides."""
     return {
         "fit_first": first.fit,
         "fit_last": last.fit,
@@ -340,7 +344,7 @@ def of_verdicts(first: Verdict, last: Verdict) -> dict[str, Any]:
 
 def _relation(truth: PreferenceTruth, verdict: Verdict) -> Shown:
     if verdict.shown is None:
-        # A judge that reads says whether it suits, not always what it saw.
+        # A model judge says whether the reply suits, but not which setting it shows.
         return "current" if verdict.fit and truth.current is not None else "nothing"
     if verdict.shown == truth.current:
         return "current"

@@ -1,5 +1,7 @@
-"""Whether what an experiment left still agrees with itself: each part computed anew from the one before it. Not
-covered: a provider's own files below ``store``, and locks. Times of whole cells are taken as they stand."""
+"""Verifies that the files of an experiment agree, by computing each part anew from the one before it.
+
+Not covered: a provider's own files below ``store``, and locks. The wall times of cells cannot be recomputed.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ from memory.plugins.registry import MemoryAdapterRegistry
 
 
 def learning(manifest: Manifest) -> Iterator[str]:
-    """Memories whose tests changed them, or whose answers are chance: the same request was answered otherwise."""
+    """Memories that answered a request differently the second time: they learn, or answer by chance."""
     for variant, shown in zip(manifest.variants, shown_labels(manifest.variants), strict=True):
         cells = manifest.cells_of(variant.label)
         asked, otherwise = (
@@ -51,13 +53,17 @@ def learning(manifest: Manifest) -> Iterator[str]:
             )
 
 
-Render = Callable[[Path, Manifest, Metrics], str]  # the page of an experiment, as the room above makes it
+Render = Callable[[Path, Manifest, Metrics], str]  # renders an experiment's page; the room ``report`` has it
 
 
 def verify(directory: Path, data: Path | None = None, *, render: Render | None = None) -> Verified:
-    """Compute anew what can be, without ``render`` all but the page. Not to be called from within an event loop.
+    """Compute anew everything that can be; the page only with ``render``. Not for use in an event loop.
 
-    ``data`` is what was read, where it was not generated; the manifest holds its name and hash alone.
+    Args:
+        data: the file of data or wordings of the run. The manifest holds only its name and hash.
+
+    Raises:
+        ConfigError: the experiment is incomplete, or its manifest is damaged.
     """
     return _Check(directory, data, render).verified()
 
@@ -75,7 +81,7 @@ class _Check:
         found = list(few(self._manifest()))
         data: dict[int, TimelineSet] = {}
         roles: Roles | None = None
-        if not found:  # what was played is known for sure
+        if not found:  # the manifest is intact, so it says what was played
             data, wrong = self._timelines()
             found += [*wrong, *self._variants(data)]
             roles = self._roles(data)
@@ -106,7 +112,7 @@ class _Check:
         yield from self._cells()
 
     def _cells(self) -> Iterator[Deviation]:
-        """Each cell of the matrix once, in its order, and no other."""
+        """Deviations unless the manifest has each cell of the matrix once, and no other."""
         kept = self.manifest
         planned = [
             CellSpec(number, int(seed), replicate, place, "", variant.label, seed_place)
@@ -131,7 +137,7 @@ class _Check:
                 yield Deviation(f"cells/{place.name}", "present", f"no cell of {MANIFEST_FILE}")
 
     def _timelines(self) -> tuple[dict[int, TimelineSet], list[Deviation]]:
-        """The data again, by seed: generated, or read from the path that the caller gives."""
+        """The data by seed (generated, or read from the given path), and its deviations."""
         given = self.manifest.settings
         game = given.get("timeline") == "game"
         own_words = game and any(item.wordings_sha256 for item in self.manifest.data.values())
@@ -153,7 +159,7 @@ class _Check:
         return ({} if wrong else found), wrong
 
     def _roles(self, data: Mapping[int, TimelineSet]) -> Roles | None:
-        """The roles, if they play alike again."""
+        """The roles of a replay; None without data."""
         models = [role.role for role in self.manifest.roles if role.kind == "model"]
         if models:
             self.unchecked.append(f"verdicts: what a model says is not asked again ({', '.join(models)})")
@@ -167,7 +173,7 @@ class _Check:
         return replace(roles, judge=SilentJudge(), answer_judge=judge, reads=reads)
 
     def _variants(self, data: Mapping[int, TimelineSet]) -> Iterator[Deviation]:
-        """That budgets are as configured, and that the oracles were given the truth of the timeline."""
+        """Deviations unless budgets are as configured and the oracles got the truth of the timeline."""
         for variant in self.manifest.variants:
             where = f"{MANIFEST_FILE}: {variant.label}"
             memory = cast(dict[str, Any], variant.config["memory"])
@@ -180,7 +186,7 @@ class _Check:
         try:
             metrics = measure(self.directory, self.manifest)
             computed = self.render(self.directory, self.manifest, metrics) if self.render else None
-        except Exception as error:  # whatever damaged results make of themselves
+        except Exception as error:  # damaged results can raise anything
             why = f"{type(error).__name__}: {error}".splitlines()[0][:120]
             yield Deviation("metrics.json", "cannot be computed anew", why)
             return

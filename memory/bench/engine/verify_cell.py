@@ -1,5 +1,8 @@
-"""Checks a cell: its record and results against its journal. Where texts were kept and rules played every role, it
-also computes replies, verdicts and scores anew from the sections that were shown."""
+"""Checks a cell's record and results against its journal.
+
+If texts were kept, it also recomputes from the recorded sections what needs no model: replies, verdicts,
+scores.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ from memory.contract.formatting import Utf8TokenCounter
 
 
 class CellCheck:
-    """A cell that is looked at. ``unchecked`` takes what could not be looked at, and why."""
+    """The check of one cell. ``unchecked`` collects what could not be checked, with the reason."""
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class CellCheck:
         manifest: Manifest,
         record: CellRecord,  # as the manifest has it
         data: TimelineSet | None,
-        roles: Roles | None,  # None where what they did cannot be repeated
+        roles: Roles | None,  # None if they cannot be repeated
         unchecked: list[str],
     ) -> None:
         self._manifest, self._record, self._roles, self._unchecked = manifest, record, roles, unchecked
@@ -92,7 +95,7 @@ class CellCheck:
                 state.add(row)
             yield from self._state(state)
             yield from self._verdicts(rows)
-        except Exception as error:  # whatever a damaged line makes of itself
+        except Exception as error:  # a damaged line can raise anything
             why = f"{type(error).__name__}: {error}".splitlines()[0][:120]
             yield Deviation(f"{self._name}/journal.jsonl", "cannot be used", why)
 
@@ -165,7 +168,7 @@ class CellCheck:
                 yield from same(where, record["tokens"], counter.count(text["context"]))
 
     async def _again(self, row: Row, timeline: Timeline, roles: Roles) -> list[Deviation]:
-        """Play a test session again, with the sections that were shown."""
+        """Play a test session again with its recorded sections."""
         if row["kind"] == "probes" and roles.reads:
             roles = replace(roles, reader=RecordedReader(row["texts"]))
         anew = await played_anew(row, self._record, self._variant, roles, timeline, self._timelines)
@@ -177,6 +180,6 @@ class CellCheck:
 
 
 def _kept(records: Iterable[Row]) -> list[dict[str, Any]]:
-    """The fields that section and reply decide without a judge, for answered requests."""
+    """For answered requests, the fields that section and reply decide without a judge."""
     names = (*OF_SECTION, "answer_f1", "exact")
     return [{name: record[name] for name in names} for record in records if record["error"] is None]

@@ -5,9 +5,9 @@ All formulas are textbook formulas:
 - Standard error of a mean: cluster-robust, clustered by persona (Liang and Zeger 1986; for evaluations Miller
   2024). For K personas and n requests it is ``SE² = K/(K-1) · Σ_k (Σ_i (x_ki - mean))² / n²``.
 - Interval of a share: Wilson score interval (1927). With one request for each persona, the sample size is n.
-  Otherwise it is the effective sample size ``mean · (1 - mean) / SE²``, at most n, with the quantile of
-  Student's t with K - 1 degrees of freedom (Korn and Graubard 1998; Dean and Pagano 2015). At a mean of 0 or
-  1 the standard error is 0, and the sample size is K.
+  Otherwise it is the effective sample size ``mean · (1 - mean) / SE²``, at most n. The quantile is then that
+  of Student's t with K - 1 degrees of freedom (Korn and Graubard 1998; Dean and Pagano 2015). At a mean of 0
+  or 1 the standard error is 0, and the sample size is K.
 - Difference of two providers: mean of paired differences, with its cluster-robust standard error and
   Student's t.
 - All m differences of a page: Bonferroni correction (Dunn 1961). Each interval is at the level ``1 -
