@@ -37,7 +37,7 @@ class PlannedChange:
 class PlannedTest:
     """One test session."""
 
-    after: int  # sessions
+    after: int  # number of sessions before it
     context: str
     cell: Cell | None = None  # the cell that it must ask for
 

@@ -151,7 +151,7 @@ class CellState:
 
 @dataclass
 class CellContext:
-    """The things that a cell gets from outside."""
+    """What a cell gets from outside."""
 
     slot: MemorySlot  # open, in accumulation mode; its owner closes it
     roles: Roles

@@ -116,7 +116,7 @@ def write_record(record: BaseModel, path: Path) -> None:
 
 
 def read_record(model: type[RecordT], file: Path) -> RecordT:
-    """Read a record; ConfigError if it is missing or damaged."""
+    """Read a record. Raises ConfigError if it is missing or damaged."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

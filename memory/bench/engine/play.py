@@ -171,7 +171,7 @@ class CellPlayer:
             self._context.progress(self.state)
 
     async def _remind(self) -> None:
-        """Record the last event again for a provider that keeps only that one, in its process."""
+        """Record the last event again for a provider that keeps only the last one, in its process."""
         if self._clock_lost and self._told and not self._slot.traits.recalls_writes:
             await self._slot.record_event(self._told[-1])
         self._clock_lost = False

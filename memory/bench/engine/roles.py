@@ -140,7 +140,7 @@ class Verdict:
 
 
 class Simulator(Protocol):
-    """Stands in for the user, in the first person."""
+    """Speaks for the user, in the first person."""
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
         """The user's next words within a beat, or None if nothing is left to say."""

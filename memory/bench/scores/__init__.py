@@ -1,1 +1,1 @@
-"""Figures: what a record says, what it counts for, and how far it can be trusted. Imports ``data`` alone."""
+"""Figures from records: what each request counts for, and confidence intervals. Imports only ``data``."""
