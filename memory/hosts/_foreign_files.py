@@ -1,4 +1,4 @@
-"""Files of a host that hold its user's settings. memslot adds entries, and takes them out without a trace."""
+"""A host's files with its user's settings. memslot adds entries to them, and removes them without a trace."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _BEGIN, _END = (
 
 
 class JsonEntries:
-    """memslot's entries in a JSON file, which need not exist.
+    """memslot's entries in a JSON file. The file need not exist.
 
     Args:
         file: the host's file.
-        copy: keeps the original, so that it comes back byte for byte.
-        entries: the keys on the way to each value -> the value; a list is appended to an existing one.
-        mark: a text that each value of memslot's holds, and no other value; not asked of a plain ``True``.
-        base: the host's content of a new file.
+        copy: a backup of the original file, which removal restores byte for byte.
+        entries: path of keys -> value. A list extends an existing list.
+        mark: a text that identifies memslot's values. A plain ``True`` needs no mark.
+        base: the content of a new file.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class JsonEntries:
         self._entries, self._mark, self._base = entries, mark, dict(base or {})
 
     def before(self) -> str:
-        """The file's text without memslot's entries; empty where there would be no file."""
+        """Return the file's text without memslot's entries; empty if there would be no file."""
         text = _read(self.file)
         without, found = self._without(text)
         if not found:
@@ -53,7 +53,11 @@ class JsonEntries:
         return "" if without in ({}, self._base) else _printed(without, like=text)
 
     def after(self) -> str:
-        """The file's text with the entries. ConfigError: its content is not as the host documents it."""
+        """Return the file's text with the entries.
+
+        Raises:
+            ConfigError: the content is not what the host documents, or has an entry of the same name.
+        """
         before = self.before()
         content = {**self._base, **self._without(before)[0]}
         try:
@@ -74,7 +78,7 @@ class JsonEntries:
         return _printed(content, like=before)
 
     def _without(self, text: str) -> tuple[dict[str, Any], bool]:
-        """The content without memslot's entries and the keys they leave empty; and whether there were any."""
+        """Return the content without memslot's entries and keys left empty, and whether there were any."""
         try:
             content = json.loads(text or "{}")
         except ValueError as error:
@@ -89,7 +93,7 @@ class JsonEntries:
 
 
 class TomlTables:
-    """memslot's tables at the end of a TOML file, which need not exist, between two comments."""
+    """memslot's tables at the end of a TOML file, between two comments. The file need not exist."""
 
     def __init__(self, file: Path, tables: str) -> None:
         self.file, self._tables = file, tables
@@ -117,7 +121,7 @@ def write_entries(file: JsonEntries | TomlTables) -> None:
 
 
 def take_entries(file: JsonEntries | TomlTables) -> bool:
-    """Take the entries out, and remove a file that is empty then; whether there were any."""
+    """Remove the entries, and the file if nothing else is in it. Returns whether there were entries."""
     before = file.before()
     found = before != _read(file.file)
     if found and before:
@@ -162,7 +166,7 @@ def _printed(content: Mapping[str, Any], *, like: str) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all, where a link points to, and readable by no more than before."""
+    """Write a file atomically. It follows symbolic links and keeps the file's mode."""
     target = file.resolve()
     mode = target.stat().st_mode if target.exists() else None
     umask = os.umask(0o077)

@@ -1,4 +1,4 @@
-"""Folders that memslot writes for a host, and removes again."""
+"""Folders that memslot writes for a host on install, and removes on uninstall."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from memory.hosts.hooks import socket_path
 from memory.runtime import load_config, report_program, reports_file, waiting_reports
 
 _FILES = Path(__file__).with_name("_files")
-_START_S = 5.0  # the first turn of a session waits so long for the server that its host is starting
-_TIMEOUT_S = 15  # of a hook; the first recall of a session takes longest
-_HOOK = "/memslot/hook.py"  # in every command of memslot's, however it is quoted
+_START_S = 5.0  # longest wait of a session's first turn for the server that its host is starting
+_TIMEOUT_S = 15  # a hook's time limit; the first recall of a session takes longest
+_HOOK = "/memslot/hook.py"  # a part of each of memslot's commands, for any quoting
 
 
 class HostFolder(ABC):
@@ -32,11 +32,11 @@ class HostFolder(ABC):
 
     @abstractmethod
     def usual(self) -> Path:
-        """Where the host looks by default."""
+        """Return the host's default directory."""
 
     @abstractmethod
     def install(self, config: Path) -> list[str]:
-        """Write the folder, in place of an older one. Returns lines: what was done and what is left to do."""
+        """Write the folder, and replace an older one. Returns lines for the user: results and next steps."""
 
     @abstractmethod
     def uninstall(self) -> list[str]: ...
@@ -48,7 +48,7 @@ class HostFolder(ABC):
 
 
 class HermesFolder(HostFolder):
-    """``plugins/memslot`` in Hermes' directory, and the path of the configuration beside it."""
+    """``plugins/memslot`` in Hermes' directory, and ``memslot.json`` with the path of the configuration."""
 
     def usual(self) -> Path:
         return Path(os.environ.get("HERMES_HOME", "~/.hermes"))
@@ -77,7 +77,7 @@ class HermesFolder(HostFolder):
 
 
 class HookFolder(HostFolder):
-    """``memslot`` below the directory of a coding agent: the hook, and where it finds memory and spool."""
+    """``memslot`` in the directory of a coding agent: the hook and its settings."""
 
     name: ClassVar[str]
     events: ClassVar[Sequence[str]]
@@ -92,14 +92,14 @@ class HookFolder(HostFolder):
         return self.folder / "hook.py"
 
     def named(self, config: Path) -> Sequence[JsonEntries | TomlTables]:
-        """The host's own files, with memslot's entries."""
+        """Return memslot's entries in the host's own files."""
         raise NotImplementedError
 
     def install(self, config: Path) -> list[str]:
         self.check(config)
         files = self.named(config)
         for file in files:
-            file.after()  # which says what is wrong before anything is written
+            file.after()  # raises for an unusable file before anything is written
         loaded = load_config(config)
         settings = {
             "host": self.name,
@@ -110,7 +110,7 @@ class HookFolder(HostFolder):
         }
         self.hook.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(_FILES / "hooks" / "hook.py.txt", self.hook)
-        # A hook that searched site-packages for it would take too long.
+        # The hook runs a copy, because a search in site-packages would take too long.
         shutil.copyfile(report_program(), self.hook.with_name("outbox_insert.py"))
         _write_json(self.hook.with_name("settings.json"), settings)
         self.write_more(config)
@@ -126,7 +126,7 @@ class HookFolder(HostFolder):
         ]
 
     def write_more(self, config: Path) -> None:
-        """Write further files that this host wants."""
+        """Write further files that this host needs."""
 
     def uninstall(self) -> list[str]:
         found = [take_entries(file) for file in self.named(Path())]
@@ -148,7 +148,7 @@ class HookFolder(HostFolder):
 
 
 class ClaudeCodeFolder(HookFolder):
-    """A marketplace of one plugin, named in ``settings.json``."""
+    """A marketplace with one plugin, registered in ``settings.json``."""
 
     name = "claude-code"
     events = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
@@ -232,7 +232,7 @@ def _json(folder: HookFolder, name: str, mark: str, entries: Any, **base: Any) -
 
 
 def _group(command: str) -> list[dict[str, Any]]:
-    """A hook of every event of a kind, as Claude Code and Codex write it. Their timeout is in seconds."""
+    """Return a hook in the format of Claude Code and Codex. The timeout is in seconds."""
     return [{"hooks": [{"type": "command", "command": command, "timeout": _TIMEOUT_S}]}]
 
 

@@ -1,4 +1,4 @@
-"""Items with a namespace and a key over a memory: values kept as they are, their text remembered and found."""
+"""Items with a namespace and a key. The store keeps their values unchanged; the memory holds their text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memory.runtime import HostStore, Item, MemoryItems, StoredObject
 Namespace = tuple[str, ...]
 Row = Mapping[str, Any]
 _MAX_KEYS = 500  # in one filter
-_OWNER = "langgraph"  # the agent_id of what is written, and how its event ids begin
+_OWNER = "langgraph"  # the agent_id of written events, and the prefix of their ids
 _ITEMS, _NAMESPACES = "langgraph item", "langgraph namespace"
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "$eq": operator.eq,
@@ -30,7 +30,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class ItemStore:
-    """Items over a slot, whose store keeps the values. Call it in the slot's event loop."""
+    """Items over a slot. The slot's store keeps the values. Call it in the slot's event loop."""
 
     def __init__(self, slot: MemorySlot, scope_of: Callable[[Namespace], MemoryScope] | None = None) -> None:
         run_id = slot.scope.run_id if slot.scope else _OWNER
@@ -42,7 +42,7 @@ class ItemStore:
         self._store = HostStore(slot.backend_name, slot.delivery.store, max_objects=2**62)
 
     def close(self) -> None:
-        """Give the file of values back. Idempotent."""
+        """Close the store of values. Idempotent."""
         self._store.close()
 
     def namespaces(self) -> list[Namespace]:
@@ -50,7 +50,7 @@ class ItemStore:
         return sorted(tuple(row["namespace"]) for row in rows)
 
     def get(self, namespace: Namespace, key: str) -> Row | None:
-        """An item's row: namespace, key, value, created_at, updated_at, and what the memory calls it."""
+        """Return an item's row, with the keys that :meth:`put` writes; None if there is no such item."""
         return self._store.get(_ITEMS, self.scope_of(namespace), key)
 
     def rows(self, namespace: Namespace) -> Sequence[Row]:
@@ -59,10 +59,10 @@ class ItemStore:
     async def recall(
         self, namespace: Namespace, query: str, limit: int, wanted: Row | None
     ) -> list[tuple[Item, Row | None]]:
-        """The memories for a query, best first, each with its item, or None for a derived memory.
+        """Search the memory. Returns memories, best first, each with its item, or None for a derived memory.
 
-        Replaced and deleted items are left out, and so are items without the wanted fields. If the backend cannot
-        filter, it is asked for more rows until there are enough, or no further rows.
+        Replaced and deleted items and items without the wanted fields are left out. If the backend cannot
+        filter, it is asked for more rows until there are enough or no further ones.
         """
         memories, filters, goal = self._memories(namespace), None, limit
         if wanted:
@@ -84,7 +84,7 @@ class ItemStore:
     def _current(
         self, namespace: Namespace, items: Sequence[Item], wanted: Row | None
     ) -> list[tuple[Item, Row | None]]:
-        """The recalled memories that are a current item or a derived memory."""
+        """Return the recalled memories that belong to a current item or are derived."""
         own = [
             next((name for name in item.event_ids if name.startswith(f"{_OWNER}:")), None) for item in items
         ]
@@ -105,7 +105,11 @@ class ItemStore:
         return list(found.values())
 
     async def put(self, namespace: Namespace, key: str, value: Mapping[str, Any], text: str) -> None:
-        """Keep a value in place of an older one. The older one stays if the memory does not confirm ``text``."""
+        """Replace an item's value. The old value stays if the memory does not confirm the new ``text``.
+
+        Raises:
+            BackendUnavailable: the memory did not confirm that it stored the text or deleted the old one.
+        """
         scope, before = self.scope_of(namespace), self.get(namespace, key)
         old = before["native_ids"] if before and "forget" in self._memories(namespace).offered else []
         now, event_id = datetime.now(UTC).isoformat(), f"{_OWNER}:{uuid.uuid4().hex}:{_named(key)}"
@@ -128,7 +132,7 @@ class ItemStore:
             "created_at": before["created_at"] if before else now,
             "updated_at": now,
             "event_id": event_id,
-            "native_ids": [*native_ids, *old],  # until they are deleted, or nobody would know of them
+            "native_ids": [*native_ids, *old],  # the old ids stay until their memories are deleted
             "indexed": bool(text),
         }
         named = {"namespace": list(namespace)}
@@ -140,7 +144,12 @@ class ItemStore:
             self._store.put(StoredObject(_ITEMS, scope, key, {**row, "native_ids": list(native_ids)}))
 
     async def delete(self, namespace: Namespace, key: str) -> None:
-        """Delete an item, where there is one, from the memory and from what is kept beside it."""
+        """Delete an item, if it exists, from the memory and the store.
+
+        Raises:
+            CapabilityNotSupported: the backend cannot delete a single memory.
+            BackendUnavailable: the memory did not confirm the deletion.
+        """
         row = self.get(namespace, key)
         if row is None:
             return
@@ -156,7 +165,7 @@ class ItemStore:
             self._store.drop(_NAMESPACES, self._all, ".".join(namespace))
 
     async def _forget(self, namespace: Namespace, native_ids: Sequence[str]) -> bool:
-        """Delete memories, of which some may be gone; False while the slot is read-only."""
+        """Delete memories; some may be gone already. Returns False if the slot is read-only."""
         memories = self._memories(namespace)
         for native_id in native_ids:
             try:
@@ -178,12 +187,12 @@ class ItemStore:
 
 
 def _named(key: str) -> str:
-    """A key as an event id takes it, so that an item is found by it; empty where the id could not hold it."""
+    """Return a key as the part of an event id that identifies its item; empty if an id cannot hold it."""
     return key if re.fullmatch(r"[\w ./@-]{1,200}", key) else ""
 
 
 def check_value(value: Mapping[str, Any]) -> None:
-    """InputError where JSON cannot say it."""
+    """Raise InputError if a value is not JSON-ready."""
     try:
         json.dumps(dict(value), ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
@@ -191,7 +200,7 @@ def check_value(value: Mapping[str, Any]) -> None:
 
 
 def text_of(value: Mapping[str, Any]) -> str:
-    """The text of a value, for the memory: its only text, or each leaf with the path to it."""
+    """Return a value's text for the memory: its only leaf, or all leaves with their paths."""
     leaves = list(_leaves(value, ()))
     if len(leaves) == 1:
         return leaves[0][1]
@@ -210,7 +219,11 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 
 
 def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    """Whether a value has every wanted field: equal, or as an operator such as ``{"$gt": 3}`` says."""
+    """Whether a value has every wanted field, by equality or by an operator such as ``{"$gt": 3}``.
+
+    Raises:
+        InputError: an operator is unknown.
+    """
     return all(_is(value.get(key), want) for key, want in (wanted or {}).items())
 
 
@@ -228,7 +241,7 @@ def _is(have: Any, want: Any) -> bool:
 
 
 def matches(kind: str, path: tuple[str, ...], namespace: tuple[str, ...]) -> bool:
-    """Whether a namespace has a path as its ``prefix`` or ``suffix``; ``*`` is any label."""
+    """Whether a namespace has a path as its ``prefix`` or ``suffix``. ``*`` matches any label."""
     if len(namespace) < len(path):
         return False
     part = namespace[: len(path)] if kind == "prefix" else namespace[len(namespace) - len(path) :]

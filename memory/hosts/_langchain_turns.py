@@ -1,4 +1,4 @@
-"""Turns of LangChain's messages: the message that begins a turn, its answers, and the place of its section."""
+"""Turns in LangChain's messages: the message that begins a turn, its answers and its section."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ with tested("langchain"):
 
 
 class Turns:
-    """Turns of states whose ``memory_turn`` names them."""
+    """Recalls and records the turns of LangChain states, whose ``memory_turn`` names the turn."""
 
     def __init__(self, memory: OpenMemory, user_id: UserOf | None) -> None:
         self._turns = HostTurns(memory, "langchain", user_id)
         self._tools = ModelTools(self._turns)
 
     def tool(self, name: str) -> StructuredTool:
-        """A tool of the model, by its name."""
+        """Create one of the model's tools."""
 
         async def ask(runtime: ToolRuntime, **given: str) -> str:
             return await self._tools.answer(name, given[ARGUMENTS[name]], **self._where(runtime))
@@ -63,7 +63,7 @@ class Turns:
         if not asked["turn"]:
             return {}
         begun = _index(messages, asked["turn"])
-        if begun is None:  # a summary, or whatever stands in its place, begins the turn now
+        if begun is None:  # something else, such as a summary, has replaced the message
             begun = last_human(messages) or 0
         after = _index(messages, state["memory_turn"].partition("\n")[2])
         said = messages[max(begun, -1 if after is None else after) + 1 :]
@@ -89,10 +89,10 @@ class Turns:
 
 
 def beginning(messages: Sequence[AnyMessage]) -> dict[str, str]:
-    """The state of a turn that begins: the turn's name, empty without a human message.
+    """Return the state of a turn that begins: the turn's name, or an empty one without a human message.
 
-    The last human message names the turn: by its id, or by its words and this run. A message edited under its id is
-    not the last message. The last message's id then follows in a second line: nothing up to it is an answer.
+    The last human message names the turn by its id, or by its words and this run. An edited message may not
+    be the last one. Then the last message's id is in a second line, because no message up to it is an answer.
     """
     at = last_human(messages)
     if at is None:
@@ -103,7 +103,7 @@ def beginning(messages: Sequence[AnyMessage]) -> dict[str, str]:
 
 
 def _index(messages: Sequence[AnyMessage], turn: str) -> int | None:
-    """Where the message of a name is; of several, the last."""
+    """Return the index of the last message that a turn's name stands for."""
     digest = turn.partition(":")[0]
     for at in range(len(messages) - 1, -1, -1):
         message = messages[at]
@@ -117,7 +117,7 @@ def _digest(message: AnyMessage) -> str:
 
 
 def last_human(messages: Sequence[AnyMessage]) -> int | None:
-    """The place of the last message that a person wrote. LangChain marks messages that its middleware wrote."""
+    """Return the index of the last message by a person. LangChain marks the messages of its middleware."""
     humans = [
         at
         for at, message in enumerate(messages)
@@ -127,7 +127,7 @@ def last_human(messages: Sequence[AnyMessage]) -> int | None:
 
 
 def with_section(messages: Sequence[AnyMessage], section: str) -> list[AnyMessage]:
-    """A copy in which the section stands below the last human message, or is a message of its own."""
+    """Return a copy with the section below the last human message, or as a separate first message."""
     changed, at = list(messages), last_human(messages)
     if section and at is not None:
         content = add_section(messages[at].content, section)

@@ -1,4 +1,4 @@
-"""Parts of every binding: the check of the SDK's release, the words of a message, and the person of a run.
+"""Common parts of the bindings: the check of the SDK's release, the words of a message, and shared memories.
 
 Several sessions of one process share a memory, because an embedded store has one owner.
 """
@@ -40,7 +40,7 @@ _lock = threading.Lock()
 
 
 def acquire(config: Path) -> SharedMemory:
-    """The memory of a configuration, opened by its first user; each gives it back by :func:`release`."""
+    """Open the memory of a configuration, or share an open one. Give it back with :func:`release`."""
     config = config.expanduser().absolute()
     with _lock:
         shared = _open.get(config)
@@ -64,7 +64,11 @@ def release(shared: SharedMemory) -> None:
 
 @contextmanager
 def tested(name: str) -> Iterator[None]:
-    """Guard a binding's import of its SDK. PluginLoadError: it is missing, or its release was not tested."""
+    """Guard a binding's import of its SDK.
+
+    Raises:
+        PluginLoadError: the SDK is missing, or its release was not tested.
+    """
     host = host_named(name)
     if (wrong := host.untested) is not None:
         raise PluginLoadError(wrong)
@@ -77,23 +81,23 @@ def tested(name: str) -> Iterator[None]:
 
 
 _OF_WORDS = ("text", "input_text", "output_text")
-# Parts that a memory leaves out by design: thoughts, and the traffic of tools.
+# Parts that are left out by design and not counted: thoughts, and calls and results of tools.
 _OF_TOOLS = re.compile(r"thinking|reasoning|redacted|tool|function|guard|cache|approval", re.IGNORECASE)
 
 
 def words(content: Any) -> str:
-    """The words of a message's content, without pictures, files and thoughts."""
+    """Return the words of a message's content, without pictures, files and thoughts."""
     return "\n".join(word for word, _ in _parts(content) if word)
 
 
 def left_out(content: Any) -> list[str]:
-    """The kinds of a content's parts that hold no words, such as ``image``; not those of thoughts and tools."""
+    """Return the kinds of parts without words, such as ``image``, except for thoughts and tools."""
     kinds = [kind for word, kind in _parts(content) if not word and kind not in _OF_WORDS]
     return [kind for kind in kinds if not _OF_TOOLS.search(kind)]
 
 
 def _parts(content: Any) -> Iterator[tuple[str, str]]:
-    """The words and the kind of each part, whether a part is text, a mapping or an object of an SDK."""
+    """Yield the words and the kind of each part. A part is text, a mapping or an object of an SDK."""
     if isinstance(content, str):
         yield content, "text"
         return
@@ -112,7 +116,7 @@ def _parts(content: Any) -> Iterator[tuple[str, str]]:
 
 
 def spoken(found: Iterable[tuple[str, str]]) -> list[Message]:
-    """The messages of user and assistant, given as roles and words."""
+    """Convert pairs of role and words to messages of the user and the assistant."""
     return [
         Message.model_validate({"role": role, "content": answer_text(text)})
         for role, text in found
@@ -121,7 +125,7 @@ def spoken(found: Iterable[tuple[str, str]]) -> list[Message]:
 
 
 def add_section(content: Any, section: str, *, kind: str = "text") -> Any:
-    """A message's content, text or a list of parts, with a section below it; a part of text is of this kind."""
+    """Append a section to a message's content. If that is a list, the section is a part of this ``kind``."""
     if isinstance(content, list):
         return [*content, {"type": kind, "text": section}]
     return f"{content}\n\n{section}"
@@ -131,7 +135,11 @@ _bound: dict[int, weakref.ref[object]] = {}
 
 
 def bind(agent: object, host: str) -> None:
-    """Note that an agent has a memory. ConfigError: it had one already."""
+    """Note that an agent has a memory.
+
+    Raises:
+        ConfigError: the agent already has a memory.
+    """
     known = _bound.get(id(agent))
     if known is not None and known() is agent:
         raise ConfigError(f"this {host} agent has a memory already; one agent takes one memory")

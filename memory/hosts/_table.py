@@ -1,4 +1,4 @@
-"""The table of hosts, from ``hosts.toml``. The table in docs/hosts.md is made of the same words."""
+"""The table of hosts, read from ``hosts.toml``. The table in docs/hosts.md has the same source."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from memory import PluginLoadError
 class Host:
     """An agent framework that memslot binds to."""
 
-    name: str  # on the command line, of its module in ``memory.hosts``, and of its extra
+    name: str  # the name on the command line, of the module in ``memory.hosts`` and of the extra
     title: str
-    shown: str  # to the model: what, and for how long
+    shown: str  # what the model sees, and for how long
     recorded: str
-    distribution: str | None = None  # on PyPI; None where it is no Python package
-    tested: tuple[str, str] | None = None  # from this release, to below that one
-    tested_by: str = ""  # where it is no Python package
-    cannot: Mapping[str, str] = field(default_factory=dict)  # a promise -> why
+    distribution: str | None = None  # the package on PyPI; None if the host is no Python package
+    tested: tuple[str, str] | None = None  # the first tested release, and the first untested one after it
+    tested_by: str = ""  # for a host that is no Python package
+    cannot: Mapping[str, str] = field(default_factory=dict)  # a promise that does not hold -> why
 
     @property
     def install(self) -> str:
@@ -40,7 +40,7 @@ class Host:
 
     @property
     def untested(self) -> str | None:
-        """One sentence where the installed release is outside the tested range; else None."""
+        """One sentence if the installed release is outside the tested range; else None."""
         version = self.installed
         if version is None or self.tested is None:
             return None
@@ -57,10 +57,10 @@ class Host:
         return self.name.replace("-", "_")
 
     def program(self, config: str) -> str:
-        """Lines to paste, for a configuration at this path."""
+        """Return the program to paste, for a configuration at this path."""
         file = Path(__file__).with_name("_files") / "programs" / f"{self.name}.txt"
         program = file.read_text("utf-8")
-        # Commands, or JSON and Python, which write a string alike.
+        # Programs that begin with "#" are shell commands. JSON and Python quote strings in the same way.
         quoted = (
             shlex.quote(config) if program.startswith("#") else json.dumps(config, ensure_ascii=False)[1:-1]
         )
@@ -85,7 +85,7 @@ HOSTS = _read()
 
 
 def host_named(name: str) -> Host:
-    """A host by its name.
+    """Return a host by its name.
 
     Raises:
         PluginLoadError: the table has no such host.

@@ -1,6 +1,6 @@
-"""Tools that a model may call beside automatic recall: a search, and a way to keep one fact.
+"""Tools for a model in addition to automatic recall: a search, and a way to store one fact.
 
-Each binding gives them the form of its SDK. The binding sets the scope, and no argument of a tool names a person.
+Each binding adapts them to its SDK. The binding sets the scope; the model cannot name another person.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType({SEARCH: "query", STORE: "conten
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of a tool's arguments."""
+    """Return the JSON Schema of a tool's arguments."""
     argument = ARGUMENTS[name]
     properties = {argument: {"type": "string", "minLength": 1}}
     return {
@@ -36,20 +36,20 @@ def schema(name: str) -> dict[str, Any]:
 
 
 class ModelTools:
-    """The work of the tools. A failure is an answer in words, so that it ends no turn."""
+    """Runs the tools. A failure becomes an answer in words, so that it does not end the turn."""
 
     def __init__(self, turns: HostTurns) -> None:
         self._turns = turns
 
     async def answer(self, name: str, given: str, scope: MemoryScope | None, session_id: str) -> str:
-        """The answer of a tool: memories as a JSON list, or the status of the stored fact."""
+        """Run a tool. Returns memories as a JSON list, or the status of the stored fact."""
         try:
             return await self._turns.call(lambda: self._do(name, given, scope, session_id))
         except MemslotError as error:
             return f"error: {error}"
 
     async def answer_json(self, name: str, arguments: str, scope: MemoryScope | None, session_id: str) -> str:
-        """As :meth:`answer`, for a model's arguments as JSON."""
+        """Run a tool like :meth:`answer`, with the model's arguments as JSON text."""
         try:
             given = json.loads(arguments)[ARGUMENTS[name]]
         except (ValueError, KeyError, TypeError):
@@ -57,7 +57,7 @@ class ModelTools:
         return await self.answer(name, str(given), scope, session_id)
 
     def answer_blocking(self, name: str, given: str, scope: MemoryScope | None, session_id: str) -> str:
-        """As :meth:`answer`, for hosts that do not await."""
+        """Run a tool like :meth:`answer`, for synchronous hosts."""
         try:
             return self._turns.call_blocking(lambda: self._do(name, given, scope, session_id))
         except MemslotError as error:
@@ -66,7 +66,7 @@ class ModelTools:
     def functions(
         self, scope: MemoryScope | None, session_id: str
     ) -> dict[str, Callable[[str], Awaitable[str]]]:
-        """The tools as functions by name, for an SDK that reads a function's argument."""
+        """Return the tools as functions by name, for an SDK that inspects a function's arguments."""
 
         async def memory_search(query: str) -> str:
             return await self.answer(SEARCH, query, scope, session_id)

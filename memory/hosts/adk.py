@@ -1,4 +1,4 @@
-"""Google ADK: a memory as its ``BaseMemoryService``, and a plugin that records every run."""
+"""Google ADK: a ``BaseMemoryService`` over a memory, and a plugin that records every run."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ with tested("adk"):
 
 
 class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
-    """A slot for all users of an app: an ``app_name`` is a run, a ``user_id`` a persona.
+    """A memory for all users of an app. ``app_name`` becomes the scope's run, and ``user_id`` its persona.
 
         service = SlotMemoryService(memory)
         runner = Runner(..., memory_service=service, plugins=[RecordingPlugin(service)])
 
-    ADK shows memory by its ``PreloadMemoryTool`` (every turn) or ``LoadMemoryTool`` (when the model asks); give the
-    agent one of them.
+    ADK shows memories through its ``PreloadMemoryTool`` (every turn) or ``LoadMemoryTool`` (when the model
+    asks). Give the agent one of them.
 
     Args:
-        memory: whoever opened it closes it, after the runner.
-        backend_namespace: of the scopes.
+        memory: an open memory. The code that opened it closes it, after the runner.
+        backend_namespace: the ``backend_namespace`` of the scopes.
     """
 
     def __init__(self, memory: OpenMemory, *, backend_namespace: str | None = None) -> None:
         self._namespace = backend_namespace
         self._turns = HostTurns(memory, "adk", lambda session: self._scope(session.app_name, session.user_id))
-        self.recalls_once = False  # set by the plugin, which tells when a run ends
+        self.recalls_once = False  # set by the plugin, which notices the end of a run
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> Any:
-        """The memories for a query, best first. The turn policy says what a failure does."""
+        """Return the memories for a query, best first. The turn policy decides what a failure does."""
         turn = f"search {query}" if self.recalls_once else uuid.uuid4().hex
         scope = self._scope(app_name, user_id)
         recall = await self._turns.recall(turn, query, session_id="adk", scope=scope)
@@ -73,7 +73,7 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
         session_id: str | None = None,
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Record these turns; ``custom_metadata`` is not kept."""
+        """Record these turns. ``custom_metadata`` is ignored."""
         await self._record(app_name, user_id, session_id or "adk", events)
 
     async def add_memory(
@@ -84,7 +84,11 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
         memories: Sequence[Any],
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Store each entry as one memory. InputError or BackendError: one is not stored; those before it are."""
+        """Store each entry as one memory.
+
+        Raises:
+            InputError, BackendError: an entry was not stored. The entries before it are stored.
+        """
         items = MemoryItems(self._turns.memory.slot, self._scope(app_name, user_id))
         for entry in memories:
             text = "\n".join(part.text for part in entry.content.parts or () if part.text)
@@ -93,14 +97,14 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
             await self._turns.call(store)
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Delete one memory by the id that ``search_memory`` gave; errors as for :meth:`MemoryItems.forget`."""
+        """Delete one memory by its id from ``search_memory``. Errors as for :meth:`MemoryItems.forget`."""
         if not memory_id:
             raise InputError("memory_id is missing; give the id of one memory")
         items = MemoryItems(self._turns.memory.slot, self._scope(app_name, user_id))
         await self._turns.call(partial(items.forget, memory_id))
 
     def tools(self) -> list[Any]:
-        """A search in the memory and a way to keep a fact in it, for ``tools=`` of an agent."""
+        """Return the tools for an agent's ``tools=``: a search, and a way to store a fact."""
         answers = ModelTools(self._turns)
 
         async def answer(name: str, given: str, context: Any) -> str:
@@ -136,10 +140,10 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
 
 
 class RecordingPlugin(BasePlugin):  # type: ignore[misc]
-    """Records each run when it has ended, since ADK itself hands nothing to a memory service.
+    """Records each run after its end, because ADK does not hand runs to a memory service.
 
     Args:
-        service: where to.
+        service: the service that records.
     """
 
     def __init__(self, service: SlotMemoryService, name: str = "memslot") -> None:
@@ -161,7 +165,7 @@ class RecordingPlugin(BasePlugin):  # type: ignore[misc]
 
 
 def _answered(run: Iterable[Any]) -> Iterator[list[tuple[Any, Message]]]:
-    """Split a run at each answer. A run that waits for an approval goes on under the same invocation."""
+    """Split a run at each answer. A run that waits for an approval continues under the same invocation."""
     spoken: list[tuple[Any, Message]] = []
     for event in run:
         if event.author == "user" and _ends_with_answer(spoken):
@@ -178,14 +182,14 @@ def _ends_with_answer(spoken: list[tuple[Any, Message]]) -> bool:
 
 
 def _left_out(event: Any) -> list[str]:
-    """The kinds of an event's parts that hold no words, such as ``image/png``."""
+    """Return the kinds of an event's parts without words, such as ``image/png``."""
     parts = (event.content.parts if event.content else None) or ()
     kept = [part.inline_data or part.file_data for part in parts]
     return [str(data.mime_type or "file") for data in kept if data]
 
 
 def _said(event: Any) -> Message | None:
-    """The words of an event, or None: thoughts, the traffic of tools and words beside a call are left out."""
+    """Return the words of an event, without thoughts; None if it has no words or calls a tool."""
     parts = event.content.parts if event.content and event.content.parts and not event.partial else ()
     if any(part.function_call for part in parts):
         return None

@@ -1,4 +1,4 @@
-"""Microsoft Agent Framework: a memory as a ``ContextProvider``."""
+"""Microsoft Agent Framework: a ``ContextProvider`` over a memory."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
 
         agent = Agent(client, context_providers=[SlotContextProvider(memory)])
 
-    A turn is the last user message of a run's input, and what follows it: a front end may send the whole
-    conversation each time. The section is a message of its own before that input; it is in no history.
+    A turn is the last user message of a run's input and the messages after it, because a front end may send
+    the whole conversation each time. The section is a separate message before that input, and in no history.
 
     Args:
-        memory: whoever opened it closes it, after the agent's last run.
-        user_id: the person within the memory's own scope, a whole scope, or a function of the run's
-            ``SessionContext``, whose ``session_id``, ``metadata`` and ``options`` may say who speaks.
-        source_id: names the provider.
-        tools: whether the model may search the memory, and keep a fact in it.
+        memory: an open memory. The code that opened it closes it, after the agent's last run.
+        user_id: a user id within the memory's scope, a whole scope, or a function that returns either. It
+            gets the run's ``SessionContext``, with ``session_id``, ``metadata`` and ``options``.
+        source_id: the provider's name.
+        tools: whether the model may search the memory and store facts.
 
     Raises:
         ScopeError: the memory has no scope.
@@ -54,7 +54,7 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
 
         Raises:
             ConfigError: the agent has a second memory.
-            ScopeError: the function that names the person names nobody.
+            ScopeError: the function of ``user_id`` names no user.
         """
         if [
             context_provider
@@ -74,7 +74,7 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
             context.extend_messages(self.source_id, [Message("user", [recall.section])])
 
     async def after_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
-        """Record the turn, unless it waits for an approval: the run that goes on has its answer."""
+        """Record the turn, unless it waits for an approval. In that case, a later run has the answer."""
         answered = list(context.response.messages) if context.response else []
         if any(content.type == _APPROVAL for message in answered for content in message.contents):
             return
@@ -108,13 +108,13 @@ def _role(message: Any) -> str:
 
 
 def _last_turn(messages: Sequence[Any]) -> list[Any]:
-    """The user's last message with words, and the messages after it. Earlier messages belong to earlier runs."""
+    """Return the user's last message with words, and the messages after it."""
     users = [at for at, message in enumerate(messages) if _role(message) == "user" and message.text.strip()]
     return list(messages[users[-1] :]) if users else []
 
 
 def _said(messages: Iterable[Any]) -> list[tuple[str, str]]:
-    """Roles and words, without the traffic of tools and words beside a call."""
+    """Return roles and words, without messages that call a tool."""
     return [
         (_role(message), message.text or "")
         for message in messages

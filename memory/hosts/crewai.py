@@ -1,6 +1,6 @@
-"""CrewAI: a memory as LLM hooks and task callback of a crew.
+"""CrewAI: a memory through the LLM hooks and the task callback of a crew.
 
-CrewAI's own ``Memory`` extracts and embeds by itself and needs a store of vectors, so it is no place for a memory.
+CrewAI's own ``Memory`` extracts and embeds itself, and requires a vector store. So this binding bypasses it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ with tested("crewai"):
 
 
 class CrewMemory:
-    """A memory at work in a crew: each task is a turn.
+    """The memory of a crew. Each task is a turn.
 
         with open_memory_sync("memslot.yaml") as memory, CrewMemory(crew, memory, session_id="chat-1"):
             crew.kickoff(inputs={"question": "Which tea do I like?"})
 
-    The section is the last of an agent's messages while its model is called, and gone before CrewAI keeps them. A
-    turn is the task's description and its output.
+    The section is an agent's last message during a model call. It is removed before CrewAI keeps the
+    messages. A turn consists of the task's description and its output.
 
     Args:
-        crew: a ``Crew``, used by one kickoff at a time.
-        memory: whoever opened it closes it, after this; best opened by ``open_memory_sync``, because CrewAI
-            calls hooks without awaiting.
+        crew: a ``Crew`` that runs one kickoff at a time.
+        memory: an open memory. The code that opened it closes it, after this. Open it with
+            ``open_memory_sync``, because CrewAI calls hooks synchronously.
         session_id: the conversation.
-        user_id: the person within the memory's own scope, a whole scope, or a function of ``session_id``.
-        tools: whether the crew's agents may search the memory, and keep a fact in it.
+        user_id: a user id within the memory's scope, a whole scope, or a function of ``session_id`` that
+            returns either.
+        tools: whether the crew's agents may search the memory and store facts.
 
     Raises:
         ScopeError: the memory has no scope.
-        ConfigError: the crew has a memory already.
+        ConfigError: the crew already has a memory.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class CrewMemory:
         self.detach()
 
     def detach(self) -> None:
-        """Leave the crew as it was. Idempotent."""
+        """Restore the crew. Idempotent."""
         if self._crew is not None:
             unregister_before_llm_call_hook(self._before)
             unregister_after_llm_call_hook(self._after)
@@ -97,7 +98,7 @@ class CrewMemory:
         return tool(name)(made)
 
     def _before(self, context: Any) -> None:
-        """Show the section to tasks of the crew and of its ``kickoff_for_each`` copies; not to delegated work."""
+        """Show the section to tasks of the crew and its ``kickoff_for_each`` copies, not to delegated work."""
         if not self._is_ours(context.crew) or context.task not in context.crew.tasks:
             return
         _take_out(context.messages)
@@ -126,7 +127,7 @@ class CrewMemory:
 
 
 def _take_out(messages: list[Any]) -> None:
-    """Remove messages that are a section alone, in place: CrewAI shares the list with its executor."""
+    """Remove the messages that are a section, in place, because CrewAI's executor shares the list."""
     messages[:] = [message for message in messages if not _is_section(message.get("content"))]
 
 

@@ -1,7 +1,7 @@
-"""Hermes Agent: a memory provider, which ``memslot tools hosts hermes install`` puts into its plugin folder.
+"""Hermes Agent: a memory provider. ``memslot tools hosts hermes install`` puts it into Hermes' plugin folder.
 
-Hermes replaces a provider that does not load by its built-in memory, and tells no user. So this provider always
-loads. If the memory cannot be opened, the terminal and the model hear of it in every session.
+Hermes silently replaces a provider that does not load with its built-in memory. Therefore this provider
+always loads. If the memory cannot be opened, the terminal and the model are informed in every session.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class _Session:
     turns: HostTurns | None = None
     problem: str = ""
     writes: bool = True
-    person: str = ""  # by platform and user id; empty where Hermes names nobody
-    refused: bool = False  # whether the turn under way names another one
+    person: str = ""  # platform and user id; empty if Hermes names no user
+    refused: bool = False  # whether the current turn names another person
     turn: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 def config_path(hermes_home: str | Path) -> Path:
-    """``MEMSLOT_CONFIG``, else what ``hermes memory setup`` wrote, else ``memslot.yaml`` in Hermes' home."""
+    """Return ``MEMSLOT_CONFIG``, else the path in ``memslot.json``, else ``memslot.yaml`` in Hermes' home."""
     directory = Path(hermes_home).expanduser()
     if named := os.environ.get("MEMSLOT_CONFIG"):
         return Path(named).expanduser()
@@ -54,11 +54,11 @@ def config_path(hermes_home: str | Path) -> Path:
 
 
 class SlotProvider(MemoryProvider):  # type: ignore[misc]
-    """The memory a ``memslot.yaml`` selects, for every session of a Hermes process.
+    """The memory of a ``memslot.yaml`` for every session of a Hermes process.
 
-    People of a gateway are scopes of their own, by platform and user id; the command line is the file's own scope.
-    Hermes names the person once, when a session begins. A turn that names another one is refused: it is neither
-    recalled for nor recorded, and the log and the memory's troubles say so.
+    Each user of a gateway has a scope, by platform and user id. The command line uses the scope of the file.
+    Hermes names the user when a session begins. A turn that names another user is neither recalled for nor
+    recorded, and this is logged and reported as trouble.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         return "memslot"
 
     def is_available(self) -> bool:
-        """Always, because Hermes replaces an unavailable provider without a word."""
+        """Return True always, because Hermes silently replaces an unavailable provider."""
         return True
 
     def initialize(self, session_id: str, **kwargs: Any) -> None:
@@ -80,7 +80,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
             own = session.shared.memory.delivery.scope_or_default()
             session.turns = HostTurns(session.shared.memory, "hermes", _scope(own, kwargs))
             session.person = _person(kwargs)
-        except Exception as error:  # Hermes would go on without a word
+        except Exception as error:  # Hermes would ignore it silently
             session.problem = f"{error}" if isinstance(error, MemslotError) else type(error).__name__
             complaint = f"memslot: long-term memory is NOT working: {session.problem}"
             log.error("%s", complaint)
@@ -97,7 +97,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         )
 
     def on_turn_start(self, turn_number: int, message: str, **kwargs: Any) -> None:
-        """Refuse a turn of another person than the session's."""
+        """Refuse a turn of a person who is not the session's."""
         session, person = self._session, _person(kwargs)
         session.refused = bool(person and session.person and person != session.person)
         if session.refused and session.turns is not None:
@@ -106,13 +106,13 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
             session.turns.memory.note_trouble("write", why)
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:
-        """The memories for the coming turn, which Hermes puts below the user's message."""
+        """Return the memories for the coming turn. Hermes puts them below the user's message."""
         session = self._session
         if session.turns is None or session.refused:
             return ""
         session.turn = uuid.uuid4().hex
         recall = session.turns.recall_blocking(session.turn, query, session_id=session_id or session.id)
-        return "\n".join(recall.section.splitlines()[1:-1])  # Hermes puts a fence of the same name around it
+        return "\n".join(recall.section.splitlines()[1:-1])  # Hermes adds its own fence of the same name
 
     def sync_turn(
         self,
@@ -122,7 +122,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         session_id: str = "",
         messages: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Record the turn, without ``messages``, which hold the traffic of tools."""
+        """Record the turn, without ``messages``, which hold tool calls and results."""
         session = self._session
         if session.turns is not None and session.writes and not session.refused:
             conversation = session_id or session.id
@@ -135,7 +135,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         self._session.id = new_session_id
 
     def on_pre_compress(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Have everything written before the host forgets it."""
+        """Write waiting events before Hermes compresses the conversation."""
         self.on_session_end(messages)
         return ""
 
@@ -145,20 +145,20 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
             turns.call_blocking(lambda: turns.memory.drain(_DRAIN_S))
 
     def shutdown(self) -> None:
-        """Give the memory back; the last session of the process closes it."""
+        """Release the memory. The last session of the process closes it."""
         session, self._session = self._session, _Session(self._session.id)
         if session.shared is not None:
             release(session.shared)
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """Search and store, which every memory has: Hermes asks before the memory is open."""
+        """Return search and store. Hermes asks before the memory is open, and every memory supports these."""
         return [
             {"name": name, "description": description, "parameters": schema(name)}
             for name, description in DESCRIPTIONS.items()
         ]
 
     def handle_tool_call(self, tool_name: str, args: Mapping[str, Any], **kwargs: Any) -> str:
-        """The tool's answer as JSON: ``result`` or ``error``."""
+        """Run a tool. Returns JSON with ``result`` or ``error``."""
         if (turns := self._session.turns) is None:
             return json.dumps({"error": f"long-term memory is not working: {self._session.problem}"})
         items = MemoryItems(turns.memory.slot, turns.scope)
@@ -180,7 +180,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         (Path(hermes_home) / "memslot.json").write_text(json.dumps({"config": values["config"]}), "utf-8")
 
     def backup_paths(self) -> list[str]:
-        """The configuration and its stores, for ``hermes backup``."""
+        """Return the configuration and its data directory, for ``hermes backup``."""
         config = config_path(os.environ.get("HERMES_HOME", "~/.hermes"))
         try:
             return [str(config), str(load_config(config).data_dir)]

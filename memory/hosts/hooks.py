@@ -1,8 +1,8 @@
-"""Claude Code, Codex and Cursor: the process of the MCP server answers their hooks, without a daemon.
+"""Claude Code, Codex and Cursor: the MCP server's process answers their hooks, without a daemon.
 
-A hook is a process of its own and must not wait for Python to import a memory. So it asks over a socket of this
-machine, and inserts its reports into the outbox of ``memory.data_dir``. The first window of a memory owns the
-socket, for the windows of all hosts. When it ends, another window takes over.
+A hook runs as a separate process and has no time to import a memory. It asks over a local socket, and inserts
+its reports into the outbox of ``memory.data_dir``. The first server process of a memory owns the socket, for
+the windows of all hosts. When it ends, another process takes over.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class HookSettings(PluginOptions):
 
 
 def socket_path(data_dir: Path) -> Path:
-    """The socket of a ``data_dir``, whatever the environment: Codex hands its servers next to none of it.
+    """Return the socket's path for a ``data_dir``.
+
+    The path depends on no environment variable, because Codex passes almost none to its servers.
 
     Raises:
         ConfigError: the path is too long for a socket.
@@ -58,9 +60,9 @@ def socket_path(data_dir: Path) -> Path:
 
 
 async def answer_hooks(slot: MemorySlot, data_dir: Path) -> None:
-    """Answer the hooks and record what they report until cancelled, for the slot's own scope.
+    """Answer the hooks and record their reports in the slot's scope, until cancelled.
 
-    A failure is logged, and the work is tried again after some seconds.
+    A failure is logged, and the server starts again after some seconds.
     """
     failures = Failures("hooks", log)
     while True:
@@ -75,7 +77,7 @@ async def answer_hooks(slot: MemorySlot, data_dir: Path) -> None:
 
 @asynccontextmanager
 async def _owned(data_dir: Path) -> AsyncIterator[SocketOwner]:
-    """Have the socket, once no other window has it."""
+    """Wait until no other process owns the socket, and own it."""
     with SocketOwner(socket_path(data_dir), what="the hooks of this memory") as owner:
         while not owner.take():  # noqa: ASYNC110 - another process has it
             await anyio.sleep(_AGAIN_S)
@@ -106,7 +108,7 @@ class _Hooks:
             try:
                 line = await BufferedByteReceiveStream(connection).receive_until(b"\n", _MAX_REQUEST)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.IncompleteRead):
-                return  # it did not wait, or another window looked who is there
+                return  # the hook gave up waiting, or another process only probed the socket
             with self._failures.survived("a hook's request"):
                 request = _read(line)
                 if request["do"] == "recall":
@@ -117,7 +119,7 @@ class _Hooks:
                     await _send(connection, {"left": await self._queue.left()})
 
     async def _recall(self, request: dict[str, Any], connection: SocketStream) -> None:
-        # The last window's reports may be about to be recorded.
+        # Wait a little, because the previous owner's reports may just be being recorded.
         with anyio.move_on_after(_RECORDED_S):
             async with self._draining:
                 pass
@@ -141,7 +143,7 @@ class _Hooks:
             await anyio.sleep(_AGAIN_S)
 
     async def drain(self) -> None:
-        """Record every finished turn, each session in its order. A turn that cannot be recorded now waits."""
+        """Record the finished turns, each session in order. A turn that cannot be recorded now waits."""
         async with self._draining:
             with self._failures.survived("reading the outbox"):
                 await self._queue.drain(self._record, self._failures.note)
@@ -170,7 +172,7 @@ class _Hooks:
 
 
 def _read(line: bytes) -> Any:
-    """Parse JSON. Hosts that cut a text leave halves of surrogate pairs, which no memory takes: replace them."""
+    """Parse JSON, and replace unpaired surrogates, which remain where a host cuts a text short."""
     return json.loads(json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace"))
 
 

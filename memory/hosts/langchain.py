@@ -1,4 +1,4 @@
-"""LangChain and LangGraph: a memory as middleware of an agent, and as two nodes of a graph made by hand."""
+"""LangChain and LangGraph: middleware for an agent, and two nodes for a custom graph, over a memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ with tested("langchain"):
 
 
 class TurnState(AgentState[Any]):  # type: ignore[misc]
-    """State with the name of the turn: a summary may replace the message that began it."""
+    """State with the turn's name, because a summary may replace the message that began the turn."""
 
     memory_turn: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type]
 
@@ -28,21 +28,21 @@ _in_tool: ContextVar[bool] = ContextVar("memslot_in_tool", default=False)
 
 
 class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
-    """Recalls at the first model call of a turn, and records when the agent has ended.
+    """Recalls at the first model call of a turn, and records the turn after the agent ends.
 
         agent = create_agent(model, tools, middleware=[MemoryMiddleware(memory)], checkpointer=checkpointer)
         await agent.ainvoke({"messages": [("user", "Which tea do I like?")]}, {"configurable": {"thread_id": "1"}})
 
-    The section stands below what the user said in what is sent to the model, and in no state. A turn is the last
-    human message of what a run begins with, and what follows; a session is the ``thread_id``. An agent that a tool
-    of this agent asks gets its task from a model: its run is neither recalled for nor recorded. ``invoke`` and
-    ``stream`` work from another thread than that of the memory's event loop, see ``open_memory_sync``.
+    The model sees the section below the user's message. No state keeps it. A turn is the last human message
+    of a run's input and the messages after it, and the session is the ``thread_id``. An agent that runs
+    inside a tool gets its task from a model, so its run is neither recalled for nor recorded. ``invoke`` and
+    ``stream`` must not run in the thread of the memory's event loop, see ``open_memory_sync``.
 
     Args:
-        memory: whoever opened it closes it, after the agent's last run.
-        user_id: the person within the memory's own scope, a whole scope, or a function of
-            LangGraph's ``Runtime``, whose ``context`` may say who speaks.
-        tools: whether the model may search the memory, and keep a fact in it.
+        memory: an open memory. The code that opened it closes it, after the agent's last run.
+        user_id: a user id within the memory's scope, a whole scope, or a function of LangGraph's ``Runtime``
+            that returns either. Its ``context`` may name the user.
+        tools: whether the model may search the memory and store facts.
 
     Raises:
         ScopeError: the memory has no scope.
@@ -63,7 +63,7 @@ class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
 
     @property
     def name(self) -> str:
-        """The same for every memory, so that LangChain refuses a second one."""
+        """The middleware's name. It is always the same, so that LangChain refuses a second memory."""
         return "memslot"
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, str]:
@@ -79,12 +79,12 @@ class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
         return await handler(request.override(messages=with_section(request.messages, section)))
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        """As :meth:`awrap_model_call`, for an agent that is not awaited."""
+        """Recall like :meth:`awrap_model_call`, for synchronous agents."""
         section = self._turns.recall_blocking(request.state, request.runtime)
         return handler(request.override(messages=with_section(request.messages, section)))
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Note that a tool is at work: agents that run meanwhile are its own."""
+        """Mark that a tool is running, so that agents inside it are not recalled for or recorded."""
         token = _in_tool.set(True)
         try:
             return await handler(request)
@@ -92,7 +92,7 @@ class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
             _in_tool.reset(token)
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        """As :meth:`awrap_tool_call`, for an agent that is not awaited."""
+        """Mark a tool like :meth:`awrap_tool_call`, for synchronous agents."""
         token = _in_tool.set(True)
         try:
             return handler(request)
@@ -103,12 +103,12 @@ class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
         await self._turns.record(state, runtime)
 
     def after_agent(self, state: Any, runtime: Any) -> None:
-        """As :meth:`aafter_agent`, for an agent that is not awaited."""
+        """Record like :meth:`aafter_agent`, for synchronous agents."""
         self._turns.record_blocking(state, runtime)
 
 
 class MemoryState(MessagesState):  # type: ignore[misc]
-    """Messages, the turn, and the section of this run, which no checkpointer keeps."""
+    """The messages, the turn's name and the section of this run. No checkpointer keeps the section."""
 
     memory_turn: NotRequired[str]  # type: ignore[valid-type]
     memory_section: NotRequired[Annotated[str, UntrackedValue(str)]]  # type: ignore[valid-type]
@@ -121,7 +121,7 @@ class MemoryNodes:
         graph.add_node("recall", nodes.recall)
         graph.add_node("record", nodes.record)
 
-    The model's node sends ``nodes.messages(state)`` in place of ``state["messages"]``.
+    The model's node sends ``nodes.messages(state)`` instead of ``state["messages"]``.
 
     Args:
         memory, user_id: as for :class:`MemoryMiddleware`.
@@ -136,10 +136,10 @@ class MemoryNodes:
         return {**turn, "memory_section": await self._turns.recall({**state, **turn}, runtime)}
 
     async def record(self, state: Any, runtime: Any = None) -> None:
-        """Record that message and what followed it."""
+        """Record the last human message and the answers to it."""
         await self._turns.record(state, runtime)
 
     @staticmethod
     def messages(state: Any) -> list[AnyMessage]:
-        """The messages with the section, for the model alone."""
+        """Return the messages with the section, only for the model."""
         return with_section(state["messages"], state.get("memory_section", ""))

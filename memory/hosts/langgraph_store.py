@@ -1,7 +1,7 @@
-"""LangGraph: a memory as its ``BaseStore``, for langmem, deep agents and graphs that read and write items.
+"""LangGraph: a ``BaseStore`` over a memory, for langmem, deep agents and graphs that read and write items.
 
-An item's value stays as it is, beside the memory, which holds and finds its text. So ``get`` and filters are exact
-with every backend, and a search with a query is the backend's own.
+A separate store keeps each item's value unchanged, and the memory holds its text. So ``get`` and filters are
+exact with every backend, and a search with a query uses the backend's own search.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ with tested("langchain"):
 
 
 class SlotStore(BaseStore):  # type: ignore[misc]
-    """Every namespace a scope of its own.
+    """A LangGraph store. Each namespace has a separate scope.
 
         graph = builder.compile(store=SlotStore(memory))
 
-    A search with a query answers what the memory recalls for it: items, and, without a filter, what the backend
-    derived from items, under its native id and as ``{"text": ...}``. There is no time to live. To delete an item
-    takes a backend that can delete a single memory; others refuse it in words. ``put`` waits for the memory and
-    raises what it raises.
+    A search with a query returns the items that the memory recalls. Without a filter, it also returns
+    memories that the backend derived from items, with their native id as the key and ``{"text": ...}`` as the
+    value. There is no time to live. Only a backend that can delete single memories can delete items; others
+    raise an error. ``put`` waits for the memory and raises its errors.
 
     Args:
-        memory: whoever opened it closes it, after the store's last call. Its slot's ``host_file`` keeps the values;
-            without one they are kept as long as the store.
-        scope_of: the scope of a namespace; by default a persona named by its labels, joined by dots.
+        memory: an open memory. The code that opened it closes it, after the store's last call. Its store
+            keeps the values; without one, they last as long as this object.
+        scope_of: returns a namespace's scope. By default, the persona is the labels joined by dots.
     """
 
     __slots__ = ("_items", "_turns")
@@ -61,25 +61,25 @@ class SlotStore(BaseStore):  # type: ignore[misc]
         self._turns = HostTurns(memory, "langgraph", self._items.scope_of)
 
     def close(self) -> None:
-        """Give the file of values back. Idempotent."""
+        """Close the store of values. Idempotent."""
         self._items.close()
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Reads first, then the last write of each key.
+        """Run the reads first, then the last write of each key.
 
         Raises:
-            InputError, NotImplementedError: an operation is none of LangGraph's, a value no JSON, or there is a
-                time to live. Nothing is done then.
-            InvalidNamespaceError: by LangGraph's rules.
+            InputError, NotImplementedError: an operation is unknown, a value is not JSON-ready, or there is a
+                time to live. Nothing is written.
+            InvalidNamespaceError: a namespace is invalid by LangGraph's rules.
             MemslotError: the memory refused or failed.
         """
         return await self._turns.call(partial(self._batch, list(ops)))
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """As :meth:`abatch`, from a thread that is not that of the memory's event loop.
+        """Run operations like :meth:`abatch`, from a thread other than that of the memory's event loop.
 
         Raises:
-            LifecycleError: it is.
+            LifecycleError: this is the thread of the memory's event loop.
         """
         return self._turns.call_blocking(partial(self._batch, list(ops)))
 
@@ -149,14 +149,14 @@ def _item(kind: Any, row: Mapping[str, Any], **more: Any) -> Any:
 
 
 def _derived(space: Namespace, memory: Memory) -> SearchItem:
-    """A memory that the backend derived from items, as an item."""
+    """Convert a memory that the backend derived from items to an item."""
     at = memory.timestamp or datetime.fromtimestamp(0, UTC)
     key = memory.id or uuid.uuid5(uuid.NAMESPACE_OID, memory.content).hex
     return SearchItem(space, key, {"text": memory.content}, at, at, memory.score)
 
 
 def _text(value: Mapping[str, Any], index: Any) -> str:
-    """The text of a value, for the memory."""
+    """Return a value's text for the memory; empty if the item is not indexed."""
     if index:
         return "\n".join(text for path in index for text in get_text_at_path(value, tokenize_path(path)))
     return "" if index is False else text_of(value)

@@ -1,4 +1,4 @@
-"""LlamaIndex: a memory as a block of its ``Memory``."""
+"""LlamaIndex: a block for its ``Memory``, over a memory."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
         chat = Memory.from_defaults(session_id="chat-1", memory_blocks=[SlotMemoryBlock(memory)])
         await agent.run("Which tea do I like?", memory=chat)
 
-    The section is a message of its own, before the conversation. A turn is recorded when the agent that answered
-    looks at its memory again. A chat engine does not look again: there a turn is recorded at the next one, and the
-    last one by ``await memory.aget()``. Messages that leave the short-term memory stay part of their turn.
+    The section is a separate message before the conversation. A turn is recorded when the agent reads its
+    memory again after the answer. A chat engine does not read again: a turn is recorded at the next one, and
+    the last turn by ``await memory.aget()``. Messages that leave the short-term memory stay in their turn.
 
     Args:
-        memory: whoever opened it closes it, after the agent's last run.
-        user_id: the person within the memory's own scope, a whole scope, or a function of the ``session_id``.
-        name: of the block; names of blocks are unique.
+        memory: an open memory. The code that opened it closes it, after the agent's last run.
+        user_id: a user id within the memory's scope, a whole scope, or a function of ``session_id`` that
+            returns either.
+        name: the block's name. It must be unique among the blocks.
 
     Raises:
         ScopeError: the memory has no scope.
@@ -57,7 +58,7 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
         self._turns = HostTurns(memory, "llama-index", user_id)
 
     def tools(self, session_id: str = "llama-index") -> list[FunctionTool]:
-        """A search in the memory and a way to keep a fact in it, for ``tools=`` of one conversation's agent."""
+        """Return the tools for one conversation's agent (``tools=``): a search, and a way to store a fact."""
         functions = ModelTools(self._turns).functions(self._turns.scope_of(session_id), session_id)
         return [
             FunctionTool.from_defaults(async_fn=made, name=name, description=DESCRIPTIONS[name])
@@ -70,13 +71,13 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
         session_id: str = "llama-index",
         **block_kwargs: Any,
     ) -> list[ChatMessage]:
-        """Recall for the last user message, and record its turn once it is answered."""
+        """Record the open turn if it has an answer, and recall for the last user message if it has none."""
         session = self._session(session_id)
         turns = _turns_of([*session.flushed, *(messages or [])])
         if not turns:
             return []
         at = session.find(turns)
-        if at is None and session.turn and turns[-1].answers:  # its question is in a summary now
+        if at is None and session.turn and turns[-1].answers:  # a summary has replaced the question
             await self._record(session_id, session, _Turn(session.said, turns[-1].answers[-1:]))
         elif at is not None and turns[at].answers:
             await self._record(session_id, session, turns[at])
@@ -84,7 +85,7 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
         if turns[-1].answers:
             session.flushed = []
             return []
-        if at is None or at < len(turns) - 1:  # what was not answered before is not any more
+        if at is None or at < len(turns) - 1:  # an unanswered earlier turn will get no answer now
             session.open_turn(turns)
         last = turns[-1]
         recall = await self._turns.recall(
@@ -104,7 +105,7 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
         )
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
-        """Keep what leaves the short-term memory for as long as its turn is open."""
+        """Keep the messages that leave the short-term memory while their turn is open."""
         for message in messages:
             session = self._session(str(message.additional_kwargs.get("session_id", "llama-index")))
             session.flushed.append(message)
@@ -122,7 +123,7 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
 
 @dataclass(slots=True)
 class _Turn:
-    """A question of a history, and what was answered to it."""
+    """A question in a history and its answers."""
 
     said: str
     answers: list[str] = field(default_factory=list)
@@ -135,7 +136,7 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Session:
-    """The open turn of a conversation, known by its words and by the turns before it."""
+    """The open turn of a conversation. Its words and the turns before it identify it."""
 
     turn: str = ""
     said: str = ""
@@ -147,9 +148,9 @@ class _Session:
         self.before = [turn.digest for turn in turns[:-1]]
 
     def find(self, turns: list[_Turn]) -> int | None:
-        """The place of the open turn: the first with its words that most of the turns before it still precede.
+        """Return the index of the open turn in a history that may have lost its beginning and gained an end.
 
-        A history may have become shorter at its beginning, and longer at its end.
+        If several turns have its words, it is the one that most of the earlier turns precede.
         """
         places = [at for at, turn in enumerate(turns) if self.turn and turn.said == self.said]
         return max(places, key=lambda at: (self._alike(turns[:at]), -at), default=None)
@@ -160,9 +161,9 @@ class _Session:
 
 
 def _turns_of(messages: Sequence[ChatMessage]) -> list[_Turn]:
-    """Questions with their answers. A question that is repeated before an answer counts once.
+    """Group messages into questions with their answers. A question repeated before an answer counts once.
 
-    Agents append a question to a history that has it, also after a handover, and users ask again after a failure.
+    Agents repeat a question of the history, also after a handover, and users ask again after a failure.
     """
     turns: list[_Turn] = []
     for message in messages:
@@ -177,12 +178,12 @@ def _turns_of(messages: Sequence[ChatMessage]) -> list[_Turn]:
 
 
 def _text(message: ChatMessage) -> str:
-    """The words of a message, without thoughts and pictures."""
+    """Return the words of a message, without thoughts and pictures."""
     return message.content or ""
 
 
 def _answer(message: ChatMessage) -> str:
-    """The answer in a message; not words beside the call of a tool, nor a ReAct agent's words to itself."""
+    """Return the answer in a message; empty for a tool call. A ReAct agent's thoughts are left out."""
     calls = message.additional_kwargs.get("tool_calls") or any(
         isinstance(block, ToolCallBlock) for block in message.blocks
     )

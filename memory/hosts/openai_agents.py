@@ -1,7 +1,6 @@
-"""OpenAI Agents SDK: a memory as ``RunHooks`` and an input filter of a run.
+"""OpenAI Agents SDK: ``RunHooks`` and an input filter for runs, over a memory.
 
-The SDK's ``Session`` is a conversation's raw history, item by item, and stays so: what a memory makes of many
-conversations has no place in it.
+The SDK's ``Session`` is not used, because it holds the raw items of a single conversation.
 """
 
 from __future__ import annotations
@@ -32,20 +31,21 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         turns = MemoryHooks(memory, session_id="chat-1")
         await Runner.run(agent, "Which tea do I like?", **turns)
 
-    ``**turns`` gives a run its ``hooks`` and its ``run_config``. The section stands below the user's message in
-    every model call of a run, and in nothing that the SDK keeps. For hooks of your own subclass this, and call
+    ``**turns`` gives a run its ``hooks`` and its ``run_config``. Every model call of a run sees the section
+    below the user's message. The SDK does not keep it. To add your own hooks, subclass this and call
     ``super()`` in ``on_agent_start``, ``on_agent_end`` and ``on_tool_*``.
 
     Args:
-        memory: whoever opened it closes it, after the last run.
-        session_id: the conversation; that of the SDK's ``Session``, where there is one.
-        user_id: the person within the memory's own scope, a whole scope, or a function of ``session_id``.
-        records: False leaves it to :meth:`record`, for runs with guardrails: hooks are told of an answer before a
-            guardrail stops it.
-        base: a ``RunConfig`` of your own for ``**turns``; its filter is kept, and runs after this one.
+        memory: an open memory. The code that opened it closes it, after the last run.
+        session_id: the conversation. If the run has an SDK ``Session``, use its id.
+        user_id: a user id within the memory's scope, a whole scope, or a function of ``session_id`` that
+            returns either.
+        records: whether hooks record. Use False and :meth:`record` for runs with guardrails, because hooks
+            get an answer before a guardrail stops it.
+        base: your own ``RunConfig`` for ``**turns``. Its filter runs after this one.
 
     Raises:
-        ConfigError: ``base`` has a memory already.
+        ConfigError: ``base`` already has a memory.
         ScopeError: the memory has no scope.
     """
 
@@ -62,23 +62,23 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         self._session_id = session_id
         self._records = records
         self._said = ""
-        # How many tools are at work, by the usage that an agent shares with the agents that are its tools.
+        # How many tools are running, by the usage object that an agent shares with agents inside its tools.
         self._at_work: OrderedDict[int, tuple[Any, int]] = OrderedDict()
-        self._agents: set[int] = set()  # that a run began with, or was handed over to
+        self._agents: set[int] = set()  # agents that began a run or took one over
         self._config = self.run_config(base)
 
     def keys(self) -> Iterator[str]:
-        """The arguments of a run, for ``**turns``."""
+        """Yield the names of the run's arguments, for ``**turns``."""
         return iter(("hooks", "run_config"))
 
     def __getitem__(self, name: str) -> Any:
         return {"hooks": self, "run_config": self._config}[name]
 
     def run_config(self, base: Any = None) -> Any:
-        """A ``RunConfig`` that shows the section; with ``base``, that one with its own filter kept, and run after.
+        """Create a ``RunConfig`` that shows the section. The filter of ``base`` runs after this one.
 
         Raises:
-            ConfigError: ``base`` has a memory already.
+            ConfigError: ``base`` already has a memory.
         """
         config = base or RunConfig()
         inner = config.call_model_input_filter
@@ -87,7 +87,7 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         return dataclasses.replace(config, call_model_input_filter=_Filter(self, inner))
 
     def tools(self) -> list[FunctionTool]:
-        """A search in the memory and a way to keep a fact in it, for ``tools=`` of an agent."""
+        """Return the tools for an agent's ``tools=``: a search, and a way to store a fact."""
         answers = ModelTools(self._turns)
         return [self._tool(answers, name) for name in DESCRIPTIONS]
 
@@ -98,8 +98,11 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         return FunctionTool(name, DESCRIPTIONS[name], schema(name), invoke)
 
     async def section(self, agent: Any, items: Iterable[Any]) -> str:
-        """The memories for the last user message of a model's input. A handed-over agent may have none,
-        and an agent that is a tool has a task in its place: both get the memories of the turn."""
+        """Return the memories for the last user message of a model's input.
+
+        After a handover there may be no user message, and an agent inside a tool has a task in its place.
+        Both get the memories of the turn.
+        """
         said = _last_user_text(items)
         if said.strip() and (id(agent) in self._agents or not self._agents):
             self._said = said
@@ -107,7 +110,7 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         return (await self._turns.recall(turn, self._said, session_id=self._session_id)).section
 
     async def on_agent_start(self, context: Any, agent: Any) -> None:
-        """Note that the agent answers the user, unless it works for a tool."""
+        """Note that the agent answers the user, unless it runs inside a tool."""
         if not self._is_tool(context):
             if len(self._agents) >= _MAX_RUNS:  # a program that makes an agent for each run
                 self._agents.clear()
@@ -120,12 +123,12 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         self._count(context, -1)
 
     async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
-        """Record what was said and answered; an answer that is no text as JSON."""
+        """Record the user's message and the answer. An answer that is not text becomes JSON."""
         if self._records and not self._is_tool(context):
             await self._record(context.turn_input, output)
 
     async def record(self, result: Any) -> None:
-        """Record a run that has ended. A run that waits for an approval has not."""
+        """Record a run that has ended. A run that waits for an approval has not ended."""
         if result.final_output is not None:
             await self._record(ItemHelpers.input_to_new_input_list(result.input), result.final_output)
 
@@ -149,7 +152,7 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         _, at_work = self._at_work.pop(id(usage), (usage, 0))
         if at_work + change > 0:
             self._at_work[id(usage)] = usage, at_work + change
-        if len(self._at_work) > _MAX_RUNS:  # of runs that ended in the middle of a tool
+        if len(self._at_work) > _MAX_RUNS:  # some runs end while a tool is still running
             self._at_work.popitem(last=False)
 
 
@@ -171,7 +174,7 @@ class _Filter:
 
 
 def _with_section(items: Sequence[Any], section: str) -> list[Any]:
-    """A copy in which the section stands below the last user message, or is a message of its own before all."""
+    """Return a copy with the section below the last user message, or as a separate first message."""
     shown = list(items)
     for at in range(len(shown) - 1, -1, -1):
         if _is_user(shown[at]):
@@ -191,5 +194,5 @@ def _last_user_content(items: Iterable[Any]) -> Any:
 
 
 def _last_user_text(items: Iterable[Any]) -> str:
-    """The words of the last user message, without pictures and files."""
+    """Return the words of the last user message, without pictures and files."""
     return words(_last_user_content(items))

@@ -1,4 +1,4 @@
-"""pydantic-ai: a memory as a capability of an agent."""
+"""pydantic-ai: a capability for an agent, over a memory."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ with tested("pydantic-ai"):
 
 @dataclass
 class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
-    """Recalls at the first model call of a run, and records when the run has ended.
+    """Recalls at the first model call of a run, and records the turn after the run ends.
 
         agent = Agent(model, capabilities=[MemoryCapability(memory)])
 
-    The section stands below the user's prompt in what is sent, and is no part of the message history.
+    The model sees the section below the user's prompt. The message history does not contain it.
 
     Args:
-        memory: whoever opened it closes it, after the agent's last run.
-        session_id: in place of the run's ``conversation_id``.
-        user_id: the person within the memory's own scope, a whole scope, or a function of the
-            ``RunContext``, whose ``deps`` may say who speaks.
-        tools: whether the model may search the memory, and keep a fact in it.
+        memory: an open memory. The code that opened it closes it, after the agent's last run.
+        session_id: replaces the run's ``conversation_id``.
+        user_id: a user id within the memory's scope, a whole scope, or a function of the ``RunContext`` that
+            returns either. Its ``deps`` may name the user.
+        tools: whether the model may search the memory and store facts.
 
     Raises:
         ScopeError: the memory has no scope.
@@ -42,11 +42,11 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         if self.id is None:  # type: ignore[has-type]
-            self.id = "memslot"  # which pydantic-ai lets stand once on an agent
+            self.id = "memslot"  # pydantic-ai allows an id once per agent
         self._turns = HostTurns(self.memory, "pydantic-ai", self.user_id)
 
     def get_toolset(self) -> Any:
-        """The model's tools, where it has any."""
+        """Return the model's tools; None without ``tools``."""
         if not self.tools:
             return None
         answers = ModelTools(self._turns)
@@ -73,7 +73,7 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
         return replace(request_context, messages=messages)
 
     async def after_run(self, ctx: Any, *, result: Any) -> Any:
-        """Record the prompt and the answer, unless the run waits for what its tools are to answer."""
+        """Record the prompt and the answer, unless the run waits for results of deferred tools."""
         if not isinstance(result.output, DeferredToolRequests) and (said := _said(ctx)).strip():
             answer, parts = answer_text(result.output), _left_out(ctx)
             await self._turns.record(
@@ -89,7 +89,7 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
 
 
 def _prompt(ctx: Any) -> Any:
-    """The user's prompt. A run that goes on with a history has its last prompt there."""
+    """Return the user's prompt. A run without one continues a history, whose last prompt it is."""
     if ctx.prompt is not None:
         return ctx.prompt
     parts = [part for message in ctx.messages for part in message.parts if isinstance(part, UserPromptPart)]
@@ -97,13 +97,13 @@ def _prompt(ctx: Any) -> Any:
 
 
 def _said(ctx: Any) -> str:
-    """The words of the prompt, without pictures and files."""
+    """Return the words of the prompt, without pictures and files."""
     prompt = _prompt(ctx)
     return prompt if isinstance(prompt, str) else "\n".join(filter(None, map(_word, prompt or ())))
 
 
 def _left_out(ctx: Any) -> list[str]:
-    """The kinds of the prompt's parts that hold no words."""
+    """Return the kinds of the prompt's parts without words."""
     prompt = _prompt(ctx)
     parts = () if isinstance(prompt, str) else prompt or ()
     return [type(part).__name__ for part in parts if _word(part) is None]

@@ -1,4 +1,4 @@
-"""Strands Agents: a memory as a ``MemoryStore`` of its ``MemoryManager``."""
+"""Strands Agents: a ``MemoryStore`` for its ``MemoryManager``, over a memory."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ with tested("strands"):
 
 _MAX_UNANSWERED = 16
 _VALIDATED = re.compile("Successfully validated .* structured output")
-_EVERYTHING = MemoryMessageFilter(exclude=[])  # Strands' own hides which words stood beside a call of a tool
+_EVERYTHING = MemoryMessageFilter(exclude=[])  # Strands' default hides tool calls, which _said must see
 
 
 class SlotStore(MemoryStore):  # type: ignore[misc]
-    """One scope of a slot.
+    """A Strands store over one scope of a memory.
 
         manager = MemoryManager(stores=[SlotStore(memory, session_id="chat-1")])
         agent = Agent(memory_manager=manager)
         await agent.invoke_async("Which tea do I like?")
         await manager.flush()
 
-    Strands injects what is found below what the user said, for one model call, and hands over the messages of every
-    invocation in the background. ``agent(...)`` works in a thread that is not that of the memory's event loop; in
-    that one use ``await agent.invoke_async(...)``.
+    Strands shows the memories below the user's message for one model call, and hands over the messages of
+    every invocation in the background. In the thread of the memory's event loop, use ``await
+    agent.invoke_async(...)``; ``agent(...)`` works in other threads.
 
     Args:
-        memory: whoever opened it closes it, after ``flush``.
-        session_id: the conversation; Strands does not tell a store which one it is.
-        user_id: the person within the memory's own scope, a whole scope, or a function of ``session_id``.
-        name: for Strands' tools and logs.
-        writable: False records nothing.
+        memory: an open memory. The code that opened it closes it, after ``flush``.
+        session_id: the conversation, which Strands does not tell its stores.
+        user_id: a user id within the memory's scope, a whole scope, or a function of ``session_id`` that
+            returns either.
+        name: the store's name in Strands' tools and logs.
+        writable: whether to record.
 
     Raises:
         ScopeError: the memory has no scope.
@@ -66,10 +67,10 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         self._run = uuid.uuid4().hex
         self._count = 0
         self._asked: dict[int, _Asked] = {}
-        self._fill: dict[str, Any] = {}  # inputs of tools that were called and have not answered
+        self._fill: dict[str, Any] = {}  # inputs of tool calls without a result yet
 
     async def search(self, query: str, options: Mapping[str, Any] | None = None) -> list[Any]:
-        """The memories for a query, best first. The turn policy says what a failure does."""
+        """Return the memories for a query, best first. The turn policy decides what a failure does."""
         max_items = (options or {}).get("max_search_results") or self.max_search_results
         budget = ContextBudget(
             max_tokens=self._turns.memory.slot.delivery.budget.max_tokens, max_items=max_items
@@ -82,16 +83,16 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         ]
 
     async def add(self, content: str, metadata: Mapping[str, Any] | None = None) -> None:
-        """Record one sentence, as if the user had said it."""
+        """Record one text as a message of the user."""
         await self._turns.record(
             uuid.uuid4().hex, session_id=self._session_id, user=content, metadata=metadata
         )
 
     async def add_messages(self, messages: Sequence[Mapping[str, Any]], context: Any = None) -> None:
-        """Record what was said, turn by turn. A batch that Strands sends again is recorded once.
+        """Record the messages turn by turn. A batch that Strands sends again is recorded once.
 
-        Strands cuts its batches anywhere: a question waits for its answer in a later batch, and is not recorded
-        without one. If another process was asked the question, before an interrupt, the agent's history has it.
+        A batch may end within a turn. A question waits for its answer in a later batch, and is not recorded
+        without one. If another process got the question, before an interrupt, the agent's history has it.
         """
         first = getattr(context, "sequence_numbers", None) or [
             self._count + at for at in range(len(messages))
@@ -117,7 +118,7 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
             )
 
     def _asked_before(self, answer: Mapping[str, Any]) -> _Asked:
-        """The question of an answer, from the agent's own history; empty if it is not there."""
+        """Find the question of an answer in the agent's history; empty if it is not there."""
         history = list(self._trigger.messages())
         while history and history.pop()["content"] != answer["content"]:
             pass
@@ -128,9 +129,9 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         return _Asked()
 
     def _said(self, message: Mapping[str, Any]) -> Message | None:
-        """The words of a message, without thoughts and pictures; None beside the call of a tool.
+        """Return the words of a message, without thoughts and pictures; None if it calls a tool.
 
-        A run may end with a structured output, which Strands treats as the call of a tool: its JSON are the words.
+        A run may end with a structured output, which Strands treats as a tool call. Its JSON is returned.
         """
         blocks = message["content"]
         for result in (block["toolResult"] for block in blocks if "toolResult" in block):
@@ -144,7 +145,7 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
 
 
 class _Trigger(InvocationTrigger):  # type: ignore[misc]
-    """Fires after each invocation, and knows the agent."""
+    """A trigger that fires after each invocation and gives access to the agent's history."""
 
     _agent: weakref.ref[Any] | None = None
 
@@ -153,14 +154,14 @@ class _Trigger(InvocationTrigger):  # type: ignore[misc]
         super().attach(context)
 
     def messages(self) -> Sequence[Mapping[str, Any]]:
-        """The agent's history; empty before the store has an agent."""
+        """Return the agent's history; empty before the store has an agent."""
         agent = self._agent() if self._agent else None
         return agent.messages if agent else ()
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A question, and what was answered to it, by the numbers that Strands gives messages."""
+    """A question and its answers, by Strands' message numbers."""
 
     question: tuple[Message, ...] = ()
     left_out: list[str] = field(default_factory=list)
@@ -168,6 +169,6 @@ class _Asked:
 
 
 def _structured(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of the tools that a message calls, by their ids."""
+    """Return the inputs of the tool calls in a message, by their ids."""
     calls = [block["toolUse"] for block in message["content"] if "toolUse" in block]
     return {str(call.get("toolUseId")): call.get("input") for call in calls}

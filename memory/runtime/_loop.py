@@ -180,7 +180,7 @@ class AgentSession:
         self._opening = None
 
     async def compact(self) -> bool:
-        """Replace the conversation by the model's summary, and record it. Returns whether there is a summary."""
+        """Replace the conversation by the model's summary, and record it. Returns whether it has one."""
         if not self.history:
             return False
         asked = Message(role="user", content=_SUMMARISE)

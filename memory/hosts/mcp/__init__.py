@@ -1,1 +1,1 @@
-"""A memory as an MCP server, by the official SDK: ``memslot tools mcp CONFIG``."""
+"""An MCP server over a memory, with the official SDK: ``memslot tools mcp CONFIG``."""

@@ -1,7 +1,7 @@
-"""The lines between a client and a server over stdio, mended where they would end or block a server of the SDK.
+"""Filters for the lines between a client and a server over stdio.
 
-Two faults do: a cancellation that arrives while its request is answered (modelcontextprotocol/python-sdk#2416), and
-text that no UTF-8 can hold.
+They prevent two faults that end or block a server of the SDK: a cancellation that arrives while its request
+is answered (modelcontextprotocol/python-sdk#2416), and text that UTF-8 cannot encode.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAX_CANCELLED = 1000
 
 
 class Cancelled:
-    """The ids of requests that the client has cancelled, so that their answers are not sent."""
+    """The ids of cancelled requests. Their answers are not sent."""
 
     def __init__(self) -> None:
         self._ids: OrderedDict[str, None] = OrderedDict()
@@ -28,12 +28,12 @@ class Cancelled:
             self._ids.popitem(last=False)
 
     def take(self, request_id: object) -> bool:
-        """Whether a request was cancelled; asked once for each answer."""
+        """Return whether a request was cancelled, and forget its id."""
         return bool(self._ids) and self._ids.pop(json.dumps(request_id), self) is None
 
 
 class Incoming:
-    """The client's lines. A cancellation is noted and goes no further: the call is finished, and not answered."""
+    """The client's lines without cancellations. The call is finished, but its answer is not sent."""
 
     def __init__(self, file: anyio.AsyncFile[bytes], cancelled: Cancelled) -> None:
         self._file = file
@@ -53,7 +53,7 @@ class Incoming:
                 return False
             self._cancelled.add(message["params"]["requestId"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            return False  # the SDK refuses it
+            return False  # the SDK refuses the malformed message
         return True
 
 
@@ -74,7 +74,7 @@ class Outgoing:
 
 
 def readable(line: bytes) -> str:
-    """A message as text: without a byte order mark, and with U+FFFD in place of halves of surrogate pairs."""
+    """Decode a line, without a byte order mark and with U+FFFD in place of unpaired surrogates."""
     text = line.decode("utf-8", "replace").removeprefix("\ufeff")
     if "\\ud" not in text.lower():
         return text

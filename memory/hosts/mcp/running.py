@@ -1,6 +1,4 @@
-"""An MCP server on its way: over stdio, whose stdout carries the protocol alone, over streamable HTTP for this
-machine, or in ``memslot serve``.
-"""
+"""Transports of the MCP server: stdio, streamable HTTP for this machine, and ``memslot serve``."""
 
 from __future__ import annotations
 
@@ -42,20 +40,20 @@ async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[Memor
             f"{config.problem.source}: memory.scope says whose memory is served; add run_id and persona_id"
         )
     async with (
-        open_shared(config, setup=read_only) as slot,  # which a read-only slot could not do later
+        open_shared(config, setup=read_only) as slot,  # a read-only slot could not be set up later
         open_reach(slot, config.isolate or "shared", read_only=read_only) as items,
     ):
         yield items
 
 
 async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: bool = False) -> None:
-    """Serve one client until it closes our stdin. Other code that prints meanwhile prints to stderr.
+    """Serve one client until it closes stdin. Meanwhile, other output to stdout goes to stderr.
 
-    ``hooks`` answers those of Claude Code, Codex and Cursor as well, and empties their spool.
+    ``hooks`` also answers the hooks of Claude Code, Codex and Cursor, and records their reports.
 
     Raises:
         ConfigError, PluginError, ScopeError, BackendError: the memory cannot be opened.
-        LifecycleError: the client cannot be written to.
+        LifecycleError: writing to the client failed.
     """
     from mcp.server.stdio import stdio_server
 
@@ -79,7 +77,7 @@ async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: 
 
 @asynccontextmanager
 async def _hooks_answered(slot: MemorySlot, config: MemslotConfig) -> AsyncIterator[None]:
-    """Answer the hooks meanwhile. A failure of theirs is a line on stderr, and ends nothing else."""
+    """Answer the hooks in the background. Their failures are logged and do not stop the server."""
     from memory.hosts.hooks import HookSettings, answer_hooks
 
     policy = TurnPolicy(not_said=config.section("hooks", HookSettings).not_said)
@@ -91,14 +89,14 @@ async def _hooks_answered(slot: MemorySlot, config: MemslotConfig) -> AsyncItera
 
 
 def _quieten() -> None:
-    """The SDK logs messages it cannot read as they are, some of them by the root logger."""
+    """Quieten the SDK's loggers and the root logger, because they log unreadable messages verbatim."""
     quiet_loggers("mcp", "mcp.server.lowlevel.server")
     quiet_loggers("root", "root")
 
 
 @contextmanager
 def _own_stdout() -> Iterator[io.TextIOWrapper]:
-    """The original stdout, for the protocol alone. Libraries that print, also from C, write to stderr."""
+    """Reserve the original stdout for the protocol. Output of libraries, also from C code, goes to stderr."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -109,7 +107,7 @@ def _own_stdout() -> Iterator[io.TextIOWrapper]:
     finally:
         sys.stdout = printing
         os.dup2(ours.fileno(), 1)
-        with suppress(OSError):  # an error that the caller knows already
+        with suppress(OSError):  # the caller already knows this error
             ours.close()
 
 
@@ -124,7 +122,7 @@ async def serve_http(
     from mcp.server.transport_security import TransportSecuritySettings
 
     with listening_socket(HOST, port, field="--port") as listener:
-        # A page in a browser may reach the loopback, under a name of its own.
+        # A web page can reach the loopback address under another name (DNS rebinding).
         names = [f"{host}:{listener.getsockname()[1]}" for host in (HOST, "localhost")]
         security = TransportSecuritySettings(
             enable_dns_rebinding_protection=True,
@@ -152,18 +150,18 @@ async def endpoint(
     callers: Mapping[tuple[MemoryScope, bool], MemoryItems],
     security: TransportSecuritySettings | None = None,
 ) -> AsyncIterator[Callable[[MemoryScope, bool], Any]]:
-    """For ``memslot serve``: an ASGI application for each scope, and one for callers who may only read it.
+    """Create an ASGI application for each scope and access right, for ``memslot serve`` and HTTP.
+
+    The application that mounts them authenticates callers and limits their requests.
 
     Args:
-        callers: a caller's scope, and whether it may only read -> the memories it reaches.
-        security: the names and origins that are answered; None leaves that to the caller.
-
-    The caller that mounts them checks who asks, from where, and for how much.
+        callers: (a caller's scope, whether it may only read) -> the memories it reaches.
+        security: the accepted host names and origins. None leaves this check to the mounting application.
     """
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
     _quieten()
-    # Stateless: our tools need no session, so clients that end none cost nothing, and a restart loses none.
+    # The tools need no session. Without sessions, no client leaves one open and a restart loses none.
     managers = {
         caller: StreamableHTTPSessionManager(
             build_server(items, read_only=caller[1]), stateless=True, security_settings=security

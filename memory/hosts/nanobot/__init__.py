@@ -1,3 +1,5 @@
-"""Nanobot (``nanobot-ai>=0.3.5``): by its entry point ``nanobot.tools`` (:mod:`.tool`: a stock ``nanobot agent`` or
-gateway; ``MEMSLOT_CONFIG`` names its file), and by :func:`memory.hosts.nanobot.sdk.attach` for a bot of your own.
+"""Nanobot (``nanobot-ai>=0.3.5``).
+
+:mod:`.tool` is an entry point of ``nanobot.tools`` for a stock ``nanobot agent`` or gateway.
+``MEMSLOT_CONFIG`` names its configuration. A program that builds a bot uses :func:`.sdk.attach`.
 """

@@ -1,8 +1,7 @@
-"""A memory for a ``Nanobot`` that a program builds itself; what a turn was, and a session without what memory put
-into it.
+"""A memory for a ``Nanobot`` that a program builds, and the removal of memory's sections from a session.
 
-Nanobot keeps what a context provider returned in the session's file and shows it again in every later turn. Memory
-would then see itself: old sections pile up in the prompt, and are recorded as if they had been said.
+Nanobot keeps a context provider's result in the session's file and shows it again in every later turn.
+Without removal, old sections would pile up in the prompt and be recorded as if a person had said them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from memory.hosts._shared import add_section, bind, spoken, tested, unbind, word
 from memory.runtime import HostTurns, OpenMemory, strip_context
 
 SOURCE = "memslot"
-"""Name of our blocks in Nanobot's runtime context."""
+"""The name of memslot's blocks in Nanobot's runtime context."""
 
 _MARKER = "_runtime_context"
 _MACHINES = frozenset(
@@ -27,7 +26,7 @@ _MACHINE_SESSIONS = ("heartbeat", "dream:", "cron:")
 
 
 def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A message as Nanobot keeps it, without our block; None where it has none. Other blocks stay."""
+    """Remove memslot's block from a message that Nanobot keeps. Returns None if there is no such block."""
     marker = message.get(_MARKER)
     if not isinstance(marker, Mapping) or SOURCE not in (marker.get("sources") or ()):
         return None
@@ -50,12 +49,12 @@ def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def said(messages: Sequence[Mapping[str, Any]], asked: str) -> list[Message]:
-    """What user and assistant said in the last turn of a session: neither commands nor the traffic of tools, nor
-    what is said beside a call of one.
+    """Return the spoken messages of a session's last turn, without commands and messages that call tools.
 
     Args:
-        messages: of the session, which Nanobot may shorten and summarise at any time.
-        asked: what the user said in the turn. It begins with the last message of these words, or of the user.
+        messages: the session's messages. Nanobot may shorten and summarise them at any time.
+        asked: what the user said in the turn. The turn begins with the last message of these words, or else
+            with the user's last message.
     """
     users = [at for at, message in enumerate(messages) if message.get("role") == "user"]
     asking = [at for at in users if _words(messages[at]).strip() == asked.strip()]
@@ -72,13 +71,17 @@ def _words(message: Mapping[str, Any]) -> str:
 
 
 def is_of_a_machine(persisted: Any) -> bool:
-    """Whether one of Nanobot's own timers and helpers asked, and no person."""
+    """Whether the turn comes from one of Nanobot's own timers or helpers instead of a person."""
     key = str(persisted.context.session_key)
     return persisted.sender_id in _MACHINES or key.startswith(_MACHINE_SESSIONS)
 
 
 def claim_workspace(workspace: Path, scope: MemoryScope) -> None:
-    """Let a workspace belong to one scope, since Nanobot's own tools read every session of it."""
+    """Reserve a workspace for one scope, because Nanobot's own tools read every session of the workspace.
+
+    Raises:
+        ConfigError: the workspace belongs to another scope or is not writable.
+    """
     file = workspace / ".memslot-scope"
     try:
         workspace.mkdir(parents=True, exist_ok=True)
@@ -109,18 +112,18 @@ def attach(
             attached = attach(bot, memory)
             await bot.run("Which tea do I like?", hooks=[attached.hook])
 
-    Without the hook nothing is recalled: it is what shows a section to the model and to nobody else.
+    Pass the hook to every run, because only the hook shows the section to the model.
 
     Args:
         bot: a ``nanobot.Nanobot``.
-        memory: whoever opened it closes it, after the bot.
-        user_id: the person within the memory's own scope, or a whole scope. One bot has one workspace and one
+        memory: an open memory. The code that opened it closes it, after the bot.
+        user_id: a user id within the memory's scope, or a whole scope. One bot has one workspace and one
             scope.
 
     Raises:
         ScopeError: the memory has no scope.
-        ConfigError: the bot has a memory already.
-        PluginLoadError: Nanobot is missing, or of a release that was not tested.
+        ConfigError: the bot already has a memory.
+        PluginLoadError: Nanobot is missing, or its release was not tested.
     """
     with tested("nanobot"):
         from nanobot.agent.hook import AgentHook
@@ -137,10 +140,10 @@ def attach(
 
 
 class Attached:
-    """A memory at work in a bot.
+    """The memory of a bot.
 
     Attributes:
-        hook: for ``hooks=`` of every ``run``, ``run_streamed`` and ``stream``.
+        hook: the hook for ``hooks=`` of every ``run``, ``run_streamed`` and ``stream``.
     """
 
     hook: Any
@@ -156,14 +159,14 @@ class Attached:
         ]
 
     def detach(self) -> None:
-        """Leave the bot as it was. Idempotent."""
+        """Restore the bot. Idempotent."""
         if self._off:
             unbind(self._bot)
         while self._off:
             self._off.pop()()
 
     def show(self, context: Any) -> None:
-        """Put the section below what the user said, for this turn's model calls and nothing else."""
+        """Put the section below the user's message, only for this turn's model calls."""
         section = self._sections.pop(context.session_key or "", "")
         if not section or context.iteration or not context.messages:
             return
@@ -171,7 +174,7 @@ class Attached:
         message["content"] = add_section(message.get("content"), section)
 
     async def _recall(self, request: Any) -> None:
-        """As a context provider, because it is told the user's own words; it adds nothing itself."""
+        """Recall as a context provider, which gets the user's own words. It returns no context itself."""
         key = request.session_key or "sdk:default"
         self._sections.pop(key, None)
         said = self._asked[key] = request.original_user_text or ""

@@ -1,4 +1,4 @@
-"""The memory of a stock Nanobot: an entry point of the group ``nanobot.tools``. Imported by Nanobot alone."""
+"""The memory of a stock Nanobot: an entry point of the group ``nanobot.tools``. Only Nanobot imports it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ log = logging.getLogger("memslot.nanobot")
 
 _OPENING_S = 10.0
 _open: dict[Path, MemorySlot] = {}
-"""Configurations in use: an embedded store has one owner, and Nanobot may build its tools more than once."""
+"""Open slots, shared because an embedded store has one owner and Nanobot may build its tools twice."""
 
 
 def _config(workspace: str) -> Path | None:
-    """``MEMSLOT_CONFIG``, else ``memslot.yaml`` in the workspace; None where there is neither."""
+    """Return ``MEMSLOT_CONFIG``, else ``memslot.yaml`` in the workspace; None if there is neither."""
     if named := os.environ.get("MEMSLOT_CONFIG"):
         return Path(named).absolute()
     file = Path(workspace, "memslot.yaml").absolute()
@@ -53,7 +53,7 @@ def _opened(config: Path) -> MemorySlot:
 
 
 async def _closing_with_the_loop(config: Path, slot: MemorySlot) -> AsyncGenerator[None, None]:
-    """Nanobot tells no tool that it ends; an event loop ends its generators, each with what it has to finish."""
+    """Close a slot when the event loop ends its generators, because Nanobot tells no tool that it ends."""
     try:
         yield
     finally:
@@ -62,7 +62,7 @@ async def _closing_with_the_loop(config: Path, slot: MemorySlot) -> AsyncGenerat
 
 
 class MemslotTool(Tool):  # type: ignore[misc]
-    """Recalls before each turn, records after it; to the model, a search in its memory."""
+    """Recalls before each turn and records after it. To the model, it is a search tool."""
 
     def __init__(self, config: Path, slot: MemorySlot, sessions: Any) -> None:
         self._config = config
@@ -75,9 +75,9 @@ class MemslotTool(Tool):  # type: ignore[misc]
 
     @classmethod
     def enabled(cls, ctx: Any) -> bool:
-        """Where a configuration is named whose memory can be used; what is wrong with it is one line of the log.
+        """Whether a configuration is named and its memory can be used. A problem is logged in one line.
 
-        Nanobot would log the traceback of whatever ``create`` raises.
+        The check is here because Nanobot logs a traceback for an error in ``create``.
         """
         config = _config(ctx.workspace)
         if config is None:
@@ -116,7 +116,7 @@ class MemslotTool(Tool):  # type: ignore[misc]
     read_only = True
 
     async def execute(self, query: str = "", **_: Any) -> Any:
-        """The context section, or an error as a result."""
+        """Search the memory. Returns the context section, or an error as a result."""
         recall = await self._memory.recall(query, session_id="memory_search")
         if recall.failure is not None:
             return self.error(f"memory is not available now: {type(recall.failure).__name__}")
@@ -131,17 +131,17 @@ class MemslotTool(Tool):  # type: ignore[misc]
             recall = await self._memory.recall(
                 request.original_user_text or "", session_id=request.session_key or "nanobot"
             )
-        except Exception as error:  # Nanobot would give up the turn
+        except Exception as error:  # otherwise Nanobot would abandon the turn
             log.warning("nothing is recalled in this turn: %s", type(error).__name__)
             return None
         return RuntimeContextBlock(SOURCE, recall.section) if recall.section else None
 
     async def _begin(self, event: Any) -> None:
-        """Before the history is read: what a process that died left in it goes."""
+        """Open the memory, and remove a dead process's sections before Nanobot reads the history."""
         if self._ending is None:
             self._ending = _closing_with_the_loop(self._config, self._memory.slot)
             await anext(self._ending)
-            # A store may take longer to open than a recall may last, and a process may live for one turn alone.
+            # Opening a store may take longer than a recall may, and a process may live for one turn only.
             with anyio.move_on_after(_OPENING_S), suppress(MemslotError):
                 await self._memory.slot.setup_scope(self._turns.scope_of(None))
         key = event.context.session_key
@@ -152,7 +152,7 @@ class MemslotTool(Tool):  # type: ignore[misc]
     async def _record(self, event: Any) -> None:
         key = event.context.session_key
         messages = self._clean(key)
-        spoken = public_history_messages(messages)  # others' blocks were not said either
+        spoken = public_history_messages(messages)  # blocks of other providers were not said either
         if (turn := said(spoken, self._asked.pop(key, ""))) and not is_of_a_machine(event):
             await self._turns.record(event.turn_id, session_id=key, messages=turn)
 
@@ -160,13 +160,13 @@ class MemslotTool(Tool):  # type: ignore[misc]
         self._delivered.add(event.context.session_key)
 
     async def _settle(self, event: Any) -> None:
-        """A process that lives for one answer ends after this; others go on, and need not wait."""
+        """Write waiting events if this process ends after one answer. A longer process need not wait."""
         if event.status == "idle" and event.context.session_key not in self._delivered:
             policy, state = self._memory.policy, self._memory.status()["recall_circuit"]
             await self._memory.drain(policy.drain_s if state == "closed" else 0.0)
 
     def _clean(self, key: str) -> list[dict[str, Any]]:
-        """Take our sections out of a session and its file."""
+        """Remove memslot's sections from a session and its file."""
         session = self._sessions.get_cached(key)
         if session is None:
             return []

@@ -47,7 +47,7 @@ Tokens = Annotated[list[TokenSettings], AfterValidator(_one_owner_each)]
 
 
 class ServedPolicy(TurnPolicy):
-    """The turn policy of a server. Recall excludes the session, because clients show it to the model anyway."""
+    """The turn policy of a server. Recall excludes the session, because clients show it anyway."""
 
     exclude_session: bool = True
 
