@@ -1,5 +1,7 @@
-"""A configuration's YAML, its variables filled in, and its blocks checked against their models: errors name file,
-line, field and fix."""
+"""Reads a configuration's YAML, fills its variables in, and checks its blocks against their models.
+
+Errors name file, line, field and fix.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _DEEPEST = 64
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's JSON subset of types: a date stays the text it is, as in every other place where users write one."""
+    """Loads only the types of JSON. A date stays text, as everywhere else where users write one."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -39,19 +41,19 @@ _Loader.yaml_implicit_resolvers = {
 
 class Lines(dict[tuple[str, ...], int | None]):
     def of(self, path: tuple[str, ...]) -> int | None:
-        """Line of the key, or of the nearest one above it that exists; None without a file."""
+        """The line of a key, or of its nearest existing parent; None without a file."""
         while path and path not in self:
             path = path[:-1]
         return self.get(path)
 
 
 def shown(path: Iterable[str]) -> str:
-    """A field's path as a message shows it, on one line whatever its keys hold."""
+    """A field's path for a message, on one line even if a key holds a line break."""
     return "".join(char if char.isprintable() else "?" for char in ".".join(path))
 
 
 def load_yaml(path: Path) -> tuple[dict[str, Any], Lines]:
-    """The file's mapping, and where its keys are. Keys are text as written: ``1`` and ``yes`` too."""
+    """The file's mapping, and the lines of its keys. Keys are text as written, even ``1`` and ``yes``."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -81,7 +83,7 @@ def load_yaml(path: Path) -> tuple[dict[str, Any], Lines]:
 
 
 class _Builder:
-    """Plain data of YAML nodes; every alias is a value of its own, so how much there may be is bounded."""
+    """Turns YAML nodes into plain data. Each alias becomes a copy, so the number of values is limited."""
 
     def __init__(self, file: Path) -> None:
         self.lines = Lines()
@@ -129,7 +131,7 @@ class _Builder:
         return {**merged, **{name: self.value(value, (*path, name)) for name, value in own.items()}}
 
     def _merged(self, node: yaml.Node, path: tuple[str, ...]) -> dict[str, Any]:
-        """The fields that ``<<`` brings in, from one mapping or several. The first mapping wins."""
+        """The fields that ``<<`` merges in, from one or more mappings. The first mapping wins."""
         found = self.value(node, (*path, "<<"))
         merged: dict[str, Any] = {}
         for merging in found if isinstance(found, list) else [found]:
@@ -142,15 +144,15 @@ class _Builder:
         return ConfigError(f"{self._file}:{node.start_mark.line + 1}: {shown(path)}: {what}")
 
 
-SECTIONS = ("memory", "run", "agent", "serve", "hooks")  # what a configuration may hold
+SECTIONS = ("memory", "run", "agent", "serve", "hooks")  # the known sections of a configuration
 _VARIABLE = re.compile(r"\$\$|\$\{(?:([A-Za-z_][A-Za-z0-9_]*+)(?::-((?:[^}$]|\$(?!\{))*+))?+\})?+")
 
 
 @dataclass(frozen=True)
 class Problems:
-    """Builds errors that say file, line and field, all in one form: ``file.yaml:11: run.sessions: ...``."""
+    """Builds errors that name file, line and field in one form: ``file.yaml:11: run.sessions: ...``."""
 
-    source: str = ""  # the file's name as it was given
+    source: str = ""  # the file's name as given
     lines: Lines = field(default_factory=Lines)
 
     def __call__(self, path: tuple[str, ...], what: str) -> ConfigError:
@@ -164,8 +166,11 @@ class Problems:
 
     @contextmanager
     def placing(self, **blocks: str) -> Iterator[None]:
-        """Puts file and line before errors from within that begin with a path. ``blocks``: the first name of a path
-        -> the block of this file that it means."""
+        """Add file and line to errors of the body that begin with a path.
+
+        Args:
+            blocks: first name of a path -> the block of this file that it means.
+        """
         try:
             yield
         except (ConfigError, PluginError) as error:
@@ -177,11 +182,11 @@ class Problems:
             raise type(error)(f"{place}: {what}") from error
 
 
-NO_FILE = Problems()  # of what stands in no file
+NO_FILE = Problems()  # for a configuration without a file
 
 
 class Resolver:
-    """Fills ``${NAME}`` in, remembering which values come from variables that hold credentials."""
+    """Fills ``${NAME}`` in, and remembers which values come from variables that hold credentials."""
 
     def __init__(self, env: Mapping[str, str], problem: Problems) -> None:
         self._env = env
@@ -194,7 +199,7 @@ class Resolver:
         """``value`` with variables filled in.
 
         Raises:
-            ConfigError: variables are unset, with a line for each; or a value cannot be kept, shown or hashed.
+            ConfigError: variables are unset (one line for each), or a value cannot be kept, shown or hashed.
         """
         self._unset = []
         filled = self._fill(value, path)
@@ -261,14 +266,14 @@ def parse_block(
     """Validate one block.
 
     Args:
-        model: what the block may say. Its ``FORMER``, if any, says what became of keys of old.
+        model: the model of the block. Its ``FORMER``, if any, explains former keys.
         data: the block.
-        where: its path, such as ``memory.backends.mem0``, which prefixes every message.
-        problem: the file it stands in.
+        where: the block's path, such as ``memory.backends.mem0``, which begins every message.
+        problem: builds errors for the block's file.
 
     Raises:
-        ConfigError: a line for each field that is wrong: its path, what is wrong, and the nearest known name for a
-            typo. No line repeats a value, which may be a secret.
+        ConfigError: fields are wrong. Each line names one field, the mistake, and for a typo the nearest
+            known name. No line repeats a value, which may be a secret.
     """
     path, found = tuple(where.split(".")), _Found(model, data)
     try:
@@ -277,9 +282,9 @@ def parse_block(
         found.add(error)
     except MemslotError:
         raise
-    except Exception as error:  # a validator of a plugin's own, which should have raised ValueError
+    except Exception as error:  # a plugin's validator, which should have raised ValueError
         raise problem(path, f"could not be understood ({type(error).__name__})") from error
-    # What is wrong between fields shows once the fields that are wrong by themselves are gone.
+    # Conflicts between fields show only without the fields that are wrong by themselves.
     with suppress(Exception):
         try:
             model.model_validate({key: value for key, value in data.items() if key not in found.keys})
@@ -289,18 +294,18 @@ def parse_block(
 
 
 def together(errors: Iterable[ConfigError]) -> ConfigError:
-    """Several errors as one, with a line for each."""
+    """Several errors as one, with one line for each."""
     return ConfigError("\n".join(dict.fromkeys(str(error) for error in errors)))
 
 
 class _Found:
-    """The faults of a block, by the path in it."""
+    """The mistakes in a block, by their path in it."""
 
     def __init__(self, model: type[BaseModel], data: Mapping[str, Any]) -> None:
         self._model = model
         self._data = data
         self._whats: dict[tuple[str, ...], tuple[int, str]] = {}
-        self._between: dict[tuple[tuple[str, ...], str], None] = {}  # of blocks: what is wrong between fields
+        self._between: dict[tuple[tuple[str, ...], str], None] = {}  # (path of a block, conflict in it)
 
     def add(self, error: ValidationError) -> None:
         wrong = self.keys
@@ -312,18 +317,18 @@ class _Found:
                 continue
             depth = len(problem["loc"])
             known = self._whats.get(names)
-            # Where a value may be one of several things, the deepest complaint is about the one that was meant.
+            # A value may have several types. The deepest complaint is about the type that the user meant.
             if known is None or known[0] < depth:
                 self._whats[names] = depth, what
 
     @property
     def keys(self) -> set[str]:
-        """Keys of the block that are wrong, or hold what is."""
+        """The keys of the block that are wrong, or contain something wrong."""
         found = (*self._whats, *(names for names, _ in self._between))
         return {names[0] for names in found if names}
 
     def problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Each path that is wrong, and what is; none above another of them, which says it more precisely."""
+        """Each wrong path and its mistake. A parent of another wrong path is left out as less precise."""
         for names, (_, what) in self._whats.items():
             deeper = (other for other in self._whats if other != names and other[: len(names)] == names)
             if not any(deeper):
@@ -347,7 +352,7 @@ class _Found:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that is not known: those like it, or else all."""
+    """The end of a message about an unknown name: similar known names, or else all known names."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if close:
@@ -356,7 +361,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _in_data(data: Any, loc: tuple[int | str, ...], *, missing: bool) -> tuple[list[str | int], Any]:
-    """The part of pydantic's location that exists in the data (union branches do not), and what is there."""
+    """The part of pydantic's location that exists in the data (union branches do not), and its value."""
     path: list[str | int] = []
     for position, part in enumerate(loc):
         inside = isinstance(data, Mapping) and part in data

@@ -1,6 +1,8 @@
-"""YAML to settings: environment variables, secrets, and errors that name file, line, field and fix. Only the
-selected provider's block is resolved and validated, so a configuration may carry blocks of backends that are not
-installed, and variables that are not set (spec 4.3)."""
+"""Turns YAML into settings: environment variables, secrets, and errors that name file, line, field and fix.
+
+Only the selected provider's block is resolved and validated. A configuration may therefore hold blocks of
+backends that are not installed, and variables that are not set (spec 4.3).
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,11 @@ from memory.plugins.settings import JournalSettings, MemorySettings
 from memory.storage.insert import FILE_NAME
 from memory.storage.store import SqliteStore, Store
 
-# Told by the provider already, or without effect on any answer.
+# Fields that the provider's name and options already cover, or that change no answer.
 _NOT_HASHED = ("backend", "condition", "backends", "conditions", "journal", "state")
 Spelling = Literal["backend", "condition"]
 Group = Literal["backends", "conditions"]
-# Whether the projects and agents of one user share one memory in a server, or nothing.
+# Whether one user's projects and agents share a memory on a server, or are separate.
 Isolate = Literal["shared", "strict"]
 
 
@@ -53,18 +55,18 @@ class MemslotConfig:
     """A configuration, resolved for the one provider it selects.
 
     Attributes:
-        memory: the ``memory:`` block, paths as they are written.
+        memory: the ``memory:`` block, with paths as written.
         provider: name of the backend or condition.
-        spelling: which of ``memory.backend`` and ``memory.condition`` names it; the first may name any.
-        chosen: path of what names it, for messages.
-        group: where its block stands, or would.
+        spelling: which of ``memory.backend`` and ``memory.condition`` names it; the first may name either.
+        chosen: path of the field that names it, for messages.
+        group: the group that holds its block, or would.
         blocks: group and name of every provider's block.
-        options: the provider's own block, environment variables filled in, not yet validated.
+        options: the provider's block with its environment variables filled in, not yet validated.
         run: the ``run:`` block for the benchmark, or None.
-        sections: further blocks as they are written, see :meth:`section`.
-        resolver: fills variables into them, and knows which values came from variables that hold credentials.
-        problem: builds errors that say file, line and field.
-        base: what relative paths are relative to: the file's directory; without a file, the working directory.
+        sections: further blocks as written, see :meth:`section`.
+        resolver: fills variables into the blocks, and knows which values are credentials from variables.
+        problem: builds errors that name file, line and field.
+        base: the base of relative paths: the file's directory, or without a file the working directory.
     """
 
     memory: MemorySettings
@@ -87,23 +89,23 @@ class MemslotConfig:
 
     @property
     def data_dir(self) -> Path:
-        """``memory.data_dir``, relative to the file."""
+        """``memory.data_dir``, resolved relative to the file."""
         return resolve_paths(self.memory.data_dir, self.base)
 
     @property
     def journal(self) -> JournalSettings | None:
-        """``memory.journal``, its path relative to the file; ``memory.state`` brings one unless it is refused."""
+        """``memory.journal``. With ``memory.state``, a journal is on by default."""
         if self.memory.state is not None and "journal" not in self.memory.model_fields_set:
             return JournalSettings()
         return self.memory.journal
 
     def store(self, data_dir: Path | None = None) -> Store:
-        """The memory's store: in PostgreSQL where ``memory.state`` says so, else a file in ``memory.data_dir``.
+        """The memory's store: in PostgreSQL if ``memory.state`` is set, else a file in ``memory.data_dir``.
 
-        Nothing is created or connected before its first call.
+        The store's first call creates or connects it.
 
         Args:
-            data_dir: in place of both.
+            data_dir: replaces both.
 
         Raises:
             ConfigError: ``memory.state`` cannot be read, or psycopg is not installed.
@@ -116,10 +118,10 @@ class MemslotConfig:
 
     @property
     def isolate(self) -> Isolate | None:
-        """``serve.isolate``, readable although the block's other variables are unset; None without the block.
+        """``serve.isolate``, even if other variables of the block are unset; None without the block.
 
         Raises:
-            ConfigError: it is neither of the two.
+            ConfigError: it is neither ``shared`` nor ``strict``.
         """
         block = self.sections.get("serve")
         if not isinstance(block, Mapping):
@@ -130,24 +132,24 @@ class MemslotConfig:
         return cast(Isolate, given)
 
     def section(self, name: Literal["agent", "serve", "hooks"], model: type[ModelT]) -> ModelT:
-        """A block that only some commands read: its variables need not be set for the others. Absent, its defaults.
+        """A block that only some commands read, so others need no variables of it. Absent: its defaults.
 
         Raises:
-            ConfigError: a variable is unset, a key is unknown or a value wrong.
+            ConfigError: a variable is unset, a key is unknown or a value is wrong.
         """
         content = self.resolver.fill(self.sections.get(name) or {}, (name,))
         return resolve_paths(parse_block(model, content, name, self.problem), self.base)
 
     def place(self, options: BaseModel) -> str:
-        """Where embedded stores of this configuration lie, which its hash leaves out."""
+        """The paths of this configuration's embedded stores, which the configuration hash leaves out."""
         paths = [self.data_dir, *data_paths(resolve_paths(options, self.base))]
         return "|".join(path.absolute().as_posix() for path in paths)
 
     def parse_options(self, model: type[ModelT]) -> ModelT:
-        """The provider's block as its options model.
+        """The provider's block, parsed by its options model.
 
         Raises:
-            ConfigError: a key is unknown or a value wrong.
+            ConfigError: a key is unknown or a value is wrong.
         """
         return parse_block(model, self.options, self.where, self.problem)
 
@@ -155,7 +157,7 @@ class MemslotConfig:
         """The counter that ``memory.token_counter`` names: the default, or ``package.module:function``.
 
         Raises:
-            ConfigError: the function cannot be imported, or does not count.
+            ConfigError: the function cannot be imported, or returns no number of tokens.
         """
         name, path = self.memory.token_counter, ("memory", "token_counter")
         if name == Utf8TokenCounter.name:
@@ -163,7 +165,7 @@ class MemslotConfig:
         module, _, attribute = name.partition(":")
         try:
             found = getattr(importlib.import_module(module), attribute)
-        except Exception as error:  # whatever that module does when it is imported
+        except Exception as error:  # the module's import may raise anything
             mend = f"write {Utf8TokenCounter.name!r} or 'package.module:function'"
             raise self.problem(path, f"cannot import {name!r}; {mend}") from error
         counter = found if isinstance(found, TokenCounter) else CallableTokenCounter(name, found)
@@ -177,11 +179,11 @@ class MemslotConfig:
         return counter
 
     def redacted(self, options: BaseModel, run: BaseModel | None = None) -> dict[str, Any]:
-        """The configuration as it may be published, JSON-ready; see :mod:`memory.plugins.redaction`.
+        """The configuration in publishable form, JSON-ready; see :mod:`memory.plugins.redaction`.
 
         Args:
             options: the provider's parsed block.
-            run: the parsed ``run:`` block, where there is one.
+            run: the parsed ``run:`` block, or None.
         """
         redaction, path = Redaction(self.base, self.resolver.secrets), ("memory", self.group, self.provider)
         memory = _without_blocks(redaction.shown(self.memory, ("memory",)))
@@ -190,10 +192,10 @@ class MemslotConfig:
         return shown if self.isolate is None else {**shown, "serve": {"isolate": self.isolate}}
 
     def config_hash(self, options: BaseModel, run: BaseModel | None = None) -> str:
-        """64 hexadecimal digits over what determines results, arguments as for :meth:`redacted`.
+        """64 hexadecimal digits over everything that determines results; arguments as for :meth:`redacted`.
 
-        Covers the effective options, private ones included; credentials and where data lies are left out, and so is
-        whether the provider is asked for as a backend or as a condition.
+        The hash covers the effective options, private ones included. It leaves out credentials, data paths,
+        and whether ``memory.backend`` or ``memory.condition`` names the provider.
         """
         content = Redaction(self.base, self.resolver.secrets).content
         memory = content(self.memory, ("memory",))
@@ -207,9 +209,9 @@ class MemslotConfig:
         )
 
     def options_hash(self, options: BaseModel) -> str:
-        """64 hexadecimal digits over the resolved options alone, whatever provider they are for.
+        """64 hexadecimal digits over the resolved options alone, without the provider's name.
 
-        Two blocks with the same hash mean the same. Credentials and where data lies are left out.
+        Two blocks with the same hash mean the same. Credentials and data paths are left out.
         """
         return slow_hash(self._resolved(options))
 
@@ -218,11 +220,11 @@ class MemslotConfig:
         return redaction.content(options, ("memory", self.group, self.provider))
 
     def scrubber(self, options: BaseModel | None = None, more: Mapping[str, str] | None = None) -> Scrubber:
-        """Removes every private text of this configuration from a foreign text.
+        """A scrubber that removes every private text of this configuration from a foreign text.
 
         Args:
-            options: the provider's parsed block; where it has none, every text of the block counts as private.
-            more: further texts -> what stands in their place.
+            options: the provider's parsed block; without it, every text of the block counts as private.
+            more: further text -> its replacement.
         """
         shown = json.dumps(self.redacted(options), ensure_ascii=False) if options is not None else ""
         paths = [(self.run or {}).get(name) for name in ("data", "output")]
@@ -244,14 +246,14 @@ def load_config(
     Args:
         source: a YAML file, or its content as a mapping.
         env: variables for ``${NAME}`` and ``${NAME:-default}``; the process environment by default.
-        provider: in place of the one that ``memory`` names.
-        named_by: path of what names ``provider``, for messages.
-        options_of: the model of a provider's block, by ``backend`` or ``condition`` and its name. With it, an error
-            names what is wrong in that block, too. :meth:`MemoryAdapterRegistry.load` gives it.
+        provider: replaces the provider that ``memory`` names.
+        named_by: path of the field that names ``provider``, for messages.
+        options_of: returns the model of a provider's block, by ``backend`` or ``condition`` and its name.
+            With it, an error also covers that block. :meth:`MemoryAdapterRegistry.load` gives it.
 
     Raises:
-        ConfigError: the file is unreadable or not YAML, a key is unknown, a value wrong, a variable unset, or
-            not exactly one of ``memory.backend`` and ``memory.condition`` is given.
+        ConfigError: the file is unreadable or not YAML, a key is unknown, a value is wrong, a variable is
+            unset, or not exactly one of ``memory.backend`` and ``memory.condition`` is given.
     """
     if isinstance(source, MemslotConfig):
         return source
@@ -290,7 +292,7 @@ def load_config(
         with noted(wrong):
             filled[name] = None if given is None else resolver.fill(given, path)
     if wrong and options_of is not None and "options" in filled:
-        with noted(wrong), suppress(PluginError):  # a plugin that is not there is told once the rest is right
+        with noted(wrong), suppress(PluginError):  # a missing plugin is reported once the rest is right
             parse_block(
                 options_of(spelling, provider), filled["options"], f"memory.{group}.{provider}", problem
             )
@@ -314,7 +316,7 @@ def load_config(
 
 @contextmanager
 def noted(wrong: list[ConfigError]) -> Iterator[None]:
-    """Keep an error for later, so that one round tells all."""
+    """Collect an error instead of raising it, so that one message reports all of them."""
     try:
         yield
     except ConfigError as error:
@@ -323,7 +325,7 @@ def noted(wrong: list[ConfigError]) -> Iterator[None]:
 
 def _read(source: str | Path | Mapping[str, object]) -> tuple[dict[str, Any], Problems, Path]:
     if isinstance(source, Mapping):
-        return dict(source), Problems("config"), Path.cwd()  # now: the program may go elsewhere later
+        return dict(source), Problems("config"), Path.cwd()  # read now, because the program may change it
     if isinstance(source, (str, os.PathLike)) and str(source):
         content, lines = load_yaml(Path(source))
         return content, Problems(str(source), lines), Path(source).absolute().parent
@@ -333,7 +335,7 @@ def _read(source: str | Path | Mapping[str, object]) -> tuple[dict[str, Any], Pr
 def _block(
     provider: str, spelling: Spelling, memory: dict[str, Any], problem: Problems
 ) -> tuple[Group, dict[str, Any]]:
-    """The place of the provider's block, and its content. An absent block is empty."""
+    """The group of the provider's block, and its content. An absent block is empty."""
     for group in get_args(Group):
         if not isinstance(memory.get(group), Mapping | None):
             raise problem(("memory", group), "must be a mapping, from names to their options")
@@ -356,12 +358,12 @@ def _block(
 
 
 def _plain(name: str) -> str:
-    """A name without what is easily written otherwise."""
+    """A name without case and punctuation, to recognise misspellings."""
     return "".join(filter(str.isalnum, name)).casefold()
 
 
 def _without_blocks(memory: dict[str, Any]) -> dict[str, Any]:
-    """Without the mappings of all providers' blocks, of which one alone is read."""
+    """The ``memory`` block without the providers' blocks."""
     return {key: value for key, value in memory.items() if key not in get_args(Group)}
 
 

@@ -1,5 +1,7 @@
-"""What every command writes with: colour on a terminal, plain and complete lines elsewhere. rich is imported when
-something is to be laid out: hooks that print a line of JSON start without it."""
+"""Output of all commands: colour on a terminal, plain and complete lines elsewhere.
+
+Only laid-out text imports rich, so that hooks, which print a line of JSON, start without it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ ConfigFile = Annotated[
 ]
 Persona = Annotated[str | None, typer.Option(help="Only this person's events.", show_default=False)]
 
-# Colours of the words that say how something went; looked up by the first word of a cell.
+# Colours of result words, looked up by the first word of a cell.
 STYLES = {
     **dict.fromkeys(("installed", "passed", "completed"), "green"),
     **dict.fromkeys(("failed", "broken"), "bold red"),
@@ -33,16 +35,16 @@ STYLES = {
 
 
 def say(text: str, style: str = "") -> None:
-    """One line on stdout, never cut or wrapped by us, coloured on terminals only."""
+    """Print one line to stdout, neither cut nor wrapped, and coloured only on a terminal."""
     from rich.text import Text
 
     _console().print(Text(text, style), soft_wrap=True)
 
 
 def complain(text: str, *, warning: bool = False) -> None:
-    """A line on stderr for each problem of a text; a terminal shows warnings in yellow and errors in red.
+    """Print one line to stderr for each problem in a text: warnings in yellow, errors in red.
 
-    A problem begins a line of the text. Lines that begin with a blank continue one.
+    A problem begins at the start of a line. Lines that begin with a space continue it.
     """
     colour = None if os.environ.get("NO_COLOR") else "yellow" if warning else "red"
     for problem in re.split(r"\n(?=\S)", text):
@@ -50,14 +52,14 @@ def complain(text: str, *, warning: bool = False) -> None:
 
 
 def usage_line(error: Exception, command: str) -> str | None:
-    """The mistake in a command line, and the ``--help`` that tells more. None for any other error."""
-    # typer carries a click of its own or shares one, by version; what both have in common is this method.
+    """The mistake in a command line, and the ``--help`` that explains it. None for any other error."""
+    # Depending on its version, typer bundles click or imports it. Errors of both have this method.
     usage = getattr(error, "format_message", None)
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else command
     if usage is None:
         return None
-    # Newer versions of typer put "Value error, " before what is wrong with a choice.
+    # Newer versions of typer put "Value error, " before a message about a choice.
     said = usage().rstrip(".").replace(": Value error, ", ": ")
     return f"{said}; see '{command} --help'"
 
@@ -73,10 +75,10 @@ def print_json(data: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table, complete in any width.
+    """Print a table without cutting any cell.
 
-    Cells wrap on a terminal, and if COLUMNS names a width. Elsewhere a row is one line, however long, so that
-    other programs can search and cut it.
+    Cells wrap on a terminal, or if COLUMNS is set. Elsewhere each row is one line, however long, so that
+    other programs can search and split it.
     """
     console = _console()
     table = [[" ".join(cell.split()) for cell in row] for row in (headers, *rows)]
@@ -114,12 +116,12 @@ def _style(cell: str) -> str:
 
 class Report(Protocol):
     def __call__(self, what: str, done: int, total: int, part: str = "") -> None:
-        """``done`` of ``total`` steps of ``what``; ``part`` is at work now."""
+        """Report that ``done`` of ``total`` steps of ``what`` are done. ``part`` names the current one."""
 
 
 @contextmanager
 def progress() -> Iterator[Report]:
-    """Progress of long work on stderr, with the time left: a bar on a terminal, elsewhere a line now and then."""
+    """Show progress and the time left on stderr: as a bar on a terminal, elsewhere as a line now and then."""
     console = _console(stderr=True)
     if console.is_terminal:
         yield from _bars(console)

@@ -1,4 +1,4 @@
-"""The blocks of a configuration that name a model. Imports no client and no model."""
+"""The blocks of a configuration that name a model. This module imports neither a client nor a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOCAL_MODEL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
 """The default of :class:`LocalModel`: 50 languages, 384 dimensions, 0.22 GB."""
 
 _BGE = "Represent this sentence for searching relevant passages: "
-# Part of a model's name -> what its authors put before a question and before a document. The first match counts.
+# Part of a model's name -> its authors' prefixes of a question and of a document. The first match counts.
 _PREFIXES = {
     "e5-mistral": ("Instruct: Given a question, retrieve passages that answer it\nQuery: ", ""),
     "e5": ("query: ", "passage: "),
@@ -40,7 +40,7 @@ class ModelEndpoint(PluginOptions):
 
     Attributes:
         base_url, api_key: of the endpoint.
-        max_retries: within the slot's deadline.
+        max_retries: retries within the slot's deadline.
     """
 
     base_url: Public[str] | None = None
@@ -51,16 +51,16 @@ class ModelEndpoint(PluginOptions):
     """Retries of a failed call within the slot's deadline. Safe: nothing is stored before the last answer."""
 
     def limits(self, deadline_s: float) -> dict[str, Any]:
-        """Options of an ``openai`` client that answers within the deadline; its own are 600 s, three times over."""
+        """Options of an ``openai`` client that answers within the deadline, not by default in 3 tries of 600 s."""
         return {"timeout": 0.9 * deadline_s / (self.max_retries + 1), "max_retries": self.max_retries}
 
 
 class Sampling(PluginOptions):
-    """How a language model is to answer. ``null`` leaves a field out of the request.
+    """Sampling options of a language model. ``null`` leaves a field out of the request.
 
     Attributes:
         temperature, reasoning_effort: sampling temperature, and how long a reasoning model may think.
-        max_tokens, max_completion_tokens: the longest answer, under either name.
+        max_tokens, max_completion_tokens: the longest answer in tokens, under either name.
         extra_body: further fields of every request.
     """
 
@@ -79,7 +79,7 @@ class Sampling(PluginOptions):
         """Fields of a chat completion, without ``extra_body``.
 
         Args:
-            wanted: the longest answer that the caller has a use for, in tokens; 0 is no wish.
+            wanted: the longest answer that the caller can use, in tokens; 0 for no limit.
         """
         by_reasoning = self.max_completion_tokens is not None
         name = "max_completion_tokens" if by_reasoning else "max_tokens"
@@ -93,10 +93,10 @@ class Sampling(PluginOptions):
 
 
 class Prefixes(PluginOptions):
-    """Text that a model wants to read before every text. Many embedders lose a third of their recall without it.
+    """The prefix that a model expects before every text. Without it, many lose a third of their recall.
 
     Attributes:
-        query_prefix, document_prefix: before a question, and before a stored text.
+        query_prefix, document_prefix: the prefix of a question, and of a stored text.
     """
 
     query_prefix: Public[str] | None = None
@@ -113,24 +113,24 @@ class Prefixes(PluginOptions):
 
 
 def known_prefixes(model: str) -> tuple[str, str]:
-    """The prefixes that a model's authors use, by its name; two empty texts for an unknown model."""
+    """The prefixes of a model's authors, by the model's name; two empty texts for an unknown model."""
     words = model.lower().replace("_", "-")
     found = (prefixes for name, prefixes in _PREFIXES.items() if _names(words, name))
     return next(found, ("", ""))
 
 
 def _names(words: str, name: str) -> bool:
-    """Whether ``name`` stands in ``words`` between separators, so that ``e5`` is not found in ``base5``."""
+    """Whether ``name`` begins a word in ``words``, so that ``e5`` is not found in ``base5``."""
     start = words.find(name)
     return start >= 0 and (start == 0 or not words[start - 1].isalnum())
 
 
 class LocalModel(Prefixes):
-    """An embedding model that runs inside this process, by ``fastembed``: no key, no server.
+    """An embedding model that ``fastembed`` runs inside this process, without a key or a server.
 
     Attributes:
         provider: ``local``.
-        model, path: its name, and the directory of its files.
+        model, path: the model's name, and the directory of its files.
         query_prefix, document_prefix: as in :class:`Prefixes`.
     """
 
@@ -142,7 +142,7 @@ class LocalModel(Prefixes):
     """Directory of an ONNX model with ``tokenizer.json`` and ``tokenizer_config.json``; nothing is downloaded."""
 
     def effective(self) -> Mapping[str, object]:
-        """The content of the weights, not where they lie."""
+        """The content of the weights in place of their path."""
         if self.path is None:
             return {}
         digest = hashlib.sha256()
@@ -153,7 +153,7 @@ class LocalModel(Prefixes):
 
 
 def _lexical_or(block: str) -> BeforeValidator:
-    """For a field that takes ``lexical`` or a model's block: says so of any other word."""
+    """A validator for a field that takes ``lexical`` or a model's block. It refuses any other word."""
 
     def check(value: object) -> object:
         if isinstance(value, str) and value != "lexical":

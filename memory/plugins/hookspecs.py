@@ -1,7 +1,7 @@
-"""The hooks a plugin module implements (DESIGN section 6): two, and a third if it likes to be measured.
+"""The hooks that a plugin module implements (DESIGN section 6): two required and two optional ones.
 
-An entry point in the group ``memslot.backends`` or ``memslot.conditions`` names a module; its name is the name
-users write in YAML. Hooks are synchronous, because pluggy has no async support. The module must not
+An entry point in the group ``memslot.backends`` or ``memslot.conditions`` names the module. Users write the
+entry point's name in YAML. Hooks are synchronous, because pluggy has no async support. The module must not
 import its SDK at the top: listing plugins imports every plugin module and may import no SDK.
 """
 
@@ -28,46 +28,46 @@ from memory.storage.store import SqliteStore, Store
 PROJECT = "memslot"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
-"""Marks ``memslot_describe``, ``memslot_create`` and ``memslot_bare`` in the module of a plugin."""
+"""Marks the hooks in the module of a plugin."""
 
 
 class PluginOptions(BaseModel):
-    """Base of a plugin's YAML block: unknown keys are errors, values never show up in messages.
+    """Base of a plugin's YAML block: unknown keys are errors, and values never appear in messages.
 
     Docstrings below fields or ``Field(description=...)`` become the comments that ``memslot setup`` writes.
 
-    Wherever a configuration is published, switches, numbers and choices are shown, and texts are not unless they
-    are marked ``Public[str]``; a ``SecretStr`` or ``Private[...]`` never is. Paths are shown as a hash; mark what
-    is read ``InputFile`` and where data lies ``DataPath``, so that the configuration hash counts the first by its
-    content and the second not at all.
+    A published configuration shows switches, numbers and choices. It shows a text only if the field is marked
+    ``Public[str]``, and never a ``SecretStr`` or ``Private[...]``. Paths appear as a hash. Mark a file that
+    is read as ``InputFile``, whose content enters the configuration hash. Mark a data directory as
+    ``DataPath``, which does not enter the hash.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     FORMER: ClassVar[Mapping[str, str]] = {}
-    """Key that is none any more -> what to write in its place, such as ``is called recipe``."""
+    """Key that is no longer known -> the message about its replacement, such as ``is called recipe``."""
 
     def effective(self) -> Mapping[str, object]:
-        """Fields by name whose default depends on other fields or on the environment, as they really apply.
+        """The effective values of fields whose default depends on other fields or on the environment.
 
-        For the configuration hash: two configurations that come to the same hash alike.
+        They make two configurations with the same effect hash alike.
         """
         return {}
 
     @property
     def equivalent_control(self) -> str | None:
-        """The control that these options make of the plugin, as its adapter's traits declare it."""
+        """The control that the plugin equals with these options, as its adapter's traits declare it."""
         return None
 
     @property
     def differs_from_control(self) -> bool:
-        """Whether these options resolve to others than that control has by default."""
+        """Whether the resolved options differ from that control's defaults."""
         return False
 
     def problems(self) -> Iterable[str]:
-        """What is wrong between fields, a sentence for each, such as ``llm: infer: true needs one``.
+        """One sentence for each conflict between fields, such as ``llm: infer: true needs one``.
 
-        All of them are reported at once. A sentence is left out if it names a field that is wrong by itself.
+        All are reported at once, except those that name a field that is wrong by itself.
         """
         return ()
 
@@ -78,7 +78,7 @@ class PluginOptions(BaseModel):
         return self
 
     def resolved(self) -> dict[str, object]:
-        """Every option by name, with the value that really applies."""
+        """Every option by name, with its effective value."""
         return {**dict(self), **self.effective()}
 
     @property
@@ -97,15 +97,16 @@ class PluginInfo:
         summary: one line for listings.
         capabilities: names from :data:`memory.adapter.CAPABILITIES` that at least one configuration offers.
         consistency: when a write becomes retrievable, in the default configuration.
-        pet_observability: what retrievals tell of change over time, in the default configuration; None is not
+        pet_observability: how retrievals show change over time, in the default configuration; None if not
             declared.
-        sdk_modules: top-level modules the adapter imports; looked up, never imported, to tell what is missing.
-        install: the exact command that provides them.
+        sdk_modules: top-level modules that the adapter imports. They are looked up, and not imported, to
+            find the missing ones.
+        install: the exact command that installs them.
         options: the model of the plugin's YAML block.
-        alphabet: what the backend allows in ids.
-        made_of: the plugin that this one is, with some options fixed; its options, capabilities, SDK modules,
-            install command and alphabet are this one's as well.
-        fixed: these options of it, name -> value.
+        alphabet: the characters that the backend allows in ids.
+        made_of: the plugin that this one is, with some options fixed. This one inherits all of its
+            declarations except name, kind and summary.
+        fixed: the fixed options, name -> value.
     """
 
     name: str
@@ -127,10 +128,10 @@ class PluginInfo:
             raise ValueError(f"unknown capabilities {sorted(unknown)}; known are {sorted(CAPABILITIES)}")
 
     def label(self, about: object) -> str:
-        """Its name, and in parentheses what the name alone would hide.
+        """The plugin's name, as :func:`~memory.contract.adapter.label_of` completes it.
 
         Args:
-            about: the adapter's traits or the parsed options, whichever is at hand.
+            about: the adapter's traits or the parsed options.
         """
         return label_of(
             self.name,
@@ -144,16 +145,23 @@ OptionsT = TypeVar("OptionsT", bound=BaseModel)
 
 
 class CreateProvider(Protocol):
-    """Builds another installed provider, for a provider such as a mirror."""
+    """Builds another installed provider, for a provider that wraps it, such as a mirror."""
 
     def __call__(
         self, name: str, options: Mapping[str, Any] | BaseModel, where: str = "", data_dir: Path | None = None
     ) -> MemoryAdapter:
-        """The adapter of the backend or condition ``name``, as it is written in YAML; raises PluginNotFound,
-        PluginLoadError or ConfigError as for a configuration that selects it. ``options`` is its block, not yet
-        validated, or its options. ``where`` is the block's place below that of the provider asking, such as
-        ``shadows.0.options``; empty where the block is the asking provider's own: the adapter then goes by that
-        one's name and kind. ``data_dir`` is in place of the host's."""
+        """Build the adapter of a backend or a condition.
+
+        Args:
+            name: the provider's name in YAML.
+            options: its block, not yet validated, or its parsed options.
+            where: the block's path below the calling provider's block, such as ``shadows.0.options``. Empty
+                for the caller's own block: the adapter then has the caller's name and kind.
+            data_dir: replaces the host's.
+
+        Raises:
+            PluginNotFound, PluginLoadError, ConfigError: as for a configuration that selects the provider.
+        """
 
 
 def _no_others(name: str, options: object, where: str = "", data_dir: Path | None = None) -> Any:
@@ -162,18 +170,18 @@ def _no_others(name: str, options: object, where: str = "", data_dir: Path | Non
 
 @dataclass(frozen=True)
 class AdapterSettings(Generic[OptionsT]):
-    """What a factory gets: its validated options and the services of the host.
+    """The input of a plugin's factory: its validated options and the services of the host.
 
     Attributes:
         name: the plugin's name in the configuration.
-        kind: what was asked for by that name.
+        kind: the plugin's kind, ``architecture`` or ``control``.
         options: an instance of ``PluginInfo.options``.
-        token_counter: for providers that pack a budget themselves.
-        data_dir: where an embedded store may live unless its options say otherwise; not created yet.
+        token_counter: for providers that fill a budget themselves.
+        data_dir: the directory of an embedded store, unless the options name another; it may not exist yet.
         deadlines: seconds per kind of call, so that an SDK's own timeout can be set below the slot's.
         where: the block's path for messages, such as ``memory.backends.mem0``.
-        create: builds other providers, for one that is made of them.
-        shared_store: the memory's store, where the host gives one; see :attr:`store`.
+        create: builds other providers, for a provider that wraps them.
+        shared_store: the memory's store, if the host gives one; see :attr:`store`.
     """
 
     name: str
@@ -188,7 +196,7 @@ class AdapterSettings(Generic[OptionsT]):
 
     @cached_property
     def store(self) -> Store:
-        """The memory's store; nothing is created before its first call. An adapter that uses it closes it."""
+        """The memory's store. Its first call creates it. An adapter that uses the store closes it."""
         if self.shared_store is None:
             return SqliteStore(self.data_dir / FILE_NAME, [PARTITIONS])
         return self.shared_store.handle(PARTITIONS)
@@ -200,56 +208,57 @@ class AdapterSettings(Generic[OptionsT]):
 
 
 class BareLibrary(Protocol):
-    """A plugin's library in the calls that its users make of it, without memslot, for ``memslot tools perf``.
+    """A plugin's library as its users call it, without memslot, for ``memslot tools perf``.
 
     Attributes:
-        cold_start: source of a Python program without memslot. It opens what was filled below ``sys.argv[1]``, asks
-            ``sys.argv[2]`` of user ``sys.argv[3]`` for 20 texts, and prints how many it got.
+        cold_start: source of a Python program without memslot. It opens the filled library below
+            ``sys.argv[1]``, searches 20 texts of user ``sys.argv[3]`` for ``sys.argv[2]``, and prints how
+            many it got.
     """
 
     cold_start: str
 
     def add(self, text: str, user: str) -> object:
-        """Store one message; blocks."""
+        """Store one message. Blocks."""
 
     def search(self, query: str, user: str, top_k: int) -> Sequence[str]:
-        """Texts, best first; blocks."""
+        """Texts, best first. Blocks."""
 
     async def add_async(self, text: str, user: str) -> object:
-        """:meth:`add` of the library's asynchronous form, or on a thread where it has none."""
+        """:meth:`add` by the library's asynchronous interface, or in a thread if it has none."""
 
     async def search_async(self, query: str, user: str, top_k: int) -> Sequence[str]:
-        """:meth:`search` of the library's asynchronous form, or on a thread where it has none."""
+        """:meth:`search` by the library's asynchronous interface, or in a thread if it has none."""
 
     def close(self) -> None:
-        """Release everything; blocks."""
+        """Release everything. Blocks."""
 
 
 @hookspec(firstresult=True)
 def memslot_describe() -> PluginInfo:
-    """Say what this plugin is. Must not import an SDK."""
+    """Describe this plugin, without importing an SDK."""
     raise NotImplementedError
 
 
 @hookspec(firstresult=True)
 def memslot_create(settings: AdapterSettings[BaseModel]) -> MemoryAdapter:
-    """Build the adapter, importing the SDK here. No network: that belongs to ``health`` and ``setup_scope``."""
+    """Build the adapter, and import the SDK. Leave network calls to ``health`` and ``setup_scope``."""
     raise NotImplementedError
 
 
 @hookspec(firstresult=True)
 def memslot_conformance() -> type[Any]:
-    """A subclass of :class:`memory.testing.ConformanceProfile`: what the kit needs to know of this plugin.
+    """A subclass of :class:`memory.testing.ConformanceProfile`, with the facts that the kit needs. Optional.
 
-    Optional; without it what only its author can show is not tested. Import ``memory.testing`` in here.
+    Without it, the kit skips tests that need the author's facts. Import ``memory.testing`` inside the hook.
     """
     raise NotImplementedError
 
 
 @hookspec(firstresult=True)
 def memslot_bare(directory: Path) -> BareLibrary:
-    """Open the library itself on files below a directory, as its users would, to be measured beside the plugin.
+    """Open the library itself on files below a directory, to measure it beside the plugin. Optional.
 
-    Optional. No key and no server is to be needed; the plugin is measured with an empty block of options.
+    It must need neither a key nor a server. The plugin is measured with an empty block of options.
     """
     raise NotImplementedError

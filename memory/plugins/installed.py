@@ -1,4 +1,4 @@
-"""What is installed, read again only once that has changed: to read it takes some ten milliseconds."""
+"""The installed distributions, read again only after a change, because that takes about ten milliseconds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from memory.contract.errors import PluginLoadError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
-# Names a :class:`typer.Typer` or a plain click command. A command is imported when it is run or listed, so a broken
-# or slow command costs the others nothing.
+# Each entry point names a :class:`typer.Typer` or a click command. A command is imported only when it is run
+# or listed, so a broken or slow command does not affect the others.
 GROUP = "memslot.commands"
 
 
@@ -26,14 +26,14 @@ def entry_points(group: str) -> EntryPoints:
 
 
 def packages_distributions() -> Mapping[str, list[str]]:
-    """As :func:`importlib.metadata.packages_distributions`; not to be changed."""
+    """As :func:`importlib.metadata.packages_distributions`. Callers must not change the cached result."""
     return _packages_distributions(_state())
 
 
 @lru_cache(maxsize=1)
 def _entry_points(_: object) -> Any:
-    """Of all groups: to read one takes as long."""
-    from importlib import metadata  # a command that lists nothing starts without it
+    """The entry points of all groups, because reading one group takes as long."""
+    from importlib import metadata  # imported late, for commands that list nothing
 
     return metadata.entry_points()
 
@@ -46,7 +46,7 @@ def _packages_distributions(_: object) -> Mapping[str, list[str]]:
 
 
 def _state() -> tuple[tuple[str, int | None], ...]:
-    """Another one after a distribution was installed or removed, as its directory has then changed."""
+    """A cache key that changes when a distribution is installed or removed, which changes its directory."""
     return tuple((directory, _changed_ns(directory)) for directory in sys.path)
 
 
@@ -58,12 +58,16 @@ def _changed_ns(directory: str) -> int | None:
 
 
 def command_names() -> list[str]:
-    """Names on offer; imports nothing."""
+    """The names of all commands. Imports nothing."""
     return sorted({point.name for point in entry_points(group=GROUP)})
 
 
 def load_command(name: str) -> Any | None:
-    """The click command behind a name, or None where no distribution offers one; PluginLoadError where two do."""
+    """The click command of a name, or None if no distribution offers it.
+
+    Raises:
+        PluginLoadError: two distributions offer the name, or the command fails to load.
+    """
     points = [point for point in entry_points(group=GROUP) if point.name == name]
     if not points:
         return None
@@ -80,11 +84,11 @@ def load_command(name: str) -> Any | None:
             if hasattr(command, "invoke") and hasattr(command, "make_context"):
                 return command
             raise TypeError("not a typer app and not a command")
-        command._add_completion = False  # the options for it are memslot's
+        command._add_completion = False  # memslot itself offers the completion options
         if not sys.stdout.isatty():
             command.rich_markup_mode = None
         return get_command(command)
-    except BaseException as error:  # a command may raise what it likes at import, also KeyboardInterrupt
+    except BaseException as error:  # an import may raise anything, even KeyboardInterrupt
         failed = f"{point.value} of {_owner(point)} failed to load ({type(error).__name__})"
         raise PluginLoadError(f"memslot {name}: {failed}") from error
 
@@ -95,7 +99,7 @@ def _owner(point: EntryPoint) -> str:
 
 @contextmanager
 def prints_on_stderr() -> Iterator[None]:
-    """Send what is printed meanwhile to stderr, also what C code writes to file descriptor 1. For commands."""
+    """Send all output of the body to stderr, even C code's writes to file descriptor 1. For commands."""
     kept: int | None = None
     try:
         sys.stdout.flush()

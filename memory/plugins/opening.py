@@ -1,4 +1,4 @@
-"""From a configuration to an open slot: what a host writes is one ``async with`` (DESIGN section 4)."""
+"""Opens a slot from a configuration, in one ``async with`` (DESIGN section 4)."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def build_slot(
     """A slot that is not open yet; enter it, or call :meth:`MemorySlot.aclose` when done.
 
     Args:
-        config: a YAML file, its content, or what :func:`load_config` returned.
-        scope: in place of ``memory.scope``.
-        token_counter: in place of ``memory.token_counter``.
+        config: a YAML file, its content, or the result of :func:`load_config`.
+        scope: replaces ``memory.scope``.
+        token_counter: replaces ``memory.token_counter``.
         trace_sink: see :class:`MemorySlot`.
-        registry: in place of the installed plugins.
-        data_dir: in place of ``memory.data_dir``.
+        registry: replaces the installed plugins.
+        data_dir: replaces ``memory.data_dir`` and ``memory.state``.
         neutral_sections: see :class:`MemorySlot`.
 
     Raises:
@@ -68,18 +68,18 @@ def build_slot(
 
 
 def keeps_events(config: MemslotConfig, adapter: MemoryAdapter) -> bool:
-    """Whether a memory has a journal: as ``memory.journal`` says, else where the adapter extracts with a model."""
+    """Whether a memory has a journal: as ``memory.journal`` says, else if a model extracts its writes."""
     if config.journal is None and "journal" not in config.memory.model_fields_set:
         return AdapterTraits.of(adapter).extracts
     return config.journal is not None
 
 
 def open_journal(config: MemslotConfig, data_dir: Path | None = None) -> Journal:
-    """The journal of a memory; its user closes it.
+    """The journal of a memory. The caller closes it.
 
     Args:
-        config: says where it is and how durable.
-        data_dir: in place of ``memory.state`` and ``memory.data_dir``.
+        config: gives its location and durability.
+        data_dir: replaces ``memory.state`` and ``memory.data_dir``.
 
     Raises:
         JournalError: the store cannot be used.
@@ -98,7 +98,11 @@ def open_journal(config: MemslotConfig, data_dir: Path | None = None) -> Journal
 
 @contextmanager
 def recorded_journal(config: Path) -> Iterator[Journal]:
-    """The journal a configuration file names, where something was recorded; closed on leaving."""
+    """The journal of a configuration file, closed at the end of the block.
+
+    Raises:
+        ConfigError: nothing was recorded yet, or ``memory.journal`` is not set.
+    """
     loaded = load_config(config)
     with closing(loaded.store()) as store:
         begun, place = store.begun, store.place
@@ -107,13 +111,13 @@ def recorded_journal(config: Path) -> Iterator[Journal]:
         nothing = f"{config}: memory.journal: nothing was recorded yet ({place} does not exist)"
         raise ConfigError(nothing) if loaded.journal else unset
     with open_journal(loaded) as journal:
-        if loaded.journal is None and not journal.scopes():  # perhaps the backend's default brings one
+        if loaded.journal is None and not journal.scopes():  # some backends have a journal by default
             raise unset
         yield journal
 
 
 class OpeningMemory(AbstractAsyncContextManager[MemorySlot]):
-    """A memory that ``async with`` opens and closes. Made by :func:`open_memory`."""
+    """A memory that ``async with`` opens and closes. :func:`open_memory` makes it."""
 
     def __init__(self, build: Callable[[], MemorySlot]) -> None:
         self._build = build
@@ -133,7 +137,7 @@ class OpeningMemory(AbstractAsyncContextManager[MemorySlot]):
         )
 
     def __exit__(self, *ended: object) -> None:
-        """Python looks for it before it enters."""
+        """Present because ``with`` looks for it before it calls ``__enter__``."""
 
 
 def open_memory(
@@ -175,7 +179,7 @@ def open_memory_sync(
     trace_sink: TraceSink | None = None,
     data_dir: Path | None = None,
 ) -> Iterator[SyncMemory]:
-    """:func:`open_memory` for code that does not await: an event loop of its own runs in a thread until leaving.
+    """:func:`open_memory` for code that does not await: an event loop runs in a separate thread meanwhile.
 
     Raises:
         ConfigError, PluginError, BackendError: as for :func:`open_memory`.

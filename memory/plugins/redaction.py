@@ -1,12 +1,13 @@
-"""The parts of a configuration that may be published, and the hash of all of it.
+"""The publishable form of a configuration, and its hash.
 
-By allow-list: a value is shown where its field's type is harmless (``bool``, numbers, ``Literal``, enums), where
-the field is marked :data:`Public`, or where it equals the field's default, which the source code tells anyway. Free
-texts, paths and mappings under names of the user's own appear as a hash; the rest as :data:`HIDDEN`.
+An allow-list decides. A value is shown if its field's type is harmless (``bool``, numbers, ``Literal``,
+enums), if the field is marked :data:`Public`, or if it equals the field's default, which is public in the
+source code. Free texts, paths and mappings with the user's own keys appear as a hash, the rest as
+:data:`HIDDEN`.
 
-The hash covers everything that can change what a configuration does, shown or not. Left out are credentials, so
-that a new key gives the same hash, and where data lies. What is private and goes in can be guessed by whoever knows
-all the rest, so every hash is made slow: about 0.1 s a guess.
+The hash covers everything that can change what a configuration does, shown or not. It leaves out
+credentials, so that a new key gives the same hash, and data paths. An attacker who knows all other values
+could guess a private one, so every hash is slow: about 0.1 s per guess.
 """
 
 from __future__ import annotations
@@ -42,15 +43,13 @@ class _Mark:
 
 
 Public = Annotated[T, _Mark("public")]
-"""``Public[str]``: harmless wherever a configuration is published, such as a model's name. URLs lose credentials,
-query and fragment even so."""
+"""``Public[str]``: shown, such as a model's name. A URL still loses its credentials, query and fragment."""
 Private = Annotated[T, _Mark("private")]
-"""``Private[str]``: never shown, whatever its type. Goes into the configuration hash; what must not is a
-``SecretStr``."""
+"""``Private[str]``: never shown, but part of the configuration hash, unlike a ``SecretStr``."""
 DataPath = Annotated[Path, _Mark("data")]
-"""Where a plugin keeps its data: makes no difference to the configuration hash."""
+"""A plugin's data directory, which is no part of the configuration hash."""
 InputFile = Annotated[Path, _Mark("input")]
-"""A file that is read: the configuration hash covers its content, not its name."""
+"""A file to read. The configuration hash covers its content, and not its name."""
 
 _origin: Callable[[Any], Any] = get_origin
 _ROUNDS = 200_000
@@ -69,7 +68,7 @@ _USER_PART = re.compile(r"(?<=://)[^/?#\s]*@")
 
 
 def is_credential(name: str) -> bool:
-    """Whether a value of this name proves who one is: ``X-Api-Key`` and ``pwd``, not ``partition_key``."""
+    """Whether a name denotes a credential: ``X-Api-Key`` and ``pwd`` do, ``partition_key`` does not."""
     before, last = ["", "", *(word.lower() for word in _WORDS.findall(name))][-2:]
     if last in ("key", "keys"):
         return not before or _KEYS.fullmatch(before) is not None
@@ -77,7 +76,7 @@ def is_credential(name: str) -> bool:
 
 
 def slow_hash(content: Any, *, salt: str = "") -> str:
-    """64 hexadecimal digits of JSON-ready ``content``, the same for the same content in any order of keys."""
+    """64 hexadecimal digits over JSON-ready ``content``, independent of the order of keys."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     return _stretched(digest, f"memslot {salt}".encode("utf-8", "surrogatepass"))
@@ -89,7 +88,7 @@ def _stretched(digest: bytes, salt: bytes) -> str:
 
 
 def resolve_paths(value: T, base: Path) -> T:
-    """``value`` (options, or a part of them) with every relative path in it below ``base``."""
+    """``value`` (options, or a part of them) with every relative path resolved against ``base``."""
     new: Any = value
     if isinstance(value, PurePath):
         new = base / Path(value).expanduser()
@@ -117,12 +116,12 @@ def data_paths(options: BaseModel) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """Where a value stands: its path in the YAML, its declared types with their marks, its field's default."""
+    """The place of a value: its path in the YAML, its declared types and marks, and its field's default."""
 
     path: tuple[str, ...]
     types: tuple[tuple[Any, _Mark | None], ...]
     default: Any = _NO_DEFAULT
-    within: bool = False  # an item of a mapping or sequence: a mark upon the whole makes no key in it public
+    within: bool = False  # an item of a container, whose mark makes no credential in it public
 
     @classmethod
     def of_field(cls, field: FieldInfo, path: tuple[str, ...]) -> _Spot:
@@ -131,7 +130,7 @@ class _Spot:
         return cls(path, tuple(_alternatives(field.annotation, mark)), default)
 
     def items(self, value: Any) -> Iterator[tuple[str, Any, _Spot]]:
-        """What a mapping or sequence holds: key or position, item, and where it stands."""
+        """The items of a mapping or sequence: key or position, value, and place."""
         found: list[tuple[Any, _Mark | None]] = []
         for annotation, mark in self.types:
             arguments = [item for item in get_args(annotation) if item is not Ellipsis]
@@ -148,7 +147,7 @@ class _Spot:
 
     @property
     def secret(self) -> bool:
-        """Whether what stands here proves who one is, by its type or, where nothing else tells, by its name."""
+        """Whether the value is a credential, by its type or, if it is not marked public, by its name."""
         declared = any(annotation in (SecretStr, SecretBytes) for annotation, _ in self.types)
         named = self.within or "public" not in self.marks
         name = next((part for part in reversed(self.path) if not part.isdecimal()), "")
@@ -159,7 +158,7 @@ class _Spot:
         return all(annotation in (Any, object) for annotation, _ in self.types)
 
     def plain(self, value: Any) -> bool:
-        if isinstance(value, (Enum, MemoryScope)):  # ids are in every trace and receipt
+        if isinstance(value, (Enum, MemoryScope)):  # a scope's ids are in every trace anyway
             return True
         number = isinstance(value, (bool, int, float))
         return any(
@@ -170,7 +169,7 @@ class _Spot:
 
 
 def _alternatives(annotation: Any, mark: _Mark | None) -> Iterator[tuple[Any, _Mark | None]]:
-    """The types a value may be of, unions and aliases taken apart, each with the nearest mark."""
+    """The possible types of a value, with unions and aliases resolved, each with its nearest mark."""
     if hasattr(annotation, "__metadata__"):
         mark = next((item for item in annotation.__metadata__ if isinstance(item, _Mark)), mark)
         yield from _alternatives(annotation.__origin__, mark)
@@ -186,8 +185,12 @@ def _alternatives(annotation: Any, mark: _Mark | None) -> Iterator[tuple[Any, _M
 
 
 class Redaction:
-    """One configuration, as it may be shown and as it is hashed. ``secrets``: path of a value that came from a
-    variable whose name says credential -> what is written there."""
+    """Builds the publishable form and the hashed content of one configuration.
+
+    Args:
+        base: the base of relative paths.
+        secrets: path of a value from a variable with a credential's name -> the text in the YAML.
+    """
 
     def __init__(self, base: Path, secrets: Mapping[tuple[str, ...], str]) -> None:
         self._base = base
@@ -203,7 +206,7 @@ class Redaction:
         return shown | dict.fromkeys(model.model_extra or {}, HIDDEN)
 
     def content(self, model: BaseModel, path: tuple[str, ...]) -> dict[str, Any]:
-        """The values that the hash of a block covers, JSON-ready. They may be private, and are never shown."""
+        """The values that a block's hash covers, JSON-ready. Never show them, because some are private."""
         fields = type(model).model_fields
         computed = model.effective() if isinstance(model, PluginOptions) else {}
         effective = {**(model.model_extra or {}), **computed}
@@ -241,7 +244,7 @@ class Redaction:
         return HIDDEN if spot.untyped else self._digest(value, spot)
 
     def _show_many(self, value: Any, spot: _Spot) -> Any:
-        """The items where all may be shown, else one hash of all."""
+        """The items if all may be shown, else one hash of all, or :data:`HIDDEN`."""
         items = list(spot.items(value))
         listed = not isinstance(value, Mapping) and all(
             isinstance(item, BaseModel) or item is None or place.plain(item) for _, item, place in items
@@ -285,8 +288,11 @@ class Redaction:
 
 
 class Scrubber:
-    """Takes texts out of messages that others wrote: a last line of defence, because it finds what is exact alone.
-    ``replacements``: text -> what stands in its place; short texts are left alone, they are in too many words."""
+    """Removes texts from foreign messages. It is a last line of defence, because it finds only exact matches.
+
+    Args:
+        replacements: text -> its replacement. Texts under six characters stay: many words contain them.
+    """
 
     def __init__(self, replacements: Mapping[str, str]) -> None:
         self._replacements = {text: new for text, new in replacements.items() if len(text) >= 6}
@@ -297,7 +303,7 @@ class Scrubber:
         return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def __call__(self, value: T) -> T:
-        """``value`` (JSON-ready) without those texts; the keys of mappings stay."""
+        """``value`` (JSON-ready) with those texts replaced, except in the keys of mappings."""
         new: Any = value
         if isinstance(value, str):
             new = self._pattern.sub(lambda found: self._replacements[found[0]], value)
@@ -322,7 +328,7 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def _jsonable(value: Any) -> Any:
-    """A harmless value as JSON. Before pydantic 2.14, core cannot serialize a model that came inside another."""
+    """A harmless value as JSON. Before pydantic 2.14, pydantic-core cannot serialize a nested model."""
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else to_jsonable_python(value)
 
 
@@ -335,7 +341,7 @@ def _content_of(path: Path) -> str | None:
 
 
 def _bare(value: Any) -> Any:
-    """A public value; a URL without credentials, query and fragment, or :data:`HIDDEN` where it is no plain one."""
+    """A public value. A URL loses its credentials, query and fragment; an unclear one is :data:`HIDDEN`."""
     text = to_jsonable_python(value)
     if not isinstance(text, str) or "://" not in text:
         return text
@@ -351,7 +357,7 @@ def _bare(value: Any) -> Any:
 
 
 def _anonymous(text: str, *, pairs: bool) -> str:
-    """``text`` without the user part of a URL and without credentials in a query or connection string."""
+    """``text`` without the user part of a URL, and without credentials in a query or connection string."""
     if "://" in text:
         text = _USER_PART.sub("", text)
     elif not pairs:

@@ -1,5 +1,7 @@
-"""Finding plugins without importing SDKs, loading exactly one, explaining every failure (DESIGN section 6).
-Built-ins register through the same entry points as third parties. A broken plugin is an error in its own row alone.
+"""Finds plugins without importing SDKs, loads exactly one, and explains every failure (DESIGN section 6).
+
+Built-in plugins register by the same entry points as third parties' plugins. One that is broken affects only
+its row.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _KINDS: tuple[ConditionKind, ...] = tuple(GROUPS)
 
 @dataclass(frozen=True)
 class PluginRow:
-    """One line of ``memslot doctor``; ``distribution`` ships it, ``error`` says why it cannot be used."""
+    """One plugin in ``memslot doctor``: ``distribution`` ships it, and ``error`` is why it cannot be used."""
 
     name: str
     kind: ConditionKind
@@ -75,9 +77,15 @@ class PluginRow:
 
 
 class MemoryAdapterRegistry:
-    """The plugins installed in this environment; ``found`` are entry points in place of them (tests). Methods that
-    take or select a name raise PluginNotFound, with the nearest names, or PluginLoadError where two distributions
-    offer it, its module is broken, or an SDK that is needed is not installed."""
+    """The plugins that are installed in this environment.
+
+    Methods that take or select a name raise PluginNotFound, with the nearest names. They raise
+    PluginLoadError if two distributions offer the name, the module is broken, or a needed SDK is not
+    installed.
+
+    Args:
+        found: entry points in place of the installed ones, for tests.
+    """
 
     def __init__(self, found: Iterable[EntryPoint] | None = None) -> None:
         if found is None:
@@ -90,29 +98,29 @@ class MemoryAdapterRegistry:
         self._loaded: dict[tuple[ConditionKind, str], tuple[pluggy.PluginManager, PluginInfo]] = {}
 
     def names(self, kind: ConditionKind | None = None) -> list[str]:
-        """Names on offer; imports nothing."""
+        """The names of all plugins, or of one kind. Imports nothing."""
         return sorted(name for of_kind, name in self._points if kind in (None, of_kind))
 
     def rows(self) -> list[PluginRow]:
-        """Every plugin with its description, backends first; imports plugin modules but no SDK."""
+        """Every plugin with its description, backends first. Imports plugin modules, but no SDK."""
         found = self._points.items()
-        with prints_on_stderr():  # a plugin that prints breaks no JSON of a command
+        with prints_on_stderr():  # a plugin's output must not break the JSON of a command
             rows = [self._row(kind, name, point) for (kind, name), points in found for point in points]
         return sorted(rows, key=lambda row: (row.kind, row.name, row.distribution or ""))
 
     def info(self, name: str, kind: ConditionKind | None = None) -> PluginInfo:
-        """The description of one plugin; without a kind, of the backend before the condition of that name."""
+        """The description of one plugin. Without a kind, backends come before conditions."""
         return self._find(name, _KINDS if kind is None else (kind,))[1]
 
     def selected(self, config: MemslotConfig) -> PluginInfo:
-        """The description of the plugin a configuration selects; ``memory.backend`` may name a condition, too."""
+        """The description of the plugin that a configuration selects."""
         return self._selected(config)[1]
 
     def load(self, source: str | Path | Mapping[str, object] | MemslotConfig) -> MemslotConfig:
-        """Read a configuration; an error tells all that is wrong with it, the selected provider's block included.
+        """Read a configuration, and check the selected provider's block. One error reports all mistakes.
 
         Raises:
-            ConfigError: as :func:`memory.runtime.load_config`, and the selected block is wrong.
+            ConfigError: as for :func:`memory.runtime.load_config`, or the selected block is wrong.
             PluginError: no plugin has the selected name, or it cannot be loaded.
         """
         if isinstance(source, MemslotConfig):
@@ -122,7 +130,7 @@ class MemoryAdapterRegistry:
         return config
 
     def options_of(self, spelling: Spelling, name: str) -> type[BaseModel]:
-        """The model of a provider's block, by ``backend`` or ``condition`` and the name it gives.
+        """The model of a provider's block, by ``backend`` or ``condition`` and the provider's name.
 
         Raises:
             PluginError: no plugin has this name, or it cannot be loaded.
@@ -136,14 +144,14 @@ class MemoryAdapterRegistry:
         token_counter: TokenCounter | None = None,
         data_dir: Path | None = None,
     ) -> MemoryAdapter:
-        """Build the adapter that a configuration selects (spec 4.3). Only this imports its SDK.
+        """Build the adapter that a configuration selects (spec 4.3). Only this method imports its SDK.
 
-        The adapter stands alone. Hand it to a :class:`memory.MemorySlot`, which applies the rules for all memories.
+        Hand the bare adapter to a :class:`memory.MemorySlot`, which applies the rules for all memories.
 
         Args:
-            config: a YAML file, its content as a mapping, or a configuration that is loaded.
-            token_counter: in place of the configured one.
-            data_dir: in place of ``memory.data_dir``.
+            config: a YAML file, its content as a mapping, or a loaded configuration.
+            token_counter: replaces the configured one.
+            data_dir: replaces ``memory.data_dir`` and ``memory.state``.
 
         Raises:
             ConfigError: the configuration is wrong.
@@ -196,7 +204,7 @@ class MemoryAdapterRegistry:
             with config.problem.placing():
                 try:
                     adapter: object = manager.hook.memslot_create(settings=settings)
-                except InputError as error:  # of an option
+                except InputError as error:  # an option is wrong
                     raise ConfigError(f"{where}.{error}") from error
         except MemslotError:
             raise
@@ -221,7 +229,7 @@ class MemoryAdapterRegistry:
         return cast(MemoryAdapter, adapter)
 
     def unread(self, config: MemslotConfig) -> list[str]:
-        """Places of blocks that no provider here reads, such as of a name that is misspelt; imports nothing."""
+        """A message for each block that no installed provider reads, such as a misspelt one. Imports nothing."""
         known = self.names()
         return [
             f"{config.problem.place(('memory', group, name))}: no plugin has this name{nearest(name, known)}"
@@ -238,7 +246,7 @@ class MemoryAdapterRegistry:
         return found
 
     def bare(self, name: str) -> Callable[[Path], BareLibrary]:
-        """Opens a backend's bare library, see :func:`memory.plugins.hookspecs.memslot_bare`."""
+        """The function that opens a backend's bare library, as its hook ``memslot_bare`` does."""
         manager, info = self._find(name, _KINDS)
         if not manager.hook.memslot_bare.get_hookimpls():
             raise CapabilityNotSupported(
@@ -280,7 +288,7 @@ class MemoryAdapterRegistry:
         return self._loaded[kind, name]
 
     def _completed(self, info: PluginInfo) -> PluginInfo:
-        """A plugin that is another one with some options fixed, with what that one declares."""
+        """The full description of a plugin that is another one with some options fixed."""
         name = str(info.made_of)
         others = [(kind, name) for kind in _KINDS if (kind, name) != (info.kind, info.name)]
         kind = next((kind for kind, _ in others if (kind, name) in self._points), None)
@@ -308,7 +316,7 @@ def _load_point(point: EntryPoint, kind: ConditionKind) -> tuple[pluggy.PluginMa
             manager.register(point.load(), point.name)
         manager.check_pending()
         info: object = manager.hook.memslot_describe()
-    except BaseException as error:  # a plugin may raise what it likes, also KeyboardInterrupt
+    except BaseException as error:  # an import may raise anything, even KeyboardInterrupt
         raise PluginLoadError(f"{where} failed to load ({type(error).__name__}: {error})") from error
     if not isinstance(info, PluginInfo):
         raise PluginLoadError(f"{where} implements no memslot_describe that returns a PluginInfo")
@@ -322,10 +330,10 @@ def _load_point(point: EntryPoint, kind: ConditionKind) -> tuple[pluggy.PluginMa
 
 
 class _Fixed(PluginOptions):
-    """In front of another plugin's options, some of which are fixed."""
+    """Precedes another plugin's options, some of which are fixed, in the bases of a model."""
 
     @property
-    def equivalent_control(self) -> None:  # it is the control itself
+    def equivalent_control(self) -> None:  # the plugin is the control itself
         return None
 
     @property
@@ -351,7 +359,7 @@ def _require_sdk(info: PluginInfo) -> None:
 
 
 def missing_modules(info: PluginInfo) -> tuple[str, ...]:
-    """SDK modules that cannot be found. Looked up by top-level name, because a dotted one would be imported.
+    """The SDK modules that cannot be found, by their top-level names: looking up a dotted name imports code.
 
     A directory without an ``__init__`` does not count, even if it has the name of an SDK, such as ``mem0``.
     """

@@ -60,7 +60,7 @@ class MemorySettings(PluginOptions):
     @field_validator("scope", mode="before")
     @classmethod
     def _scope_as_written(cls, given: Any) -> Any:
-        """``user_id`` is ``persona_id``. A number is refused, because YAML reads 007 as 7."""
+        """Accept ``user_id`` for ``persona_id``. Refuse a number, because YAML reads 007 as 7."""
         if not isinstance(given, Mapping):
             return given
         for name, value in given.items():
