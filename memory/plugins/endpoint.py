@@ -51,7 +51,7 @@ class ModelEndpoint(PluginOptions):
     """Retries of a failed call within the slot's deadline. Safe: nothing is stored before the last answer."""
 
     def limits(self, deadline_s: float) -> dict[str, Any]:
-        """Options of an ``openai`` client that answers within the deadline, not by default in 3 tries of 600 s."""
+        """Options of an ``openai`` client for this deadline; the client's defaults are 3 tries of 600 s."""
         return {"timeout": 0.9 * deadline_s / (self.max_retries + 1), "max_retries": self.max_retries}
 
 

@@ -1,7 +1,6 @@
 """Finds plugins without importing SDKs, loads exactly one, and explains every failure (DESIGN section 6).
 
-Built-in plugins register by the same entry points as third parties' plugins. One that is broken affects only
-its row.
+Built-in and third-party plugins register by the same entry points. A broken plugin affects only its own row.
 """
 
 from __future__ import annotations
@@ -229,7 +228,7 @@ class MemoryAdapterRegistry:
         return cast(MemoryAdapter, adapter)
 
     def unread(self, config: MemslotConfig) -> list[str]:
-        """A message for each block that no installed provider reads, such as a misspelt one. Imports nothing."""
+        """A message for each block that no installed provider reads, as after a typo. Imports nothing."""
         known = self.names()
         return [
             f"{config.problem.place(('memory', group, name))}: no plugin has this name{nearest(name, known)}"
