@@ -1,4 +1,4 @@
-"""The checks of an open slot. Each judges by what it saw; a check that sees nothing is pending."""
+"""The checks of an open slot. Each judges by evidence; a check without evidence is pending."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ class CheckFailed(MemslotError):
 
 
 class SlotChecks:
-    """One method for each check, to be called in their order. Every one raises :class:`CheckFailed` for what it
-    must not see, and lets the slot's own errors through."""
+    """One method for each check. The caller calls them in order.
+
+    A failed check raises :class:`CheckFailed`, or the slot's own error.
+    """
 
     def __init__(
         self, slot: MemorySlot, info: PluginInfo, hints: Hints, notices: WaitNotices, ready_timeout_s: float
@@ -56,7 +58,7 @@ class SlotChecks:
         health, mended = await self._ask_health(), ""
         silent = unreached(health.details) or "deadline_s" in health.details
         if health.status != "ok" and not silent:
-            # A server that answers may lack only what a set-up makes.
+            # A server that answers may lack only the resources that a set-up creates.
             before = health.status
             with suppress(MemslotError):
                 await self._set_up(self._trials[0])
@@ -81,7 +83,7 @@ class SlotChecks:
         return "passed", listed if others else f"{listed}; the configuration has room for one scope alone"
 
     async def capabilities(self) -> Outcome:
-        """The slot offers what the plugin's description declares, less what the configuration withholds."""
+        """The slot offers what the plugin's description declares, except what the configuration withholds."""
         offered, traits = self._slot.capabilities(), self._slot.traits
         undeclared = offered - self._info.capabilities
         if undeclared:
@@ -130,7 +132,7 @@ class SlotChecks:
         return "passed", "; ".join((f"an event for each persona: {statuses}", *extraction, *warnings))
 
     async def _extraction(self, receipts: Sequence[WriteReceipt], slowest_s: float) -> list[str]:
-        """Calls, tokens and seconds of the writes, beside the deadline and the model's context."""
+        """Calls, tokens and seconds of the writes, compared with the deadline and the model's context."""
         traces = [receipt.trace for receipt in receipts if receipt.trace is not None]
         calls = sum(trace.llm_calls or 0 for trace in traces)
         tokens = sum(trace.llm_tokens or 0 for trace in traces)
@@ -150,7 +152,7 @@ class SlotChecks:
         return found
 
     async def readiness(self) -> Outcome:
-        """The backend says that all writes can be retrieved."""
+        """The backend reports that all writes are retrievable."""
         waits = self._slot.capability(SupportsReadiness)
         if waits is None:
             return "passed", f"no readiness to ask for; {self._slot.traits.consistency} by declaration"
@@ -170,7 +172,7 @@ class SlotChecks:
         return "passed" if state == "ready" else "pending", f"{state}: {detail}" if detail else state
 
     async def write_read(self) -> Outcome:
-        """Each persona finds what was written for it."""
+        """Each persona finds its own writes."""
         results = [await self._recalled(trial) for trial in self._trials]
         size = f"{len(results[0].included)} entries, {results[0].trace.token_count} tokens"
         if not self._slot.traits.recalls_writes:
@@ -189,7 +191,7 @@ class SlotChecks:
         )
 
     async def isolation(self) -> Outcome:
-        """No persona is shown what was written for the other, though each finds its own."""
+        """No persona sees the other's writes, although each finds its own."""
         for asking, owner in permutations(self._trials, 2):
             if shows(await self._ask(asking.scope, owner.question), owner.marker, raw=True):
                 raise CheckFailed(f"{asking.name} was shown what was written for {owner.name}", LEAK)
@@ -203,7 +205,7 @@ class SlotChecks:
         return "passed", "each of two personas sees its own, and not the other's"
 
     async def read_only(self) -> Outcome:
-        """A test session leaves nothing behind: neither its turn nor its question."""
+        """A read-only session leaves nothing behind, neither its turn nor its question."""
         trial, said, asked = self._trials[0], new_word(), new_word()
         await self._switch(True)
         try:
@@ -226,13 +228,14 @@ class SlotChecks:
         )
 
     async def reset(self) -> Outcome:
-        """One persona is cleared, seen to be empty, and the other keeps its own; then the other."""
+        """Clearing one persona empties it and leaves the other unchanged; then the other is cleared."""
         ours = [trial for trial in self._trials if trial.set_up]
         left: set[str] = set()
         problems: list[MemslotError] = []
         ends = anyio.current_time() + self._slot.delivery.deadlines.reset_s
         for trial in ours:
-            # Where no worker clears the first, the second is not waited for as long again.
+            # The resets share one limit: if no worker clears the first scope, the second need not wait as
+            # long.
             timeout_s = max(_LEAST_RESET_S, ends - anyio.current_time())
             with anyio.move_on_after(timeout_s):
                 try:
@@ -262,7 +265,7 @@ class SlotChecks:
         return "passed", "closed"
 
     async def abandon(self) -> None:
-        """After an end in the middle: clear what is set up, and close. Does nothing after :meth:`close`."""
+        """After an early end, clear the scopes and close. Does nothing after :meth:`close`."""
         if self._closed:
             return
         self._closed = True
@@ -292,13 +295,13 @@ class SlotChecks:
 
     @property
     def _may_come_later(self) -> bool:
-        """Whether what was not found may still come, by what the backend says of itself."""
+        """Whether a missing write may still appear, by the backend's own statements."""
         if self._readiness is not None:
             return self._readiness.state != "ready"
         return self._slot.traits.consistency != "immediate"
 
     async def _recalled(self, trial: Trial) -> RetrieveResult:
-        """The answer to a persona's own question; asked again where nobody can say when it will be there."""
+        """The answer to a persona's own question, asked repeatedly if the backend reports no readiness."""
         patient = self._readiness is None and self._may_come_later and self._slot.traits.recalls_writes
         ends = anyio.current_time() + self._ready_timeout_s
         while True:
@@ -310,7 +313,7 @@ class SlotChecks:
                 await anyio.sleep(_POLL_S)
 
     async def _reset(self, trial: Trial, timeout_s: float) -> tuple[str, ...]:
-        """Reset one persona, and look at all of them; what the backend cannot clear."""
+        """Reset one persona, and check all of them. Returns what the backend cannot clear."""
         with self._notices.waiting_for("a reset", timeout_s):
             try:
                 receipt = await self._slot.reset_scope(trial.scope)

@@ -1,4 +1,4 @@
-"""What to do about a failure, by what it is: a hint that does not fit is worse than none."""
+"""Advice about failures. A hint that does not fit is worse than none, so each kind of failure has its own."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _UNREACHED = re.compile(r"ConnectionRefused|ConnectError|ConnectTimeout|gaierror
 
 
 def unreached(diagnostics: Mapping[str, Any]) -> bool:
-    """Whether a failure's diagnostics say that nobody was there to answer."""
+    """Whether a failure's diagnostics show that nothing answered at the address."""
     names = [diagnostics.get("exception", ""), *diagnostics.get("causes", ())]
     return "status" not in diagnostics and any(_UNREACHED.search(str(name)) for name in names)
 
 
 def hides_us(*folders: Path) -> str | None:
-    """Names the file that scripts in these folders import as ``memory`` instead of this package, or None."""
+    """A warning about a file that scripts in these folders import as ``memory`` in place of this package."""
     ours = Path(__file__).resolve().parents[1]
     for folder, name in product(folders, ("memory.py", "memory/__init__.py")):
         if (folder / name).is_file() and (folder / name).resolve().parent != ours:
@@ -57,7 +57,7 @@ def hides_us(*folders: Path) -> str | None:
 
 
 def explained(error: Exception) -> str:
-    """An error in words that hold no user text: memslot's own message, or where a defect showed."""
+    """An error in words without user text: memslot's own message, or the place of a defect."""
     if isinstance(error, MemslotError):
         return str(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -66,14 +66,14 @@ def explained(error: Exception) -> str:
 
 
 class Hints:
-    """Advice in the terms of one configuration, as far as it and its plugin could be loaded."""
+    """Advice about one configuration, as far as it and its plugin could be loaded."""
 
     def __init__(self, config: MemslotConfig | None = None, info: PluginInfo | None = None) -> None:
         self._config = config
         self._info = info
 
     def fix(self, error: Exception, model: str = "") -> str | None:
-        """Advice about an error, perhaps of a model. None if the message says it, or nothing is known."""
+        """Advice about an error, perhaps of a model. None if the message contains it, or there is none."""
         if isinstance(error, PluginNotFound):
             return "see 'memslot doctor' for what is installed"
         if not isinstance(error, MemslotError):
@@ -81,7 +81,7 @@ class Hints:
         if isinstance(error, IsolationError):
             return LEAK
         if not isinstance(error, BackendError):
-            return None  # configuration, input, scope and plugin errors name their fix
+            return None  # messages of configuration, input, scope and plugin errors name the fix
         if "module" in error.diagnostics:
             return self.install
         if "disk" in error.diagnostics:
@@ -97,7 +97,7 @@ class Hints:
         return _REACHED if isinstance(error, BackendUnavailable) else None
 
     def unavailable(self, diagnostics: Mapping[str, Any]) -> str | None:
-        """Advice about a health of ``unavailable``. None if its warnings say everything."""
+        """Advice about an ``unavailable`` backend. None if its warnings are enough."""
         if "module" in diagnostics:
             return self.install
         if "disk" in diagnostics:
@@ -112,7 +112,7 @@ class Hints:
         return _REACHED if status >= 500 else None
 
     @property
-    def templates(self) -> str:  # where two scopes come to one id
+    def templates(self) -> str:  # for two scopes with the same native id
         return f"let the id templates in {self._block()} tell scopes apart: use {{run_id}} and {{persona_id}}"
 
     @property
@@ -137,7 +137,7 @@ class Hints:
         return f"{where}.{model}" if model else where
 
     def _addresses(self, model: str) -> Iterator[str]:
-        """Addresses in the provider's block, without credentials: of ``model``, or, if empty, of all but models."""
+        """Addresses in the provider's block, without credentials: of ``model``, or of all but models."""
         if self._config is None or self._info is None:
             return
         options = self._config.parse_options(self._info.options)
@@ -150,7 +150,7 @@ class Hints:
         yield from _addresses_in(block, shown, self._block(model))
 
     async def model_context(self) -> int | None:
-        """Tokens that the extracting model accepts, where its endpoint says so; None elsewhere."""
+        """How many tokens the extracting model accepts, if its endpoint tells; else None."""
         block = self._config.options.get("llm") if self._config else None
         if not isinstance(block, Mapping) or not block.get("base_url"):
             return None
@@ -168,7 +168,7 @@ def _addresses_in(block: Mapping[str, Any], shown: Any, where: str) -> Iterator[
 
 
 def _context_of(block: Mapping[str, Any]) -> int | None:
-    """The context by the endpoint's list of models, in the words of vLLM, llama.cpp, OpenRouter and LM Studio."""
+    """The context in the endpoint's list of models, as vLLM, llama.cpp, OpenRouter or LM Studio name it."""
     key = {"Authorization": f"Bearer {block['api_key']}"} if block.get("api_key") else {}
     try:
         request = urllib.request.Request(f"{str(block['base_url']).rstrip('/')}/models", headers=key)

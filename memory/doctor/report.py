@@ -18,7 +18,7 @@ from memory.contract.receipts import RetrieveResult
 from memory.contract.requests import ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
 
-# Check -> the one without which it shows nothing, in order.
+# Check -> the earlier check that it depends on, in order.
 NEEDS = {
     "plugin": "config",
     "health": "plugin",
@@ -39,22 +39,22 @@ CheckStatus = Literal["passed", "failed", "pending", "skipped"]
 
 
 class CheckResult(Frozen):
-    """One check; ``pending`` could not be seen in time or at all, ``skipped`` was not tried."""
+    """The result of one check: ``pending`` has no evidence in time or at all, ``skipped`` was not tried."""
 
     name: str
     status: CheckStatus
-    evidence: str  # what was seen, in words
-    latency_ms: float | None = None  # None where it was not tried
-    fix: str | None = None  # None where the evidence says so itself or nothing is wrong
+    evidence: str  # in words
+    latency_ms: float | None = None  # None if it was not tried
+    fix: str | None = None  # None if the evidence names the fix, or nothing is wrong
 
 
 class DoctorReport(Frozen):
     source: str  # the file, or ``config``
-    provider: str | None  # None, and so the next two, where it could not be read
-    kind: str | None
-    label: str | None  # the provider's name, and what the name alone would hide
+    provider: str | None  # None if the file could not be read
+    kind: str | None  # None if the plugin could not be loaded
+    label: str | None  # the provider's name with its control and fallback components; None as for ``kind``
     checks: tuple[CheckResult, ...]
-    write_s: int | None = None  # the deadline that an extracting model needs; None where none was timed
+    write_s: int | None = None  # the deadline that an extracting model needs; None if none was timed
 
     @property
     def ok(self) -> bool:
@@ -66,12 +66,12 @@ class DoctorReport(Frozen):
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """No failures, and not green either: what could not be seen."""
+        """Checks without evidence, which have neither failed nor passed."""
         return tuple(check.name for check in self.checks if check.status == "pending")
 
 
 class Waiting(Frozen):
-    """A call that is taking its time; ``elapsed_s`` and ``limit_s`` count from its beginning."""
+    """A slow call that is under way; ``elapsed_s`` and ``limit_s`` count from its beginning."""
 
     check: str
     what: str
@@ -85,14 +85,14 @@ def new_word() -> str:
 
 @dataclass
 class Trial:
-    """A persona with one thing to remember; the question has ``shop`` in it, and the answer alone ``marker``."""
+    """A persona with one fact to remember. The question names ``shop``; only the answer holds ``marker``."""
 
-    scope: MemoryScope  # of this run of doctor alone
+    scope: MemoryScope  # unique to this run of the doctor
     shop: str
     marker: str
-    set_up: bool = False  # the backend may hold something of it
+    set_up: bool = False  # the backend may hold data of the scope
     written: bool = False
-    seen: bool = False  # its own memory showed the marker
+    seen: bool = False  # its own memory has shown the marker
 
     @classmethod
     def pair(cls) -> tuple[Self, Self]:
@@ -131,7 +131,7 @@ def request(scope: MemoryScope, question: str) -> RetrieveRequest:
 
 
 def shows(result: RetrieveResult, word: str, *, raw: bool = False) -> bool:
-    """Whether a word stands in the section or an entry; with ``raw``, in the native payload as well."""
+    """Whether a word appears in the section or an entry; with ``raw``, also in the native payload."""
     shown = [result.formatted_context, *(entry.text for entry in result.entries)]
     if raw:
         shown.append(json.dumps(result.raw, ensure_ascii=False, default=str))
@@ -143,12 +143,12 @@ _NEXT_NOTICE_S = 5.0
 
 
 class WaitNotices:
-    """Knows which call is under way, and tells of those that take their time: after 2 s, then every 5 s."""
+    """Tracks the call under way, and reports a slow one: after 2 s, then every 5 s."""
 
     def __init__(self, report: Callable[[Waiting], None] | None) -> None:
         self.check = ""
         self.report = report
-        self._call: tuple[float, Waiting] | None = None  # since when, by the loop's clock
+        self._call: tuple[float, Waiting] | None = None  # (start by the loop's clock, call)
 
     @contextmanager
     def waiting_for(self, what: str, limit_s: float) -> Iterator[None]:

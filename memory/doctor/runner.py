@@ -1,4 +1,4 @@
-"""The checks one after another: what is skipped, what is reported meanwhile, and what is cleared in the end."""
+"""Runs the checks in order: skips dependent ones, reports meanwhile, and clears the scopes in the end."""
 
 from __future__ import annotations
 
@@ -32,13 +32,20 @@ async def run_doctor(
     write_s: float | None = None,
     data_dir: Path | None = None,
 ) -> DoctorReport:
-    """Run every check in order. A check that needs a failed one is ``skipped``, except for the reset.
+    """Run every check in order. A check that depends on a failed one is ``skipped``.
 
-    ``on_check`` gets each result as it comes, ``on_wait`` is called while a call takes longer than two seconds, and
-    every five seconds from then on, ``on_error`` with each error behind a failed check. ``ready_timeout_s`` is the
-    longest wait for what is derived later; the resets together get as long, but 10 s. ``write_s`` in place of the
-    configured deadline gives a slow model time to be timed. Only the callbacks' own
-    errors are raised; the synthetic scopes are reset even then.
+    Only the callbacks' own errors are raised; the synthetic scopes are reset even then.
+
+    Args:
+        config: a YAML file, its content, or a loaded configuration.
+        registry: replaces the installed plugins.
+        on_check: gets each result as it comes.
+        on_wait: is called after 2 s of a slow call, and then every 5 s.
+        on_error: gets each error behind a failed check.
+        ready_timeout_s: longest wait, in seconds, for asynchronous derivation. The resets together get this
+            time, but at least 10 s and at most the configured deadline.
+        write_s: replaces the configured deadline, in seconds, so that a slow model can be timed.
+        data_dir: replaces the configured directory.
     """
     found, notices = registry or MemoryAdapterRegistry(), WaitNotices(on_wait)
     return await _Doctor(config, found, on_check, on_error, notices, ready_timeout_s, write_s, data_dir).run()
@@ -57,7 +64,7 @@ class _Doctor:
     kind: str | None = None
     label: str | None = None
     given: MemslotConfig | None = None
-    config: MemslotConfig | None = None  # as the checks use it
+    config: MemslotConfig | None = None  # ``given`` with the doctor's deadlines, and without a journal
     hints: Hints = field(default_factory=Hints)
     checks: SlotChecks | None = None
     results: list[CheckResult] = field(default_factory=list)
@@ -108,13 +115,13 @@ class _Doctor:
 
     async def _load(self) -> Outcome:
         loaded = load_config(self.source, options_of=self.registry.options_of)
-        # A reset may be given 300 s in production; nobody sits through that here.
+        # A reset may take 300 s in production, which is too long for a person who waits for the doctor.
         deadlines = loaded.memory.deadlines
         reset_s = min(deadlines.reset_s, max(self.ready_timeout_s, _LEAST_RESET_S))
         shorter = deadlines.model_copy(
             update={"reset_s": reset_s, "write_s": self.write_s or deadlines.write_s}
         )
-        # A journal would call a failed write queued, and send it again when the doctor is gone.
+        # A journal would report a failed write as queued, and send it again after the doctor has ended.
         memory = loaded.memory.model_copy(update={"deadlines": shorter, "journal": None})
         self.given, self.config = loaded, replace(loaded, memory=memory)
         self.hints = Hints(loaded)
@@ -133,14 +140,14 @@ class _Doctor:
         self.hints = Hints(self.config, info)
         known = self.given.config_hash(self.given.parse_options(info.options))
         if self.given.memory.state is not None:
-            open_journal(self.given).close()  # no check below would notice that it is down
+            open_journal(self.given).close()  # no other check would notice that the server is down
         slot = build_slot(self.config, registry=self.registry, data_dir=self.data_dir)
         self.kind, self.label = slot.traits.kind, info.label(slot.traits)
         self.checks = SlotChecks(slot, info, self.hints, self.notices, self.ready_timeout_s)
         return "passed", f"{self.label}: {info.summary}; configuration hash {known[:12]}"
 
     async def _clean_up(self) -> None:
-        """After an end in the middle, clear what is still set up, and close."""
+        """Clear the scopes that are still set up, and close, after an early end."""
         if self.checks is None:
             return
         with anyio.move_on_after(_CLEAN_UP_S, shield=True):
