@@ -1,5 +1,5 @@
-"""The ``memslot`` command. Enters: what reads arguments and prints, a module for each command; what is heavy is
-imported when a command runs. Stays out: what a program could call as well."""
+"""The ``memslot`` command. Heavy imports wait until a command runs. Enters: code that reads arguments and
+prints, with one module for each command. Stays out: code that a program could call as well."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import warnings
 
 
 def main() -> None:
-    """Entry point of the ``memslot`` script; ends the process with the command's exit code."""
+    """Entry point of the ``memslot`` script. Ends the process with the command's exit code."""
     if sys.argv[1:3] == ["tools", "stigmem"]:
         from memory.stigmem.spool import hand_over
 
         if hand_over(sys.argv[3:]):
             return
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us
+        if getattr(sys, name) is None:  # the parent process has closed it
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if not sys.warnoptions and "--debug" not in sys.argv:
-        # Warnings of SDKs are for their developers, not for people who run a command.
+        # SDKs' warnings are for developers, not for users of a command.
         warnings.simplefilter("ignore")
     from memory.cli.app import app
 

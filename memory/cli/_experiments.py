@@ -1,4 +1,4 @@
-"""Playing an experiment from the command line, and showing what came of it."""
+"""Plays an experiment from the command line, and shows its results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Out = Annotated[
 ]
 
 Form = Literal["csv", "markdown"]
-"""Forms of the figures for other programs."""
+"""Formats of the figures for other programs."""
 
 
 def play(
@@ -34,17 +34,17 @@ def play(
     source: Path | None = None,
     as_json: bool = False,
 ) -> Outcome:
-    """Play an experiment, or take one up, with its progress and its failures told.
+    """Play or resume an experiment, and report progress and failures.
 
     Raises:
-        ConfigError, PluginError: it cannot begin; nothing was written.
+        ConfigError, PluginError: the experiment cannot begin; nothing was written.
     """
     from memory.bench.engine.again import answer_again
     from memory.bench.engine.experiment import Listeners, begin
     from memory.bench.engine.experiment import resume as take_up
     from memory.bench.report.report import write_page
 
-    place: Path | None = None  # once it is worked on
+    place: Path | None = None  # None until there is a directory of results
 
     def made(directory: Path) -> None:
         nonlocal place
@@ -75,7 +75,7 @@ def play(
 
 
 def conclude(outcome: Outcome, *, as_json: bool) -> None:
-    """Show what came of an experiment; exits with 1 where it did not end well."""
+    """Show an experiment's results. Exits with 1 if it did not complete."""
     from memory.bench.report.results import results_of
 
     results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
@@ -85,7 +85,7 @@ def conclude(outcome: Outcome, *, as_json: bool) -> None:
 
 
 def show_results(results: Results, directory: Path, report: Path, *, as_json: bool) -> None:
-    """Print figures side by side, remarks about them, the winner, the path of the page, and how to go on."""
+    """Print figures side by side, remarks, the verdict, the path of the page, and how to resume."""
     from memory.bench.report.tables import by_category, summary
     from memory.bench.report.verdict import banner, problems, remarks, resumption, unequal, verdict
 
@@ -132,7 +132,7 @@ def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
 
 
 def newest(directory: Path) -> Path:
-    """The directory itself if results are in it, else the one below it that ended last."""
+    """The directory itself if it holds results, else its subdirectory with the newest results."""
     from memory.bench.engine.manifest import MANIFEST_FILE
 
     if (directory / MANIFEST_FILE).exists():
@@ -142,7 +142,7 @@ def newest(directory: Path) -> Path:
 
 
 def is_page_of_several(directory: Path) -> bool:
-    """Whether a directory holds only a page that ``memslot report`` made of several runs."""
+    """Whether a directory holds only a page that ``memslot report`` made from several runs."""
     from memory.bench.engine.manifest import MANIFEST_FILE
     from memory.bench.report.report import REPORT_FILE
 
@@ -150,10 +150,10 @@ def is_page_of_several(directory: Path) -> bool:
 
 
 def written(directories: Sequence[Path]) -> tuple[Path, Path, Results]:
-    """Make the page of results anew: of one experiment where it is, of several in a directory beside the first.
+    """Write the page of results again: in place for one experiment, else in a directory beside the first.
 
     Returns:
-        The directory, the page, and what it shows.
+        The directory, the page, and the results on it.
     """
     from datetime import UTC, datetime
 

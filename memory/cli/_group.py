@@ -1,4 +1,4 @@
-"""How every command ends: with its result, or with one line that says what is wrong and an exit code.
+"""The end of every command: its result, or one line about the error, and an exit code.
 
 =====  ==============================================================================================
   0    done
@@ -33,7 +33,7 @@ from memory.plugins.console import complain, usage_line
 from memory.plugins.installed import command_names, load_command
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
-# The help shows commands by purpose. Commands of other distributions stand in the last section.
+# The help groups commands by purpose. Other distributions' commands are in the last section.
 _SECTIONS = {
     "Use": ("setup", "example", "chat", "import", "export", "serve", "journal"),
     "Check": ("doctor", "view"),
@@ -59,23 +59,21 @@ FORMER_NAMES = {
     "stigmem": "tools stigmem",
     "verify": "report --verify",
 }
-"""The commands of earlier versions, and what does their work now."""
+"""The commands of earlier versions -> the commands that replace them."""
 _TOOLS = frozenset(name for name, now in FORMER_NAMES.items() if now == f"tools {name}")
 _INPUT = (ConfigError, InputError, ScopeError, PluginError, CapabilityNotSupported)
 
 
 class CommandGroup(TyperGroup):
-    """The root command: its own commands and those of plugins; what goes wrong below it becomes one line on stderr
-    and an exit code.
-    """
+    """The root of all commands, plugins' included. It turns an error into one line and an exit code."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Our own first, in the order they were added."""
+        """memslot's own commands first, in the order they were added."""
         own = super().list_commands(ctx)
         return own + [name for name in command_names() if name not in {*own, *_TOOLS}]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command by its name; a plugin's is imported now, and says when it is run that it is broken."""
+        """A command by its name. This imports a plugin's command; a broken one fails only when it runs."""
         command = super().get_command(ctx, cmd_name)
         if command is None and cmd_name not in _TOOLS:
             command = _loaded(cmd_name)
@@ -85,7 +83,7 @@ class CommandGroup(TyperGroup):
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Every command by its purpose, with the whole of its first sentence."""
+        """List every command by purpose, with its complete first sentence."""
         found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         shown = {
             name: command.get_short_help_str(limit=200)
@@ -110,7 +108,7 @@ class CommandGroup(TyperGroup):
         **extra: Any,
     ) -> NoReturn:
         given = list(sys.argv[1:] if args is None else args)
-        # Taken out here so that it may stand anywhere: it is added by hand to a line that failed.
+        # --debug may stand anywhere, because users append it to a line that failed.
         debug = "--debug" in given
         given = [argument for argument in given if argument != "--debug"]
         for stream in (sys.stdout, sys.stderr):
@@ -118,7 +116,7 @@ class CommandGroup(TyperGroup):
                 stream.reconfigure(errors="backslashreplace")
         run, prog_name = super().main, prog_name or "memslot"
         if command := self._plugged_in(given):
-            # Past the root, whose options cost a hook more to read than all it does.
+            # Bypass the root: parsing its options would take longer than a hook's own work.
             run, words = command.main, 2 if given[0] == "tools" else 1
             prog_name, given = " ".join([prog_name, *given[:words]]), given[words:]
         try:
@@ -137,7 +135,7 @@ class CommandGroup(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def _plugged_in(self, given: Sequence[str]) -> Any:
-        """The command of an entry point that these arguments call. None for a command of this room."""
+        """The entry point's command that these arguments call. None for a command of this room."""
         name = given[0] if given else "-"
         if name == "tools":
             return _loaded(given[1]) if len(given) > 1 and given[1] in _TOOLS else None
@@ -145,7 +143,7 @@ class CommandGroup(TyperGroup):
 
 
 class ToolGroup(TyperGroup):
-    """``memslot tools``: what most people need rarely, of this room and of other rooms."""
+    """``memslot tools``: rarely needed commands of this and other rooms."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted({*super().list_commands(ctx), *(name for name in command_names() if name in _TOOLS)})
@@ -166,12 +164,12 @@ def _loaded(name: str) -> Any:
 
 
 def tracebacks(context: typer.Context) -> Callable[[Exception], None] | None:
-    """What to call with an error that became a line of a result: with ``--debug`` it prints the traceback."""
+    """The callback for an error that became a line of a result. With ``--debug``, it prints the traceback."""
     return traceback.print_exception if context.obj["debug"] else None
 
 
 def _failing(name: str, error: MemslotError, help_text: str = "") -> Any:
-    """A command that raises this error when it runs. The help lists it if it has a help text."""
+    """A command that raises this error when it runs. The help lists it only if it has a help text."""
 
     def fail() -> None:
         raise error
@@ -187,15 +185,15 @@ def _failing(name: str, error: MemslotError, help_text: str = "") -> Any:
 
 
 def _single(error: Exception) -> Exception:
-    """The error that stands alone in a task group; any other error unchanged."""
+    """The only error in a task group's exception group; any other error unchanged."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def _explain(error: Exception, debug: bool) -> int:
-    """Say in one line what went wrong, without user text and secrets. A group without a command prints its help."""
-    if type(error).__name__ == "NoArgsIsHelpError":  # click's, or typer's own copy of it
+    """Print an error in one line, without user text or secrets; for a group without a command, its help."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # a class of click, or of typer's copy of click
         typer.echo(error.format_message())  # type: ignore[attr-defined]
         return 0
     if debug:

@@ -81,9 +81,9 @@ def render(
 
     Args:
         info: the plugin.
-        carried: another configuration, as YAML gives it. The result keeps all of it but its provider.
-        answers: options of the plugin with a value of their own.
-        data_dir: where embedded stores live, if nothing is carried.
+        carried: another configuration's YAML content. The result keeps all of it except its provider.
+        answers: option of the plugin -> its value.
+        data_dir: the directory of embedded stores, unless ``carried`` gives it.
         full: also show every other option with its default and its meaning.
     """
     group, field = ("backends", "backend") if info.kind == "architecture" else ("conditions", "condition")
@@ -152,7 +152,7 @@ def _fields(model: type[BaseModel], *, given: Mapping[str, Any], full: bool) -> 
 
 
 def _optional(key: str, field: FieldInfo) -> Iterator[str]:
-    """A field at its default, as a comment. A field for a block shows the block's fields."""
+    """A field with its default, as a comment. A field for a block also shows the block's fields."""
     default = field.get_default(call_default_factory=True, validated_data={})
     block = _model_in(field.annotation)
     if block is None or isinstance(default, (BaseModel, tuple, list)):
@@ -163,7 +163,7 @@ def _optional(key: str, field: FieldInfo) -> Iterator[str]:
 
 
 def _run_block() -> Iterator[str]:
-    """The ``run:`` block's own fields; those of a played experiment belong into ``bench:``."""
+    """The fields of the ``run:`` block, without those that belong into ``bench:``."""
     played = {"mode", "providers", "roles", "limits"}
     for name, field in ExperimentSettings.model_fields.items():
         if name not in played:
@@ -184,12 +184,12 @@ def _shown(model: type[BaseModel]) -> Iterator[str]:
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The text below each field. Read here: pydantic would parse the source at every start of every program."""
+    """The docstring below each field. Pydantic's own option would parse the source at every program start."""
     found: dict[str, str] = {}
     for kind in reversed(model.__mro__):
         try:
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-        except (OSError, TypeError, SyntaxError):  # made at run time, or built in
+        except (OSError, TypeError, SyntaxError):  # a class without source: made at run time, or built in
             continue
         body = tree.body if isinstance(tree, ast.ClassDef) else []
         for field, text in pairwise(body):
@@ -213,21 +213,21 @@ def _scalar(text: str) -> str:
 
 
 def _plain(description: str) -> str:
-    """A docstring as a comment: without its markup, and in YAML's words."""
+    """A docstring as a YAML comment: without markup, and with ``null`` for ``None``."""
     return re.sub(r"\bNone\b", "null", re.sub(r"``(.+?)``", r"\1", description))
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model a field may hold, if it may hold one."""
+    """The model that a field may hold, or None."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     if get_origin(annotation) is dict:
-        return None  # models under names of the user's own are not one block
+        return None  # a mapping from the user's names to models is not one block
     return next((model for part in get_args(annotation) if (model := _model_in(part))), None)
 
 
 def _placeholder(field: FieldInfo) -> Any:
-    """A value of the right type for a field that must be filled in."""
+    """A value of the right type for a required field."""
     if field.examples:
         return field.examples[0]
     by_type: dict[Any, Any] = {bool: False, int: 1, float: 1.0, list: [], dict: {}, tuple: []}

@@ -1,4 +1,4 @@
-"""``memslot view``: a memory, its turns and the runs as pages for a browser of this machine."""
+"""``memslot view``: a memory, its turns and the runs as pages for a browser on this machine."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class ViewServer(ThreadingHTTPServer):
 
     Args:
         memory: the open memory; its slot has a scope.
-        config: the file of the memory, whose journal holds its turns.
+        config: the memory's file, whose journal holds the turns.
         runs: the directory of results.
-        port: of the loopback; 0 takes a free one.
+        port: port of 127.0.0.1; 0 takes a free one.
     """
 
     daemon_threads = True
@@ -60,7 +60,7 @@ class ViewServer(ThreadingHTTPServer):
         port: int = 0,
     ) -> None:
         self.memory, self.config, self.runs = memory, config, runs
-        self.token = secrets.token_urlsafe()  # a page of elsewhere cannot know it, so it deletes nothing
+        self.token = secrets.token_urlsafe()  # pages of other sites do not know it, and so cannot delete
         super().__init__((_HOSTS[0], port), _Handler)
 
     @property
@@ -68,7 +68,7 @@ class ViewServer(ThreadingHTTPServer):
         return f"http://{_HOSTS[0]}:{self.server_address[1]}/"
 
     def page(self, path: str, asked: str) -> str | None:
-        """The page at a path, for the question in ``q``. None where there is none.
+        """The page at a path, for the question ``asked``. None if there is no such page.
 
         Raises:
             MemslotError: the memory failed.
@@ -99,7 +99,7 @@ class ViewServer(ThreadingHTTPServer):
         )
 
     def _content(self) -> str:
-        """Everything that is remembered, where the backend can list it."""
+        """All memories, if the backend can list them."""
         assert self.memory is not None
         can_forget, items = self.memory.run(_everything)
         if items is None:
@@ -112,7 +112,7 @@ class ViewServer(ThreadingHTTPServer):
         return f"<h2>{len(items):,} memories{shown}</h2>{_memories(rows)}"
 
     def _found(self, asked: str) -> str:
-        """What the memory finds for a question, and what of it a prompt gets."""
+        """The memory's rows for a question, and the part that a prompt gets."""
         assert self.memory is not None
         can_forget, result, shown = self.memory.run(lambda slot: _ask(slot, asked))
         used = {shown.entries[index].native_id for index in shown.included}
@@ -131,7 +131,7 @@ class ViewServer(ThreadingHTTPServer):
         return f"<h2>The prompt gets</h2><pre>{section}</pre><h2>Recalled: {took}</h2>{_memories(rows)}"
 
     def _turn(self, turn: JournalEntry) -> str:
-        """One turn: what was asked and recorded, and what the memory finds for it now."""
+        """One recorded turn, and the rows that the memory finds for its question now."""
         said = "".join(
             f"<p><b>{escape(each.role)}</b> {escape(each.content)}</p>" for each in turn.event.messages
         )
@@ -140,10 +140,11 @@ class ViewServer(ThreadingHTTPServer):
         return self._page(asked, self._found(asked) + recorded if asked else recorded)
 
     def _recorded(self) -> Iterable[JournalEntry]:
-        """The last turns of this person, the newest first.
+        """The last turns of this person, newest first.
 
         Raises:
-            ConfigError: nothing keeps them.
+            ConfigError: there is no journal, or it is empty.
+            InputError: the memory has no file.
         """
         if self.memory is None or self.config is None:
             raise InputError("the memory has no file whose journal could hold its turns")
@@ -194,7 +195,7 @@ async def _everything(slot: MemorySlot) -> tuple[bool, list[Item] | None]:
 
 
 async def _ask(slot: MemorySlot, asked: str) -> tuple[bool, RetrieveResult, RetrieveResult]:
-    """Whether single rows can be deleted, the answer of the memory, and the part that a prompt shows."""
+    """Whether single rows can be deleted, the memory's answer, and the part of it that a prompt shows."""
     items = MemoryItems(slot)
     async with slot.delivery.leases.lease(items.scope):
         request = RetrieveRequest(
@@ -209,9 +210,9 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "memslot"
 
     def do_GET(self) -> None:
-        """A page."""
+        """Answer with a page."""
         address = urlsplit(self.path)
-        # A page of elsewhere whose name was made to lead here must not read what is remembered.
+        # A foreign site whose host name resolves to this machine (DNS rebinding) must not read memories.
         if (self.headers.get("Host") or "").rpartition(":")[0] not in _HOSTS:
             self._answer(HTTPStatus.FORBIDDEN, "This page is for a browser of this machine.")
             return
@@ -256,4 +257,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing: a path holds what was asked."""
+        """Log nothing, because a path holds the user's question."""

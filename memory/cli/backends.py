@@ -1,6 +1,7 @@
-"""``memslot doctor`` without a file, and ``tools config show``: what there is, and what a configuration comes to.
+"""Lists memories (``memslot doctor`` without a file) and shows a resolved configuration (``tools config
+show``).
 
-Listing imports no SDK. Showing a configuration builds its adapter, which does.
+Listing imports no SDK. Showing a configuration builds its adapter, which imports one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def status_of(row: PluginRow) -> str:
-    """Whether a plugin can be used, and if not, the command or the error that says why."""
+    """``installed``, or the install command or the error of a plugin that cannot be used."""
     if row.error is not None:
         return f"broken: {row.error}"
     if row.missing:
@@ -27,14 +28,14 @@ def status_of(row: PluginRow) -> str:
 
 
 def complete_provider(incomplete: str) -> list[str]:
-    """Names for the shell's completion; imports no plugin."""
+    """Names of providers, for the shell's completion. Imports no plugin."""
     from memory.plugins.registry import MemoryAdapterRegistry
 
     return [name for name in MemoryAdapterRegistry().names() if name.startswith(incomplete)]
 
 
 def list_memories(*, as_json: bool) -> None:
-    """Print backends and conditions, and whether each is installed; JSON adds what each can do."""
+    """Print backends and conditions, and whether each is installed. JSON output adds their capabilities."""
     from memory.plugins.registry import MemoryAdapterRegistry
 
     rows = MemoryAdapterRegistry().rows()
@@ -82,7 +83,7 @@ def show(
     else:
         with TemporaryDirectory(
             prefix="memslot-"
-        ) as place:  # the factory checks what the block alone cannot tell
+        ) as place:  # the factory finds mistakes that the options model cannot
             anyio.run(close_adapter, registry.create(loaded, data_dir=Path(place)))
     options = loaded.parse_options(info.options)
     known = loaded.config_hash(options)

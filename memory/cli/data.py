@@ -1,4 +1,4 @@
-"""``memslot tools data``: looking at a data set before it is run."""
+"""``memslot tools data``: checks a data set before a run."""
 
 from __future__ import annotations
 

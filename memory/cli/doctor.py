@@ -1,4 +1,4 @@
-"""``memslot doctor``: the checks of spec 4.3, each with what was seen."""
+"""``memslot doctor``: the checks of spec 4.3, each with its evidence."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def checked(
     as_json: bool = False,
     write_s: float | None = None,
 ) -> DoctorReport:
-    """Check a configuration, and show each check; ``write_s`` in place of the configured deadline.
+    """Check a configuration, and show each check. ``write_s`` replaces the configured deadline.
 
     Raises:
         typer.Exit: a check failed.
@@ -89,7 +89,7 @@ def checked(
 
 
 def report_waiting(waiting: Waiting) -> None:
-    """Say on stderr what a long call waits for, and how long it may take."""
+    """Print to stderr what a slow call waits for, and how long it may take."""
     typer.echo(
         f"{waiting.check}: waiting for {waiting.what}, {waiting.elapsed_s:.0f} s of at most "
         f"{waiting.limit_s:.0f} s",

@@ -1,4 +1,4 @@
-"""``memslot example``: the example programs and configurations, written to where they are tried."""
+"""``memslot example``: writes an example program or configuration into a directory of the user."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def example(
 
 
 def _examples() -> dict[str, Path]:
-    """Each example by its file's name: of the installed package, or of the checkout that this is."""
-    from importlib.metadata import PackageNotFoundError, files  # a slow import that other commands do without
+    """The examples of the installed package, or else of this checkout: file name -> path."""
+    from importlib.metadata import PackageNotFoundError, files  # slow, and other commands do without it
 
     try:
         shipped = [
@@ -56,4 +56,4 @@ def _examples() -> dict[str, Path]:
         shipped = []
     root = Path(__file__).parents[2]
     found = shipped or [*root.glob("examples/*.py"), *root.glob("configs/*.yaml")]
-    return {path.name: path for path in found if path.suffix != ".pyc"}  # pip compiles what it installs
+    return {path.name: path for path in found if path.suffix != ".pyc"}  # pip compiles installed programs

@@ -1,4 +1,4 @@
-"""``memslot tools hosts``: the agent frameworks memslot binds to, and what to write for one of them."""
+"""``memslot tools hosts``: the agent frameworks that memslot binds to, and the lines that bind one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memory.plugins.console import AsJson, print_json, print_table, say
 
 
 def complete_host(incomplete: str) -> list[str]:
-    """Names of hosts, for a shell."""
+    """Names of hosts, for the shell's completion."""
     from memory.hosts._table import HOSTS
 
     return [name for name in HOSTS if name.startswith(incomplete)]

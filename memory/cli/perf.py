@@ -1,4 +1,4 @@
-"""``memslot tools perf``: what a backend costs behind the slot, beside its bare library, on this machine."""
+"""``memslot tools perf``: compares a backend behind the slot with its bare library on this machine."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _row(figure: Figure) -> tuple[str, ...]:
 
 @contextmanager
 def _places(directory: Path | None) -> Iterator[tuple[Path, Path | None]]:
-    """Two directories that are gone afterwards: on the disk asked for, and in memory where there is a place."""
+    """Two temporary directories: one on the given disk, and one in memory or None."""
     with tempfile.TemporaryDirectory(prefix="memslot-perf-", dir=directory) as place:
         if not _IN_MEMORY.is_dir():
             yield Path(place), None

@@ -1,4 +1,4 @@
-"""``memslot report`` and ``view``: what came of runs, and whether it is so."""
+"""``memslot report`` and ``memslot view``: the results of runs, and their verification."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def report(
 
 
 def _failures(directories: list[Path], provider: str | None, max_rows: int, *, as_json: bool) -> None:
-    """List requests that failed, are missing, were not shown, or did not give what the user wanted."""
+    """List requests that failed, are missing or not shown, or did not give what the user wanted."""
     from memory.bench.report.page import judged_requests
     from memory.bench.report.results import read_results
 
@@ -104,7 +104,7 @@ def _failures(directories: list[Path], provider: str | None, max_rows: int, *, a
 
 
 def _verify(directories: list[Path], data: Path | None, *, as_json: bool) -> None:
-    """Exits with 1 if anything differs. A part that cannot be checked is named, and is not a failure."""
+    """Verify runs, and exit with 1 if anything differs. A part that cannot be checked is no failure."""
     from memory.bench.engine.verify import verify as compute_anew
     from memory.bench.report.report import rendered
 

@@ -1,4 +1,4 @@
-"""``memslot run``: measure what a memory shows, and how an agent behaves with it."""
+"""``memslot run``: measures a memory's answers, and an agent's behaviour with the memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memory.cli.backends import complete_provider
 from memory.plugins.console import AsJson, say
 
 FAIR_TOKENS = 2_000
-"""The budget of each provider of a comparison whose file gives none."""
+"""The budget of each provider in a comparison whose file gives none."""
 DEMO = Path(__file__).parents[1] / "bench" / "data" / "demo.yaml"
 
 
@@ -107,14 +107,14 @@ def run(
             "with each memory in turn. Generated data, a scripted model: nothing leaves this machine."
         )
     with _scripted() if is_demo else nullcontext():
-        # The demo's paths are relative to where it is played, not to where memslot is installed.
+        # The demo's paths are relative to the working directory, not to the installed package.
         experiment = load_experiment(content if is_demo else config, providers=providers or None, **given)
         outcome = play(context, experiment, resume=resume, source=source, as_json=as_json)
     conclude(outcome, as_json=as_json)
 
 
 def _scripted() -> AbstractContextManager[Any]:
-    """The demo's model, where mem0 is installed to ask it."""
+    """The demo's scripted model, if mem0 is installed and will ask it."""
     from memory.bench.engine.models import scripted_model
 
     return scripted_model("SCRIPTED_LLM_URL", wanted=importlib.util.find_spec("mem0") is not None)

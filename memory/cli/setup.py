@@ -1,4 +1,4 @@
-"""``memslot setup``: a configuration from the plugin's own options model, and an agent that remembers by it."""
+"""``memslot setup``: writes a configuration from the plugin's options model, and an agent that uses it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 OPENAI = "https://api.openai.com/v1"
-_MEASURED_S = 600.0  # that a model may take while it is timed
+_MEASURED_S = 600.0  # longest write of a model that is being timed
 
 
 def setup(
@@ -88,7 +88,7 @@ def setup(
         text = render(info, None, answers, data_dir=str(place), full=full)
     else:
         load_config(source)
-        carried = load_yaml(source)[0]  # variables in it unread
+        carried = load_yaml(source)[0]  # with variables as written
         text = render(info, carried, _ask_required(info.options), full=full)
     try:
         path.write_text(text, encoding="utf-8")
@@ -134,7 +134,7 @@ def setup(
 
 
 def _write_deadline(path: Path, needed_s: int) -> None:
-    """Give writes the time that the model needs, unless the file has deadlines of its own."""
+    """Write the deadline that the model needs into the file, unless the file already has deadlines."""
     text = path.read_text("utf-8")
     if re.search(r"^  deadlines:", text, re.M):
         return
@@ -143,7 +143,7 @@ def _write_deadline(path: Path, needed_s: int) -> None:
 
 
 def _to_install(info: PluginInfo, block: Mapping[str, Any]) -> str:
-    """The pip line of everything that is missing, for the memory and for a model in this process."""
+    """The pip commands for everything that the memory, or a model in this process, lacks."""
     from memory.plugins.registry import missing_modules
 
     missing = [info.install or ", ".join(modules)] if (modules := missing_modules(info)) else []
@@ -162,7 +162,7 @@ def _needs_openai_key(block: Mapping[str, Any]) -> bool:
 
 
 def on_a_terminal() -> bool:
-    """Whether somebody can answer."""
+    """Whether a user can answer questions."""
     return sys.stdin.isatty()
 
 
@@ -197,7 +197,7 @@ def _write_host(name: str, config: Path) -> None:
 
 
 def _ask_required(options: type[BaseModel]) -> dict[str, Any]:
-    """Ask for every option that its plugin cannot do without; each with what would be written unasked."""
+    """Ask for every required option, with its example as the default."""
     answers: dict[str, Any] = {}
     if not on_a_terminal():
         return answers
@@ -213,7 +213,7 @@ def _ask_required(options: type[BaseModel]) -> dict[str, Any]:
 
 
 def _ask_model(options: type[BaseModel]) -> dict[str, Any]:
-    """Ask which model the backend may use, where it may do without one."""
+    """Ask which model a backend uses if it can do without one."""
     field = options.model_fields.get("llm")
     if field is None or field.examples or field.is_required():
         return {}
