@@ -344,7 +344,7 @@ The first argument of each method is a scope, an object with a scope, or a list 
 
 
 def missing_methods(adapter: object, declared: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
-    """What an adapter lacks: ``MemoryAdapter`` or a declared capability -> its missing methods.
+    """An adapter's gaps: ``MemoryAdapter`` or a declared capability -> its missing methods.
 
     Capabilities that the adapter withholds by configuration do not count.
     """

@@ -40,7 +40,7 @@ class _Answer(Frozen):
 
 
 class Trace(_Answer):
-    """One call, for benchmarks and debugging; never part of a prompt, never holding user text.
+    """The trace of one call, for benchmarks and debugging. It enters no prompt and holds no user text.
 
     The adapter names the native call; the slot fills in what it measures. Times are UTC, latencies ms.
 
@@ -158,7 +158,7 @@ class ResetReceipt(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class ContextEntry:
-    """One native result as the prompt will show it. A presentation, not a memory model.
+    """One native result as the prompt will show it: a presentation, not a memory model.
 
     Attributes:
         text: what the backend returned, unaltered; the formatter escapes it.

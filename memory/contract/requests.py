@@ -150,7 +150,7 @@ class RetrieveRequest(Frozen):
 
 
 class MemoryFeedback(Frozen):
-    """A user's verdict on what was remembered (spec 5.4; MemOS ``/product/feedback``).
+    """A user's verdict on remembered facts (spec 5.4; MemOS ``/product/feedback``).
 
     Attributes:
         feedback_id: the host's id; the same id twice is one feedback.

@@ -325,7 +325,7 @@ class NativeCalls:
         raise normalise_error(error, **named, table=self.traits.errors) from cause
 
     def finish(self, span: Span, trace: Trace | None, **fields: object) -> Trace:
-        """Complete the adapter's trace with what was measured, and emit it."""
+        """Complete the adapter's trace with the measurements, and emit it."""
         span.finished = True
         trace = trace or Trace(
             backend_name=self.backend_name, scope=span.scope, native_operation=span.operation

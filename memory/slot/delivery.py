@@ -158,7 +158,7 @@ class Delivery:
     def consistency(
         self, scope: MemoryScope, of_adapter: Consistency | None, waited: int
     ) -> Consistency | None:
-        """The adapter's word on a read's consistency, or ``pending`` if events waited before it or wait now."""
+        """The adapter's word on a read's consistency, or ``pending`` if events waited before or wait now."""
         if waited or self.waiting(scope):
             return "pending"
         return of_adapter or ("pending" if self.written.is_pending(scope) else None)

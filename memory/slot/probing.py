@@ -11,7 +11,7 @@ from memory.slot.slot import MemorySlot
 
 
 def missing_of(slot: MemorySlot, declared: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """What the adapter lacks of the contract or of a declared capability: its name -> the missing methods."""
+    """The adapter's gaps: ``MemoryAdapter`` or a declared capability -> its missing methods."""
     return missing_methods(slot._calls.adapter, declared)
 
 

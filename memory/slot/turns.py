@@ -116,7 +116,7 @@ def _check_text(name: str, said: object) -> None:
 class ScopeLeases:
     """The scopes that views have set up.
 
-    Beyond ``max_idle`` scopes, the least recently used idle ones are released. Those that the host set up stay.
+    Beyond ``max_idle`` scopes, the least recently used idle ones are released, but none that the host set up.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class Lane(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry, as it was read.
+    """One entry of the outbox.
 
     Attributes:
         seq: the number that users see; it increases within a lane.

@@ -22,7 +22,7 @@ from memory.storage.tables import Tables, wrong_version
 
 T = TypeVar("T")
 Durability = Literal["process", "machine"]
-"""What an acknowledged write survives: the death of the process, or also a power cut, at a flush per write."""
+"""``process``: a write survives the end of the process. ``machine``: also a power cut, at a flush each."""
 
 _CHECKPOINT_AFTER = 1000  # writes
 _FORK_S = 2.0
