@@ -1,2 +1,6 @@
-"""memslot's six control conditions, plugins like any other. Enters: what a memory is compared with. Stays
-out: all that is behind the public pages; a condition made of a backend asks for it by name."""
+"""memslot's six control conditions. They are plugins like any other.
+
+Enters: what a memory is compared with. Stays out: everything behind the public pages. A condition that is
+    made of a
+backend requests it by name.
+"""

@@ -1,4 +1,4 @@
-"""Declarations of the control conditions for the conformance kit."""
+"""The control conditions' declarations for the conformance kit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from memory.testing import FAKE_KEY, ConformanceProfile
 
 
 class NothingCanFail(ConformanceProfile):
-    """Controls that show a text of their configuration."""
+    """Controls that return a text of their configuration."""
 
     cannot_fail = "a text of the configuration is all there is"
 
 
 class InTables(ConformanceProfile):
-    """Controls that keep their rows in the memory's store, which may fail."""
+    """Controls that keep rows in the memory's store, which may fail."""
 
     answers_at_once = "a write and a read are one statement of a local database"
 
@@ -43,7 +43,7 @@ class InTables(ConformanceProfile):
 
 
 class RollingSummary(InTables):
-    """One document, which is a summary."""
+    """A control whose only document is a summary."""
 
     without_ids: ClassVar = {"native_id": "a summary is one text"}
     rewrites = "a summary keeps what it takes for important"

@@ -1,4 +1,4 @@
-"""What the conditions share: they are controls (spec section 2.2), and take whole scopes as keys."""
+"""Code that the conditions share. They are controls (spec section 2.2), and use whole scopes as keys."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from memory.adapter import AdapterTraits, BaseAdapter, ContextEntry, entry_cost
 
 
 class ControlCondition(BaseAdapter):
-    """A provider that runs inside this process and is a baseline or a ceiling, never an architecture."""
+    """A provider in this process that is a baseline or a ceiling, never an architecture."""
 
     def __init__(self, name: str, traits: AdapterTraits) -> None:
         self.backend_name = name
@@ -60,7 +60,7 @@ class ControlCondition(BaseAdapter):
 
 
 def content_hash(content: JsonValue) -> str:
-    """A hash of a condition's input, so that the record of a run tells two inputs apart."""
+    """A hash of a condition's input, so that the record of a run identifies the input."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -75,7 +75,7 @@ def read_file(path: Path, where: str, wanted: str) -> str:
 
 
 class FixedCondition(ControlCondition):
-    """A condition whose context does not come from what was written; every receipt says so (``volatile``)."""
+    """A condition whose context does not come from written events. Every receipt says so (``volatile``)."""
 
     volatile = "volatile: this condition keeps nothing of what is written"
 
@@ -94,8 +94,14 @@ def pack_document(
     overhead: int,
     sources: Mapping[str, Iterable[str]] | None = None,
 ) -> tuple[tuple[ContextEntry, ...], int]:
-    """One prose entry per paragraph, from the top, until the budget is full (the first that does not fit whole is
-    cut at a line), and how many lines are left out. ``overhead`` is the fence's; ``sources`` has lines' events."""
+    """Return one prose entry per paragraph until the budget is full, and the number of lines left out.
+
+    The first paragraph that does not fit is cut at a line.
+
+    Args:
+        overhead: tokens of the section around the entries.
+        sources: line -> ids of its events.
+    """
     parts = re.split(r"\n[ \t]*\n+", text)
     paragraphs = [part.strip().splitlines() for part in parts if part.strip()]
     total = sum(map(len, paragraphs))
@@ -129,5 +135,5 @@ def leading_lines(lines: list[str], max_tokens: int, counter: TokenCounter) -> i
 
 
 def _fitting(lines: list[str], cost: Callable[[list[str]], int], room: int) -> int:
-    """How many leading lines cost at most ``room``; the cost grows with their number."""
+    """The number of leading lines that cost at most ``room``. The cost must grow with their number."""
     return bisect_right(range(1, len(lines) + 1), room, key=lambda count: cost(lines[:count]))

@@ -1,6 +1,9 @@
-"""A summariser without a language model: it keeps sentences, preferences first, the newest at the top. One
-said again in much the same words replaces the older one of the same context. What does not fit ``max_tokens``
-goes, least substance first, told by plain signs; it understands nothing."""
+"""A summariser without a language model. It keeps sentences: preferences first, the newest at the top.
+
+A preference that is repeated in similar words replaces the older one of the same context. Sentences that do
+not fit ``max_tokens`` are dropped, the least substantial first. Substance is estimated from words, names and
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ _STOP = frozenset(
     )
 )
 _PIECE_LENGTH = 240
-_AT_ONCE = 100_000  # characters that hold up the event loop for some tens of milliseconds
-_OFTEN = 1000  # characters of a line; longer ones are not worth their place in a cache
+_AT_ONCE = 100_000  # characters that block the event loop for some tens of milliseconds
+_OFTEN = 1000  # characters; longer lines are not worth their place in the cache
 _MAX_WORDS = 64
 _MAX_COMPARED = 1000
 _HEADINGS = ("## Preferences, newest first", "## Statements, newest first")
@@ -53,7 +56,7 @@ class _Statement:
     text: str
     words: frozenset[str]
     is_preference: bool
-    substance: float  # words, names, numbers; little in questions and others' talk
+    substance: float  # counts words, names and numbers; lower for questions and for other speakers
     line: str
 
     @classmethod
@@ -79,11 +82,11 @@ class ExtractiveSummariser:
         self._max_tokens = max_tokens
         self._counter = counter
         self._worker = NativeWorker(name="memslot-extract")
-        # A memory is read again at every session's end, and most of its lines have not changed.
+        # The memory is read again at the end of every session, and most of its lines have not changed.
         self._read = lru_cache(4096)(_read)
 
     async def summarise(self, memory: str, sources: Sources, lines: list[Line]) -> Draft:
-        """Lines of other origin stay at the top."""
+        """Draft a summary. Lines of other origin stay at the top of the memory."""
         if len(memory) + sum(len(line.text) for line in lines) <= _AT_ONCE:
             return self.draft(memory, sources, lines)
         return await self._worker.run(lambda: self.draft(memory, sources, lines))
@@ -118,7 +121,7 @@ class ExtractiveSummariser:
         )
 
     def _parse(self, memory: str, sources: Sources) -> tuple[list[str], list[_Sourced]]:
-        """What someone else wrote into the memory, and our own statements, oldest first."""
+        """The memory's lines of other origin, and the summariser's statements, oldest first."""
         others: list[str] = []
         ours: list[_Sourced] = []
         for line in memory.splitlines():
@@ -154,7 +157,7 @@ def _statements(line: Line) -> Iterator[_Sourced]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Neighbouring sentences together, as long as the piece stays short: they often explain each other."""
+    """Join neighbouring sentences into short pieces, because they often explain each other."""
     piece = ""
     for sentence in _SENTENCE_END.split(text):
         plain = " ".join(sentence.split())
@@ -167,14 +170,17 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _has_alike(words: frozenset[str], heard: list[frozenset[str]]) -> bool:
-    """Whether one of the preferences heard last shares at least three fifths of all words of the two."""
+    """Whether one of the latest preferences shares three fifths of all words that the two contain."""
     last = heard[-_MAX_COMPARED:]
     return any(8 * len(words & other) >= 3 * (len(words) + len(other)) for other in last)
 
 
 def _without_repeats(known: list[_Sourced], new: list[_Sourced]) -> list[_Sourced]:
-    """Oldest first, without what was said again later: word for word, or, of preferences, much the same. No
-    two of ``known`` are alike, so they are compared with new ones alone."""
+    """The statements, oldest first. A statement that is repeated later is dropped.
+
+    A repetition has the same words, or similar words in a preference. No two preferences in ``known`` are
+    similar, so they are compared only with ``new``.
+    """
     kept: list[_Sourced] = []
     heard: set[tuple[str, str | None, frozenset[str]]] = set()
     wishes: dict[tuple[str, str | None, bool], list[frozenset[str]]] = defaultdict(list)

@@ -1,7 +1,7 @@
 """A summariser that asks a language model behind any OpenAI-compatible endpoint.
 
-The answer has two texts, ``history_entry`` and ``memory_update``, as in Nanobot v0.1.4's consolidation. They are
-asked for by a JSON schema, else by a tool. Whichever it is, JSON in the answer's text counts as well.
+The answer has two texts, ``history_entry`` and ``memory_update``, as in Nanobot v0.1.4's consolidation. The
+request asks for them by a JSON schema or by a tool. In either case, JSON in the answer's text is accepted.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ _BY_SCHEMA: Mapping[str, Any] = {
         "json_schema": {"name": "save_memory", "strict": True, "schema": _SCHEMA},
     }
 }
-# Some servers refuse a schema, some a forced tool call, and some ignore what they do not know. The word stands for
-# the tool because llama.cpp ignores the object that names it.
+# Some servers refuse a schema, some refuse a forced tool call, and some ignore unknown fields.
+# ``tool_choice`` is a word, because llama.cpp ignores an object that names the tool.
 _WAYS = (
     _BY_SCHEMA,
     {"tools": [_TOOL], "tool_choice": "required"},
@@ -85,9 +85,9 @@ _BESIDES_MEMORY = 1024  # tokens of the answer
 
 
 class LlmSummariser:
-    """Asks the model once for each consolidation. What it writes beyond ``max_tokens`` goes into the history.
+    """Calls the model once for each consolidation. Text beyond ``max_tokens`` goes into the history.
 
-    A way of asking that the server refuses is given up for good. After an answer that cannot be read, the next
+    If the server refuses a way of asking, the next way is tried at once. After an unreadable answer, the next
     consolidation asks in the next way.
     """
 
@@ -124,7 +124,7 @@ class LlmSummariser:
         return Draft(kept, f"{history_entry}\n[CUT FROM MEMORY]\n{cut}" if cut else history_entry)
 
     async def problem(self) -> str | None:
-        """Ask the endpoint for its models; an endpoint without that list is taken to work."""
+        """Ask the endpoint for its list of models. An endpoint that refuses this counts as working."""
         try:
             await self._http.request("GET", "/models", headers=self._key)
         except BackendRejected:
@@ -200,8 +200,8 @@ def _texts_of(answer: Any, *, asked_by_tool: bool) -> tuple[str, str]:
         except BackendProtocolError as error:
             uncalled = "; the model did not call save_memory" if asked_by_tool and not called else ""
             raise BackendProtocolError(f"{error}{uncalled}") from None
-    # Some servers wrap the arguments in a list, some models the object in a call, and some nest objects where text
-    # was asked for.
+    # Some servers wrap the arguments in a list. Some models wrap the object in a call, or return objects
+    # instead of texts.
     first = given[0] if isinstance(given, list) and given else given
     if isinstance(first, dict) and isinstance(first.get("arguments"), dict):
         first = first["arguments"]

@@ -1,4 +1,4 @@
-"""The notebook of rolling_summary for one scope: the memory and its progress change in one transaction."""
+"""The notebook of rolling_summary for one scope. Its memory and progress change in one transaction."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Summariser(Protocol):
     async def summarise(self, memory: str, sources: Sources, lines: list[Line]) -> Draft: ...
 
     async def problem(self) -> str | None:
-        """Why it would not work now, or None."""
+        """Why the summariser does not work now, or None."""
 
     async def aclose(self) -> None: ...
 
@@ -60,7 +60,7 @@ class Summariser(Protocol):
 class Progress:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", defer_build=True)
 
-    consolidated: Annotated[int, Field(ge=0)] = 0  # messages worked off, summarised or archived raw
+    consolidated: Annotated[int, Field(ge=0)] = 0  # messages done, summarised or archived raw
     consolidations: Annotated[int, Field(ge=0)] = 0
     failures: Annotated[int, Field(ge=0)] = 0  # in a row
     raw_archived: Annotated[int, Field(ge=0)] = 0  # messages in the history, unsummarised
@@ -74,14 +74,14 @@ _PROGRESS = TypeAdapter(Progress)
 
 
 class Notebook:
-    """The state of one scope. Holders of ``lock`` may change it; reading needs no lock.
+    """The state of one scope. Only the holder of ``lock`` may change it; reading needs no lock.
 
-    Other processes may use the scope, too. Each change is made only if nobody else has made one meanwhile.
+    Other processes may also use the scope. A change is made only if no other process has made one meanwhile.
 
     Args:
-        scope: whose it is.
+        scope: the scope.
         counter: measures messages and the memory.
-        tables: where it is kept.
+        tables: the storage of the state.
     """
 
     def __init__(self, scope: MemoryScope, counter: TokenCounter, tables: ScopeTables) -> None:
@@ -98,13 +98,13 @@ class Notebook:
         self.memory = ""
         self.history: list[str] = []
         self.pending: list[Line] = []
-        self.earlier = 0  # of these, before the last run of messages of one session
+        self.earlier = 0  # number of pending messages before the latest session's
         self.progress = Progress()
         self.events: dict[str, Known] = {}
         self.waiting: dict[str, int] = {}  # how many messages of each event are pending
 
     async def add(self, event: MemoryEvent) -> bool:
-        """Keep an event; False where its id is known."""
+        """Store an event. Returns False if its id is known."""
         while event.event_id not in self.events:
             before = self.version
             changed = await self._tables.add_if(before, event)
@@ -112,7 +112,7 @@ class Notebook:
                 self.version = changed
                 self._take(event)
                 return True
-            await self.refresh()  # another process has changed the scope, or a reader was here meanwhile
+            await self.refresh()  # another process or a reader has changed the state meanwhile
             if changed is not None:
                 return True
         return False
@@ -126,9 +126,9 @@ class Notebook:
         self.waiting[event.event_id] = len(event.messages)
 
     def within(self, due: int, window: int) -> int:
-        """How many of the first ``due`` messages fit ``window`` tokens together with the memory; at least one.
+        """The number of the first ``due`` messages that fit ``window`` tokens with the memory; at least one.
 
-        If not all fit, the cut is before a message of the user, where there is one.
+        If not all fit, the cut is before a message of the user, if there is one.
         """
         room = window - self._counter.count(self.memory)
         fits = 0
@@ -143,10 +143,10 @@ class Notebook:
         return next(at_user, max(fits, 1))
 
     async def refresh(self) -> None:
-        """Read the scope anew where another process has changed it.
+        """Read the scope again if another process has changed it.
 
         Raises:
-            StoreError: its progress is not as it was written.
+            StoreError: the stored progress is damaged.
         """
         if await self._tables.version(self._scope) == self.version:
             return
@@ -171,10 +171,10 @@ class Notebook:
         self.version = saved.version
 
     async def commit(self, version: str, count: int, draft: Draft) -> None:
-        """Keep a summary of the first ``count`` pending messages, unless another process was faster.
+        """Store a summary of the first ``count`` pending messages, unless another process was faster.
 
         Args:
-            version: of the notebook when the summary was begun.
+            version: the notebook's version when the summary was begun.
         """
         known = {**self.progress.sources, **draft.sources}
         await self._save(
@@ -188,7 +188,7 @@ class Notebook:
         )
 
     async def archive_raw(self, version: str, count: int) -> None:
-        """Give up summarising the first ``count`` pending messages: they go into the history as they are."""
+        """Put the first ``count`` pending messages into the history without a summary."""
         now, lines = self.progress, self.pending[:count]
         head = f"[{lines[0].of.timestamp:%Y-%m-%d %H:%M}] [RAW] {count} messages"
         entry = "\n".join((head, *(line.render() for line in lines)))
@@ -196,7 +196,7 @@ class Notebook:
         await self._save(version, count, entry, self.memory, **changes)
 
     def note_failure(self, error: MemslotError) -> int:
-        """Count a failed attempt, and return how many there have been in a row."""
+        """Count a failed attempt, and return the number of failures in a row."""
         name, status = type(error).__name__, None
         self.progress.retry_after_s = 0.0
         if isinstance(error, BackendError):
@@ -210,7 +210,10 @@ class Notebook:
         return self.progress.failures
 
     def note_slowness(self, pause_s: float) -> None:
-        """A summary was given up at a write's deadline. It is no failure: a wait may have the time for it."""
+        """Note that a write's deadline ended a summary.
+
+        This is no failure, because a wait may have more time.
+        """
         self.progress.last_error = "it took longer than a write may take"
         self._rests_until = time.monotonic() + pause_s
 
@@ -225,7 +228,7 @@ class Notebook:
         return max(0.0, self._rests_until - time.monotonic())
 
     async def clear(self) -> int:
-        """Delete all of the scope; how many events it had."""
+        """Delete everything in the scope. Returns the number of its events."""
         removed = await self._tables.clear(self._scope)
         self._clear()
         return removed
@@ -234,7 +237,7 @@ class Notebook:
         return not await self._tables.version(self._scope)
 
     async def _save(self, version: str, count: int, history_entry: str, memory: str, **changes: Any) -> None:
-        """The first ``count`` pending messages are worked off, with these ``changes`` of the progress."""
+        """Store that the first ``count`` pending messages are done, and the ``changes`` of the progress."""
         fresh: dict[str, Any] = {"failures": 0, "last_error": "", "retry_after_s": 0.0}
         consolidated = self.progress.consolidated + count
         progress = replace(self.progress, consolidated=consolidated, **fresh | changes)
@@ -271,19 +274,19 @@ class Consolidation:
 
     summariser: Summariser
     window: int  # tokens that memory and messages may take together in one call
-    pause_s: float = 0.0  # after a failure; doubled with each further one
+    pause_s: float = 0.0  # after a failure; doubled with each further failure
     read_only: bool = False
 
     async def due(self, notebook: Notebook) -> None:
-        """Summarise the sessions that are over, unless a failed summary still rests."""
+        """Summarise the sessions that are over, unless the pause after a failure still lasts."""
         while not notebook.rests_s and (due := notebook.earlier):
             if not await self.some(notebook, due):
                 return
 
     async def some(self, notebook: Notebook, due: int) -> bool:
-        """Work off some of the first ``due`` messages; False if none was.
+        """Summarise some of the first ``due`` messages. Returns False if none was done.
 
-        After three failures in a row they go into the history as they are, as in Nanobot.
+        After three failures in a row, they go into the history without a summary, as in Nanobot.
         """
         count = notebook.within(due, self.window)
         version, lines = notebook.version, notebook.pending[:count]
@@ -299,7 +302,7 @@ class Consolidation:
                 return False
             try:
                 await notebook.archive_raw(version, count)
-            except MemslotError as unwritten:  # a full disk, say; the event is kept all the same
+            except MemslotError as unwritten:  # a full disk, for example; the events are stored anyway
                 notebook.note_failure(unwritten)
                 return False
         return True

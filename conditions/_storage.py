@@ -1,4 +1,4 @@
-"""Tables of conditions, in the memory's store."""
+"""The conditions' tables in the memory's store."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Saved:
     """The summary of a scope, and its progress.
 
     Attributes:
-        version: another one after each change, whichever process makes it.
+        version: differs after each change, by any process.
         progress: JSON text of the summariser's progress.
     """
 
@@ -89,14 +89,14 @@ class ScopeTables:
     """The rows of one condition.
 
     Args:
-        store: the memory's store; a handle of its own is opened on it.
+        store: the memory's store, on which a separate handle is opened.
         provider: name of the condition.
         durability: what an acknowledged write survives.
 
     Attributes:
-        store: that handle.
+        store: the handle.
 
-    Every method raises StoreError where the store cannot be used.
+    Every method raises StoreError if the store cannot be used.
     """
 
     def __init__(self, store: Store, provider: str, durability: Durability) -> None:
@@ -104,15 +104,18 @@ class ScopeTables:
         self._provider = provider
 
     async def check(self) -> None:
-        """See that the store can be used."""
+        """Check that the store can be used."""
         await self.store.run(lambda db: db.execute("SELECT 1 FROM condition_scopes LIMIT 1").fetchone())
 
     async def add(self, event: MemoryEvent) -> tuple[int, bool]:
-        """Keep an event, unless its id is known; how many messages are kept by its id, and whether it is new."""
+        """Store an event unless its id is known.
+
+        Returns the messages stored by its id, and whether it is new.
+        """
         return await self.store.run(partial(self._add, event=event))
 
     async def add_if(self, version: str, event: MemoryEvent) -> str | None:
-        """Keep an event unless the scope has another version; its new version, or None where it has another."""
+        """Store an event if the scope has this version. Returns the new version, else None."""
 
         def add(db: Any) -> str | None:
             changed = self._change(db, event.scope, version)
@@ -123,20 +126,23 @@ class ScopeTables:
         return await self.store.run(add)
 
     async def messages_of(self, event: MemoryEvent) -> int | None:
-        """How many messages of an event are kept by its id; None where it is unknown."""
+        """The number of messages stored by an event's id, or None if the id is unknown."""
         statement = f"SELECT messages FROM condition_events WHERE {_SCOPE} AND event_id = ?"
         values = (*self._key(event.scope), event.event_id)
         row = await self._first(statement, values)
         return None if row is None else int(row[0])
 
     async def count(self, scope: MemoryScope | None = None) -> int:
-        """How many messages of a scope, or of all, are kept."""
+        """The number of stored messages of a scope, or of all scopes."""
         where, values = ("provider = ?", (self._provider,)) if scope is None else (_SCOPE, self._key(scope))
         row = await self._first(f"SELECT sum(messages) FROM condition_scopes WHERE {where}", values)
         return int(row[0] or 0) if row else 0
 
     async def before(self, scope: MemoryScope, last: Row | None, limit: int) -> list[Row]:
-        """Events in reverse order of their times, and of their arrival where times are equal; after ``last``."""
+        """Events older than ``last``, newest first.
+
+        Events of the same time are in reverse order of arrival.
+        """
         further = "" if last is None else "AND (said_at, seq) < (?, ?)"
         after = () if last is None else (last.said_at, last.seq)
         statement = (
@@ -151,12 +157,15 @@ class ScopeTables:
         return [Row(*row) for row in rows]
 
     async def version(self, scope: MemoryScope) -> str:
-        """The version of a scope; empty where the scope has no rows."""
+        """The version of a scope; empty if the scope has no rows."""
         row = await self._first(f"SELECT version FROM condition_scopes WHERE {_SCOPE}", self._key(scope))
         return row[0] if row else ""
 
     async def load(self, scope: MemoryScope) -> tuple[Saved, list[tuple[Row, MemoryEvent | None]]]:
-        """All of a scope: what is beside its events, and its rows as they arrived; None for an unreadable one."""
+        """Everything in a scope: its summary, and its rows in order of arrival with their events.
+
+        An unreadable row has None instead of an event.
+        """
         key = self._key(scope)
 
         def load(db: Any) -> tuple[Saved, list[Row]]:
@@ -169,14 +178,18 @@ class ScopeTables:
             return Saved(version, progress, summary, history), rows
 
         def read() -> tuple[Saved, list[tuple[Row, MemoryEvent | None]]]:
-            saved, rows = self.store.call(load)  # in a transaction: all is of one version
-            # Outside of it: a long history takes seconds to parse, and a call of the store has few.
+            saved, rows = self.store.call(load)  # one transaction, so that all is of one version
+            # Parse outside the transaction, because a long history takes seconds and a call has only a few.
             return saved, [(row, event_in(row, scope)) for row in rows]
 
         return await anyio.to_thread.run_sync(read)
 
     async def save(self, scope: MemoryScope, saved: Saved) -> str | None:
-        """Keep a progress, a summary and further history; the new version, or None where the scope has another."""
+        """Store progress, summary and further history if the scope has ``saved.version``.
+
+        Returns:
+            The new version, or None if the scope has another.
+        """
         key = self._key(scope)
 
         def save(db: Any) -> str | None:
@@ -191,7 +204,7 @@ class ScopeTables:
         return await self.store.run(save)
 
     async def clear(self, scope: MemoryScope) -> int:
-        """Delete all of a scope; how many events it had."""
+        """Delete everything in a scope. Returns the number of its events."""
         key = self._key(scope)
 
         def clear(db: Any) -> int:
@@ -207,7 +220,7 @@ class ScopeTables:
 
     def _add(self, db: Any, event: MemoryEvent) -> tuple[int, bool]:
         key, messages = self._key(event.scope), len(event.messages)
-        # This row is first: on a server, writers of one scope wait for each other, so numbers follow arrival.
+        # This row comes first: a server then serialises the writers of a scope, so ``seq`` follows arrival.
         db.execute(
             "INSERT INTO condition_scopes (provider, scope, messages) VALUES (?, ?, ?) ON CONFLICT "
             "(provider, scope) DO UPDATE SET messages = condition_scopes.messages + excluded.messages",
@@ -226,7 +239,7 @@ class ScopeTables:
         return int(db.execute(select, (*key, event.event_id)).fetchone()[0]), False
 
     def _change(self, db: Any, scope: MemoryScope, version: str) -> str | None:
-        """Give a scope a new version; None where it has another than ``version``."""
+        """Give a scope a new version and return it, or None if the scope's version is not ``version``."""
         key, changed = self._key(scope), uuid4().hex
         if not version:
             db.execute(
@@ -246,7 +259,7 @@ class ScopeTables:
 
 
 def event_in(row: Row, scope: MemoryScope) -> MemoryEvent | None:
-    """The event of a row; None where it is not as it was written."""
+    """The event of a row, or None if the row is damaged."""
     try:
         event = MemoryEvent.model_validate_json(row.event)
     except ValidationError:
@@ -255,7 +268,7 @@ def event_in(row: Row, scope: MemoryScope) -> MemoryEvent | None:
 
 
 def unreadable(rows: Sequence[int]) -> list[str]:
-    """A sentence for health and traces about rows that cannot be read."""
+    """A warning for health and traces about rows that cannot be read."""
     if not rows:
         return []
     numbers = ", ".join(str(number) for number in rows[:5]) + (", ..." if len(rows) > 5 else "")
@@ -264,14 +277,14 @@ def unreadable(rows: Sequence[int]) -> list[str]:
 
 
 def said(message: Message) -> str:
-    """A message's text; its tool calls, where it has some, as JSON behind it."""
+    """A message's text, followed by its tool calls, if any, as JSON."""
     calls = json.dumps(message.tool_calls, ensure_ascii=False) if message.tool_calls else ""
     return "\n".join(part for part in (message.content, calls) if part.strip())
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An event without its scope and its words, in little memory."""
+    """A compact form of an event, without its scope and texts."""
 
     event_id: str
     session_id: str

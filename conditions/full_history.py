@@ -1,4 +1,4 @@
-"""Everything that was said, in order, as far as the budget goes: the long-context control (spec section 2.2)."""
+"""The long-context control: the newest messages that fit the budget, in order (spec section 2.2)."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from memory.adapter import (
 )
 from memory.adapter.stores import Durability, Store
 
-_PAGE = 100  # events that are read at a time
-_REMEMBERED = 4096  # events whose parsed form and cost are kept
-_MAX_PASSED_OVER = 100  # messages larger than a whole budget: packing stays bounded
+_PAGE = 100  # events per read
+_REMEMBERED = 4096  # events whose parsed form and cost are cached
+_MAX_PASSED_OVER = 100  # limit of messages larger than a whole budget, so that packing stays bounded
 
 
 class FullHistoryOptions(PluginOptions):
@@ -79,14 +79,14 @@ class _Packing:
     """The newest turns that fit a budget.
 
     Args:
-        budget: of the request.
+        budget: the request's budget.
         counter: measures a turn.
         overhead: tokens of the section around the turns.
 
     Attributes:
         chosen: what fits, newest first.
         seen: turns that were offered.
-        full: whether nothing more is taken.
+        full: whether no further turn is taken.
     """
 
     def __init__(self, budget: ContextBudget, counter: TokenCounter, overhead: int) -> None:
@@ -100,7 +100,7 @@ class _Packing:
         self._passed_over = 0
 
     def offer(self, turn: _Turn) -> None:
-        """Take the next older turn if it fits. One that is too large for any window is passed over."""
+        """Take the next older turn if it fits. A turn larger than the whole budget is skipped."""
         self.seen += 1
         if self.full:
             return
@@ -124,7 +124,7 @@ class FullHistory(ControlCondition):
         traits = AdapterTraits(
             kind="control",
             pet_observability="dated",
-            recalls_writes=not options.phrases,  # else only texts with one of the phrases come back
+            recalls_writes=not options.phrases,  # otherwise only texts with a phrase come back
         )
         super().__init__(name, traits)
         self.tables = ScopeTables(store, name, options.durability)
@@ -151,7 +151,7 @@ class FullHistory(ControlCondition):
         packing = _Packing(request.budget, self._counter, overhead)
         unread: set[int] = set()
         last: Row | None = None
-        # With phrases, what is left out can only be counted by reading everything.
+        # With phrases, the omitted messages can only be counted by reading everything.
         while not packing.full or self._phrases:
             rows = await self.tables.before(request.scope, last, _PAGE)
             for row in rows:
@@ -184,7 +184,7 @@ class FullHistory(ControlCondition):
         )
 
     def _parsed(self, row: Row, scope: MemoryScope) -> tuple[_Turn, ...] | None:
-        """The turns of a row that may be shown; None where it cannot be read."""
+        """The turns of a row that may be shown, or None if the row cannot be read."""
         if (event := event_in(row, scope)) is None:
             return None
         known = Known.of(event)

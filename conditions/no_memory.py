@@ -1,5 +1,7 @@
-"""No memory at all: the floor every memory is measured against (spec section 2.2). ``named``, as in
-MemPABench's game, separates what a memory adds from what a mere name adds."""
+"""The floor: no memory at all. Every memory is measured against it (spec section 2.2).
+
+The variant ``named``, as in MemPABench's game, separates the effect of a memory from that of a mere name.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The truth about a persona's interaction preferences, told to the agent: the ceiling (spec section 2.2). A
-matrix persona x context x attribute -> value, which may change over time: the newest event's timestamp is its
-clock, so that it knows the truth of the moment and not that of the future."""
+"""The ceiling: tells the agent the truth about a persona's interaction preferences (spec section 2.2).
+
+The truth is a matrix persona x context x attribute -> value. A value may change over time. The newest event's
+timestamp is the clock, so the agent learns the current values and no future ones.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ from memory.adapter.fields import first_problem
 
 
 def _midnight(value: Any) -> Any:
-    """A date without a time means its start, in UTC."""
+    """Make a date without a time midnight in UTC, the start of that day."""
     if isinstance(value, str) and len(value) == len("2026-01-31"):
         try:
             value = date.fromisoformat(value)
@@ -83,7 +85,7 @@ class Phase(BaseModel):
 
 
 def _phases(value: Any) -> Any:
-    """A bare value holds always; a single phase needs no list."""
+    """Accept a bare value, which always holds, and a single phase without a list."""
     if isinstance(value, (list, tuple)):
         return value
     return [value if isinstance(value, dict) and "value" in value else {"value": value}]
@@ -165,7 +167,7 @@ class OracleIpas(FixedCondition):
 
 
 def _current(cell: tuple[Phase, ...], now: datetime | None) -> Phase | None:
-    """The phase that began last, or the first of all before anything happened (``now`` is None)."""
+    """The phase that began last. Before the first event (``now`` is None), the first phase."""
     holding = [phase for phase in cell if phase.holds_at(now)]
     choose, never = min if now is None else max, datetime.min.replace(tzinfo=UTC)
     return choose(holding, key=lambda phase: phase.since or never, default=None)
@@ -184,7 +186,7 @@ def _read(path: Path, where: str) -> Matrix:
     text = read_file(path, where, "a YAML or JSON file")
     try:
         content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, endless nesting
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # an invalid date, too deep nesting
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
         raise ConfigError(f"{where}: {path} is not valid YAML or JSON{line}") from None

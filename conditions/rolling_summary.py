@@ -1,11 +1,11 @@
-"""A running summary, rewritten as the conversation goes on: the file-memory control (spec section 2.2).
+"""The file-memory control: a summary that is rewritten as the conversation continues (spec section 2.2).
 
 It is modelled on the MemoryConsolidator of Nanobot v0.1.4.post5, which today's Nanobot no longer has. It differs on
 purpose:
 
 - A session is summarised when it is over (spec section 8), not when the context window fills up.
 - Only the memory is retrieved, never messages that are not summarised yet (fairness rule, spec section 2.2).
-- ``wait_until_ready`` summarises what is left, because a session has ended wherever a test begins.
+- ``wait_until_ready`` summarises all pending messages, because a test begins after the end of a session.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class RollingSummaryOptions(PluginOptions):
 
 
 class RollingSummary(ControlCondition):
-    """SupportsReadiness: messages not yet summarised are ``pending``."""
+    """Keeps one summary per scope. Messages that are not summarised yet are ``pending``."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class RollingSummary(ControlCondition):
         self._options = options
         self._summariser = summariser
         self._counter = counter
-        # Summarising may take this part of a write's deadline; then the write is answered without it.
+        # Summarising may take this part of a write's deadline. Then the write returns without a summary.
         self._write_limit_s = write_deadline_s * 0.8
         self._consolidation = Consolidation(
             summariser, options.context_window_tokens - _RESERVED_TOKENS, _PAUSE_S
@@ -126,7 +126,10 @@ class RollingSummary(ControlCondition):
         self._notebooks.setdefault(scope, await self._notebook(scope))
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Becoming read-only ends the sessions: what is pending is summarised first, if there is time."""
+        """Switch.
+
+        Read-only mode ends the sessions, so pending messages are summarised first if time permits.
+        """
         if mode.read_only and not self._consolidation.read_only:
             with anyio.move_on_after(self._write_limit_s):
                 for notebook in list(self._notebooks.values()):
@@ -162,7 +165,7 @@ class RollingSummary(ControlCondition):
         )
 
     def _unsummarised(self) -> list[str]:
-        """Sentences about failed summaries, over all scopes that were read."""
+        """Warnings about failed summaries of all loaded scopes."""
         progress = [notebook.progress for notebook in self._notebooks.values()]
         archived = sum(each.raw_archived for each in progress)
         failing = [each.last_error for each in progress if each.last_error]
@@ -180,7 +183,7 @@ class RollingSummary(ControlCondition):
         self.tables.store.close()
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """The event is kept before anything is summarised, so a summariser that fails loses nothing."""
+        """Store the event before anything is summarised, so that a failing summariser loses nothing."""
         if (notebook := self._notebooks.get(event.scope)) is None:
             notebook = self._notebooks[event.scope] = Notebook(event.scope, self._counter, self.tables)
         warnings: list[str] = []
@@ -207,7 +210,7 @@ class RollingSummary(ControlCondition):
         )
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """The long-term memory; never messages still pending."""
+        """Return the long-term memory, never pending messages."""
         notebook = await self._notebook(request.scope)
         progress = notebook.progress
         entries, left_out = pack_document(
@@ -285,7 +288,7 @@ class RollingSummary(ControlCondition):
         return NativeQueryResult(raw=kept[request.operation], trace=trace)
 
     async def _notebook(self, scope: MemoryScope) -> Notebook:
-        """The current notebook of a scope. The notebook of a scope that was not set up is not kept."""
+        """The refreshed notebook of a scope. It is not kept if the scope was not set up."""
         notebook = self._notebooks.get(scope) or Notebook(scope, self._counter, self.tables)
         await notebook.refresh()
         return notebook

@@ -1,5 +1,7 @@
-"""simple_rag: the ablation of mem0's extraction (spec 2.2). mem0 itself with ``infer: false`` stores every
-message verbatim, found by vector search."""
+"""simple_rag: the ablation of mem0's extraction (spec 2.2).
+
+It is mem0 with ``infer: false``, which stores every message verbatim and finds it by vector search.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ _BACKEND = "mem0"
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """Its options are those of mem0, with extraction off for good."""
+    """The options are mem0's, with extraction always off."""
     return PluginInfo(
         name="simple_rag",
         kind="control",

@@ -1,4 +1,4 @@
-"""A fixed text about the persona, given every time: a control and often a ceiling (spec 2.2)."""
+"""A fixed text about the persona for every request: a control, and often a ceiling (spec 2.2)."""
 
 from __future__ import annotations
 
