@@ -98,7 +98,7 @@ class CrewMemory:
         return tool(name)(made)
 
     def _before(self, context: Any) -> None:
-        """Show the section to tasks of the crew and its ``kickoff_for_each`` copies, not to delegated work."""
+        """Show the section to tasks of the crew and its ``kickoff_for_each`` copies, but not to delegates."""
         if not self._is_ours(context.crew) or context.task not in context.crew.tasks:
             return
         _take_out(context.messages)

@@ -1,3 +1,5 @@
-"""Stigmem's protocol for agents: client, facts, the adapter ABI (Spec-19), intents, conformance. Enters: what
-speaks of facts and nodes. Stays out: memory scopes and the adapter contract, the business of
-``memory.backends.stigmem``. Imports the pages of adapters; its commands print as all others do."""
+"""Stigmem's protocol for agents: client, facts, the adapter ABI (Spec-19), intents and conformance.
+
+Enters: what speaks of facts and nodes. Stays out: memory scopes and the adapter contract, which belong to
+``memory.backends.stigmem``. The room imports only the public pages for adapters and the common console.
+"""

@@ -1,7 +1,9 @@
-"""The adapter ABI (Spec-19): what an agent reads from a Stigmem node when it starts, and writes as it works.
-*Middleware* extends an agent that must run as well without Stigmem: nothing raises or waits for the node, and
-without ``STIGMEM_URL`` all is off in silence. A *process* exists for Stigmem alone: it refuses to start without a
-URL."""
+"""The adapter ABI (Spec-19): what an agent reads from a Stigmem node at its start and writes during its work.
+
+*Middleware* extends an agent that must also work without Stigmem. Its writes never raise or wait for the
+node, and without ``STIGMEM_URL`` it is silently off. A *process* exists only for Stigmem. Without a URL, it
+refuses to start.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,14 @@ _HANDOFF_DETAILS = frozenset({"intent:handoff_summary", "intent:context_ref", "i
 class BootContext:
     """The facts that the boot handshake found (12.3.3)."""
 
-    facts: list[Fact] = field(default_factory=list)  # in the order of the pulls, each once
+    facts: list[Fact] = field(default_factory=list)  # without duplicates, in the order of the pulls
     summary: str = ""  # the facts as markdown for the system prompt (12.5)
-    problems: tuple[str, ...] = ()  # a line for each part that failed, so that empty and failed differ
+    problems: tuple[str, ...] = ()  # one line per failed part, so that a failure does not look empty
 
 
 @dataclass
 class ContextPulls:
-    """The context pulls of one boot, for an agent known by ``addresses``."""
+    """The context pulls of one boot. ``addresses`` are the refs that name the agent."""
 
     node: StigmemNode
     addresses: frozenset[str] = frozenset()
@@ -56,7 +58,7 @@ class ContextPulls:
         log.log(level, "stigmem: %s: %s", what, problem)
 
     async def run(self, user: str, projects: Sequence[str], namespaces: Iterable[str] | None) -> None:
-        """The four pulls of 12.3.2, in their order; none that fails keeps the next from being tried."""
+        """Run the four pulls of 12.3.2, in order. A failed pull does not prevent the next one."""
         wanted = None if namespaces is None else frozenset(namespaces)
         for fact in await self._pull("user facts", entity=user, min_confidence=0.7):
             if wanted is None or fact.relation.partition(":")[0] in wanted:
@@ -73,8 +75,10 @@ class ContextPulls:
             self.facts.setdefault(fact.id, fact)
 
     async def _escalations(self) -> list[Fact]:
-        """Escalations that somebody raised. Priorities of envelopes stand under the same relation and may outnumber
-        them, so the cut to the newest ten (12.3.2) happens here, after the priorities are removed."""
+        """Return the escalations, without the priorities of envelopes, which use the same relation.
+
+        The priorities may outnumber the escalations, so they are removed before the cut to ten (12.3.2).
+        """
         found = await self._pull("escalations", relation="intent:escalation", min_confidence=0.8)
         envelopes: set[str] = set()
         if any(names_envelope(fact.entity) is None for fact in found):
@@ -82,9 +86,9 @@ class ContextPulls:
         return [fact for fact in found if not (names_envelope(fact.entity) or fact.entity in envelopes)]
 
     async def details(self) -> None:
-        """The contents of the newest handoffs to this agent. A handoff by itself is only a URI."""
+        """Pull the contents of the newest handoffs to this agent, because a handoff itself is only a URI."""
         for handoff in self._handoffs[:10]:
-            # Several refs of a handoff contradict each other in the node's eyes.
+            # The node regards several refs of one handoff as contradictions.
             asked = {"entity": handoff.entity, "include_contradicted": True}
             for fact in await self._pull("handoff details", **asked):
                 if fact.relation in _HANDOFF_DETAILS:
@@ -101,13 +105,13 @@ class ContextPulls:
             self.warn(what, "the entity is blank, and a node would answer with everybody's facts")
             return []
         if entity != entity.lower() or " " in entity:
-            # Folding it as the node did when it was written would show one user what is another's.
+            # Folding the entity here, as the node does on writing, could show one user's facts to another.
             self.warn(what, "the entity holds capitals or spaces, and a node knows none such; escape them")
             return []
         try:
             found = await self.node.query(scope="company", **query)
         except BackendError as error:
-            # 12.6: 4xx is an empty answer; but a wrong key would make every boot empty, and nobody would know.
+            # By 12.6, 4xx is an empty answer. But a wrong key must be noticed, as it empties every boot.
             refused = (error.status or 500) < 500 and not isinstance(error, BackendAuthError)
             self.warn(what, str(error), logging.DEBUG if refused else logging.WARNING)
             return []
@@ -117,7 +121,11 @@ class ContextPulls:
 
 
 async def probe(node: StigmemNode) -> NodeInfo:
-    """Raises BackendError where the node leaves out a field that 12.3.1 requires."""
+    """Read the node's description.
+
+    Raises:
+        BackendError: the node fails, or omits a field that 12.3.1 requires.
+    """
     info = await node.well_known()
     absent = ", ".join(name for name, value in vars(info).items() if value is None)
     if absent:
@@ -136,10 +144,22 @@ def _fired(
 
 
 class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsyncContextManager["StigmemAbi"]):
-    """One agent's side of the ABI, and the queue of what it writes. ``url`` None turns middleware off, and is an
-    error for a process; ``source`` is the agent's URI, formal or informal such as ``agent:openclaw``, by default
-    ``stigmem://{authority}/agent/memslot``. ``boot_timeout_s`` is for the whole handshake: what was read by then
-    counts. A wrong setting raises ConfigError in a process; middleware logs it and is then off."""
+    """One agent's side of the ABI, with the queue of its writes.
+
+    Args:
+        url: the node. None turns middleware off.
+        api_key: the bearer token.
+        source: the agent's URI, formal or informal such as ``agent:openclaw``. The default is
+            ``stigmem://{authority}/agent/memslot``.
+        archetype: ``middleware`` or ``process``. With a wrong setting, middleware logs it and is off.
+        timeout_s: seconds for one request.
+        boot_timeout_s: seconds for the whole handshake. Facts read by then count.
+        retry_pause_s: seconds before the one retry.
+        max_queued_facts: how many facts may wait or be under way.
+
+    Raises:
+        ConfigError: a setting is wrong or a URL is missing, in a process.
+    """
 
     def __init__(
         self,
@@ -181,7 +201,7 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
         environ: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Self:
-        """From ``STIGMEM_URL``, ``STIGMEM_API_KEY`` and ``STIGMEM_SOURCE_ENTITY`` (12.2); empty counts as unset."""
+        """Use ``STIGMEM_URL``, ``STIGMEM_API_KEY``, ``STIGMEM_SOURCE_ENTITY`` (12.2). Empty means unset."""
         given = os.environ if environ is None else environ
         names = ("STIGMEM_URL", "STIGMEM_API_KEY", "STIGMEM_SOURCE_ENTITY")
         url, api_key, source = (given.get(name, "").strip() or None for name in names)
@@ -193,7 +213,11 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
 
     @property
     def surfaces(self) -> Surfaces:
-        """The builders of this agent's writes, for :meth:`perform`. ConfigError where Stigmem is off."""
+        """The builders of this agent's writes, for :meth:`perform`.
+
+        Raises:
+            ConfigError: Stigmem is off.
+        """
         if self._surfaces is None:
             raise ConfigError(self.problem or "STIGMEM_URL: is not set")
         return self._surfaces
@@ -213,10 +237,10 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
         """Probe the node and, for middleware, pull the agent's context. Never raises.
 
         Args:
-            user_entity: the user.
-            project_entities: projects; their facts ``roadmap:constraint`` are pulled.
-            namespaces: of the user's facts to keep; None keeps all.
-            handoff_details: also pull the contents of handoffs to this agent.
+            user_entity: the user's URI.
+            project_entities: URIs of projects, whose ``roadmap:constraint`` facts are pulled.
+            namespaces: which namespaces of the user's facts to keep; None keeps all.
+            handoff_details: whether to pull the contents of handoffs to this agent, too.
         """
         if self._surfaces is None:
             return BootContext(problems=(self.problem,) if self.problem else ())
@@ -237,7 +261,7 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
             level = logging.ERROR if self.archetype == "process" else logging.WARNING
             pulls.warn("node probe", str(error), level)
         except Exception as error:
-            # Nobody foresaw it, and the agent must start all the same.
+            # The agent must start even after an unexpected error.
             pulls.warn("boot", f"unexpected {type(error).__name__}")
         return pulls.context(user_entity)
 
@@ -251,19 +275,19 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
     escalate = _fired("escalation", Surfaces.escalation)
 
     def fire(self, what: str, build: Callable[[Surfaces], Write]) -> Written:
-        """A write by its builder, such as ``lambda surfaces: surfaces.done("PROJ-12")``."""
+        """Queue a write by its builder, such as ``lambda surfaces: surfaces.done("PROJ-12")``."""
         if self._surfaces is None:
             return ended(())
         try:
             write = build(self._surfaces)
         except Exception as error:
-            # Also what is no error of ours, such as an argument of the wrong type: it must not end the agent.
+            # No error may end the agent, not even one from an argument of the wrong type.
             refusal = error if isinstance(error, MemslotError) else InputError(f"{type(error).__name__}")
             log.error("stigmem: %s refused: %s", what, refusal)
             return ended(refusal)
         if what != "activity":
             return self.submit(write)
-        # Pings of a task contradict each other while both are valid, so the next waits for the last to expire.
+        # Two valid pings of a task contradict each other, so none is sent before the last one expires.
         since = time.monotonic() - PING_LIFETIME.total_seconds()
         pings = list(self._pings.items())
         self._pings = {task: (at, ping) for task, (at, ping) in pings if at > since and _may_be_stored(ping)}
@@ -274,22 +298,24 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
         return written
 
     def write(self, write: Write) -> Written:
-        """A write built or changed by hand; held to the same rules."""
+        """Queue a write that was built or changed by hand. The same rules apply."""
         return self.fire(write.what, lambda _: check_write(write))
 
     def open_node(self, *, retry_pause_s: float | None = None) -> StigmemNode:
-        """A new client of the node. The caller closes it."""
+        """Create a client of the node. The caller closes it."""
         self.surfaces  # noqa: B018 (raises)
         pause = self._retry_pause_s if retry_pause_s is None else retry_pause_s
         return StigmemNode(self._url or "", self._api_key, timeout_s=self._timeout_s, retry_pause_s=pause)
 
     async def perform(self, write: Write, on_fact: Callable[[Fact], None] | None = None) -> tuple[Fact, ...]:
-        """Send a write now and wait for it: for tools of a process, whose caller is to hear of a failure. A ping is
-        not sent, and no fact returned, while anybody's last one of the task is valid. Raises as :func:`carry_out`,
-        which calls ``on_fact``."""
+        """Send a write now and wait for it, so that the caller learns of a failure.
+
+        While any agent's ping of the task is valid, another ping is not sent, and no facts are returned.
+        Errors and ``on_fact`` are those of :func:`carry_out`.
+        """
         async with self.open_node() as node:
             if write.what == "activity":
-                # Two valid pings contradict each other, and a query would show neither.
+                # Two valid pings contradict each other, and a default query would show neither.
                 relation, scope = write.facts[0].relation, write.facts[0].scope
                 if await node.query(
                     entity=write.entity, relation=relation, scope=scope, include_contradicted=True, limit=1
@@ -312,13 +338,13 @@ def _may_be_stored(written: Written) -> bool:
 
 
 def _surfaces(url: str, source: str | None) -> Surfaces:
-    """Entities are minted under the authority of a formal ``source``, else the URL's host and port."""
+    """Create the builders. Their authority is that of a formal ``source``, else the URL's host and port."""
     host = urlsplit(check_url(url, "STIGMEM_URL")).netloc.lower()
     if source is None:
         source = build_uri(host, "agent", "memslot")
     elif "://" in source:
         host = urlsplit(check_uri(source, "STIGMEM_SOURCE_ENTITY")).netloc or host
     else:
-        # As the node folds what such agents write.
+        # The node folds informal sources in the same way.
         source = check_entity(fold(source), "STIGMEM_SOURCE_ENTITY")
     return Surfaces(source, host)

@@ -1,5 +1,8 @@
-"""A Stigmem node over HTTP: one method per route we use. A node's cursor loses rows, so no method pages; a
-``Stigmem-Session`` header turns later writes into 403, so none is ever sent."""
+"""A Stigmem node over HTTP, with one method per used route.
+
+No method pages, because a node's cursor loses rows. No ``Stigmem-Session`` header is sent, because it would
+turn later writes into 403.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +20,23 @@ from memory.adapter import BackendProtocolError
 from memory.adapter.http import JsonHttp, bearer, check_url, expect, route
 from memory.stigmem.facts import BACKEND, Fact, FactScope, FactValue, NewFact
 
-MAX_LIMIT = 500  # rows a node returns at once
-JOB_TIMEOUT_S = 30.0  # for what a node carries out after its answer
+MAX_LIMIT = 500  # the most rows that a node returns at once
+JOB_TIMEOUT_S = 30.0  # for jobs that a node runs after its answer
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 @dataclass(frozen=True)
 class NodeInfo:
-    version: str | None  # of the protocol: "1.0" today, where Spec-19 says "0.8"
+    version: str | None  # the protocol's version: "1.0" today, although Spec-19 says "0.8"
     node_id: str | None
-    node_url: str | None  # the node's own idea of its address
-    auth: str | None  # none, required ...
+    node_url: str | None  # the node's address by its own account
+    auth: str | None  # such as ``none`` or ``required``
     federation: str | None
 
 
 class Query(TypedDict, total=False):
-    """Filters of ``GET /v1/facts``. None counts as absent."""
+    """Filters of ``GET /v1/facts``. None means no filter."""
 
     entity: str | None
     relation: str | None
@@ -42,13 +45,17 @@ class Query(TypedDict, total=False):
     min_confidence: float | None
     include_contradicted: bool
     include_expired: bool
-    after: str | None  # an ISO time: stored later by the node's clock
+    after: str | None  # an ISO time: only facts stored later, by the node's clock
 
 
 class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
-    """A client of one node. Works on asyncio and trio; belongs to the event loop that first uses it.
-    ``retry_pause_s`` is waited before the one retry of what may be sent twice (reads, facts, recall) and was
-    answered with 5xx or not at all; 4xx is never retried. Raises InputError for a wrong address or key."""
+    """A client of one node, on asyncio or trio. It belongs to the event loop that first uses it.
+
+    Reads, facts and recall are retried once, after ``retry_pause_s`` seconds, if there is no answer or a 5xx.
+
+    Raises:
+        InputError: the address or the key is invalid.
+    """
 
     def __init__(
         self, url: str, api_key: str | None = None, *, timeout_s: float = 10.0, retry_pause_s: float = 2.0
@@ -60,7 +67,7 @@ class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
         self._http = JsonHttp(self.url, backend=BACKEND, server="node", timeout_s=timeout_s, hints=hints)
 
     def with_key(self, api_key: str) -> StigmemNode:
-        """The same node asked with another key, over the same connections; closing either closes both."""
+        """Return a client with another key over the same connections. Closing either closes both."""
         other = copy.copy(self)
         other._headers = bearer(api_key)
         return other
@@ -69,21 +76,21 @@ class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
         await self.aclose()
 
     async def well_known(self) -> NodeInfo:
-        """``GET /.well-known/stigmem``; needs no key."""
+        """``GET /.well-known/stigmem``. It requires no key."""
         answer = await self.object("GET", "/.well-known/stigmem")
         values = (answer.get(field.name) for field in fields(NodeInfo))
         return NodeInfo(*(None if value is None else str(value) for value in values))
 
     async def me(self) -> dict[str, Any]:
-        """``GET /v1/me``: ``entity_uri``, ``permissions``, ``tenant_id`` of the key."""
+        """``GET /v1/me``. Returns the key's ``entity_uri``, ``permissions`` and ``tenant_id``."""
         return await self.object("GET", "/v1/me")
 
     async def assert_fact(self, fact: NewFact) -> Fact:
-        """``POST /v1/facts``. The same content again gives the record that is already there, unchanged."""
+        """``POST /v1/facts``. Asserting the same content again returns the existing record, unchanged."""
         return Fact(**await self.object("POST", "/v1/facts", json=fact.body()))
 
     async def query(self, *, limit: int = MAX_LIMIT, **narrowed: Unpack[Query]) -> list[Fact]:
-        """``GET /v1/facts``, newest first. One page: narrow the question where more than ``limit`` may match."""
+        """``GET /v1/facts``, newest first. There is one page, so narrow a query that may match more facts."""
         if not 1 <= limit <= MAX_LIMIT:
             raise InputError(
                 f"limit: must be from 1 to {MAX_LIMIT}; the node has no second page that is complete"
@@ -91,7 +98,7 @@ class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
         answer = await self.object("GET", "/v1/facts", params={**narrowed, "limit": limit})
         rows = expect(list, answer.get("facts"), "stigmem: GET /v1/facts: facts")
         if len(rows) < limit < MAX_LIMIT and not narrowed.get("include_contradicted"):
-            # The node leaves out contradicted facts after it has counted them into the limit.
+            # The node counts contradicted facts into the limit before it leaves them out.
             return (await self.query(**narrowed))[:limit]
         return [Fact(**expect(dict, row, "stigmem: GET /v1/facts: a fact")) for row in rows]
 
@@ -104,9 +111,12 @@ class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
         limit: int | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> dict[str, Any]:
-        """``POST /v1/recall``; the answer as the node gave it, with ``facts`` known to be a list of objects. The
-        node AND-s the words of ``query``, capital OR joins them. ``scope`` is required, because the node's default
-        (``local``) is silently empty; its defaults are 4000 of its own tokens (at most 200000) and 100 facts."""
+        """``POST /v1/recall``. Returns the node's answer, after a check that ``facts`` is a list of objects.
+
+        The node requires every word of ``query`` unless ``OR`` joins the words. ``scope`` has no default
+        here, because the node's default, ``local``, silently finds nothing. The node's other defaults are
+        4000 of its own tokens (at most 200000) and 100 facts.
+        """
         bounds = {"token_budget": token_budget, "limit": limit, "weights": weights}
         given = {name: value for name, value in bounds.items() if value is not None}
         body = {"query": query, "scope": scope, **given, "include_neighbors": False}
@@ -130,16 +140,22 @@ class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
         new_value: FactValue | None = None,
         note: str = "",
     ) -> dict[str, Any]:
-        """``POST /v1/conflicts/{id}/resolve``. The node's plugins do not confine conflicts to a tenant."""
+        """``POST /v1/conflicts/{id}/resolve``. The node's plugins do not restrict conflicts to a tenant."""
         value = new_value and dict(new_value)
         body = {"winning_fact_id": winning_fact_id, "new_value": value, "resolution_note": note}
         path = f"/v1/conflicts/{_segment(conflict_id, 'conflict_id')}/resolve"
         return await self.object("POST", path, json=body)
 
     async def lint(self, scope: FactScope, **narrowed: Any) -> dict[str, Any]:
-        """``POST /v1/lint``: ``findings``, ``fact_count``; for a large scope, of the job that the node makes of it.
-        ``narrowed``: ``checks``, ``entity``, ``relation``, ``stale_lookahead_s``; None counts as absent. Raises
-        BackendTimeout where that job does not end in 30 s."""
+        """``POST /v1/lint``. Returns ``findings`` and ``fact_count``. A node runs a large scope as a job.
+
+        Args:
+            scope: the scope to check.
+            narrowed: ``checks``, ``entity``, ``relation``, ``stale_lookahead_s``. None means no filter.
+
+        Raises:
+            BackendTimeout: the job did not end in 30 s.
+        """
         given = {name: value for name, value in narrowed.items() if value is not None}
         answer = await self.object("POST", "/v1/lint", json={"scope": scope, **given})
         with anyio.move_on_after(JOB_TIMEOUT_S) as limit:
@@ -154,11 +170,15 @@ class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
         return expect(dict, answer.get("result", answer), "stigmem: POST /v1/lint")
 
     async def object(self, method: Method, path: str, **sent: Any) -> dict[str, Any]:
-        """As :meth:`request`, and the answer is an object; BackendProtocolError otherwise."""
+        """Send a request like :meth:`request`, whose answer is a JSON object.
+
+        Raises:
+            BackendProtocolError: the answer is not an object.
+        """
         return expect(dict, await self.request(method, path, **sent), f"stigmem: {method} {route(path)}")
 
     async def request(self, method: Method, path: str, **sent: Any) -> Any:
-        # A fact sent twice is the same fact, by its content id.
+        # A fact may be sent twice, because its content id makes it the same fact.
         may_repeat = method == "GET" or (method, path) in (("POST", "/v1/facts"), ("POST", "/v1/recall"))
         pause = self._retry_pause_s if may_repeat else None
         return await self._http.request(method, path, headers=self._headers, retry_pause_s=pause, **sent)

@@ -1,7 +1,9 @@
-"""Stigmem facts: what we send, checked before the node sees it, and what comes back, read with tolerance. The node
-checks little: it stores a garbage datetime, turns the boolean ``"no"`` into true, answers 500 to the number
-``"abc"``, lower-cases URIs, turns their spaces into dashes, and reads back a ``ref`` without ``://`` as null. So
-every rule of the value types (stigmem spec section 2) is enforced here."""
+"""Stigmem facts. New facts are checked before they are sent, and stored facts are read tolerantly.
+
+A node checks little. It stores an invalid datetime, turns the boolean ``"no"`` into true, answers 500 to the
+number ``"abc"``, lower-cases URIs, turns their spaces into dashes, and reads back a ``ref`` without ``://``
+as null. So this module enforces every rule of the value types (stigmem spec section 2).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from memory.adapter.fields import (
 
 BACKEND = "stigmem"
 
-# In bytes of UTF-8. The last two are ours: the node states no limit.
+# In bytes of UTF-8. The last two limits are memslot's, because the node states none.
 MAX_SUMMARY_BYTES = 4096  # of handoffs and decisions (Spec-19 12.4.2, 12.4.3)
 MAX_GOAL_BYTES = 2048  # Spec-19 12.4.4
 MAX_URI_BYTES = 2048  # entities, sources, refs and relations
@@ -42,7 +44,7 @@ FACT_SCOPES: tuple[FactScope, ...] = get_args(FactScope)
 _SCHEME = re.compile(r"\A[a-z][a-z0-9+.-]*://", re.I)
 _UNSAFE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 _INFORMAL = re.compile(r"\A[a-z][a-z0-9+.-]*:(?!//).", re.I)
-# The node folds case and spaces, so capitals are escaped too; dots would be path segments in /v1/cards/{entity}.
+# Capitals are escaped because the node folds case. Dots would be path segments in /v1/cards/{entity}.
 _URI_PART = IdAlphabet(safe="-_", escape="~", max_length=128)
 
 
@@ -95,7 +97,11 @@ Goal = Annotated[NotBlank, AfterValidator(limited(MAX_GOAL_BYTES))]
 
 
 def checked(check: Callable[[str], str], value: str, where: str) -> str:
-    """``value``, if ``check`` takes it; else InputError names ``where`` and the fix."""
+    """Return ``check(value)``.
+
+    Raises:
+        InputError: the check failed. The message names ``where`` and the fix.
+    """
     try:
         return check(value)
     except ValueError as error:
@@ -103,30 +109,32 @@ def checked(check: Callable[[str], str], value: str, where: str) -> str:
 
 
 def check_uri(value: str, where: str = "uri") -> str:
-    """An entity or source URI that the node keeps unchanged."""
+    """Check an entity or source URI that the node must keep unchanged."""
     return checked(_check_uri, value, where)
 
 
 def check_entity(value: str, where: str = "entity") -> str:
-    """As :func:`check_uri`, and informal URIs such as ``issue:proj-12``, which the node keeps as well."""
+    """Check a URI like :func:`check_uri`. Informal URIs such as ``issue:proj-12`` also pass."""
     return checked(_check_entity, value, where)
 
 
 def fold(value: str) -> str:
-    """An id as the node folds every entity: without capitals, with a dash for each run of blanks. For ids that
-    agents share. Use :func:`encode_uri_part` for ids that must never meet."""
+    """Fold an id as the node folds every entity: lower case, with a dash for each run of blanks.
+
+    This is for ids that agents share. Use :func:`encode_uri_part` for ids that must stay distinct.
+    """
     return "-".join(value.lower().split())
 
 
 def encode_uri_part(*values: str | None) -> str:
-    """One path segment from one or more ids, injective under the node's case and space folding."""
+    """Encode ids as one path segment. Different ids stay different when the node folds case and spaces."""
     if not values or any(value is not None and not value.strip() for value in values):
         raise InputError("uri part: must not be blank; give an id")
     return _URI_PART.encode(*values)
 
 
 def build_uri(authority: str, kind: str, *ids: str | None) -> str:
-    """``stigmem://{authority}/{kind}/{ids}``: the formal URI of spec 2.5; ids are escaped."""
+    """Build the formal URI of spec 2.5, ``stigmem://{authority}/{kind}/{ids}``, with escaped ids."""
     return check_uri(f"stigmem://{authority.lower()}/{kind}/{encode_uri_part(*ids)}")
 
 
@@ -154,7 +162,7 @@ def _datetime(value: datetime | str) -> str:
 
 
 _CHECKS: Mapping[str, tuple[tuple[type, ...], str, Callable[[Any], Any] | None]] = {
-    # value type -> Python's types, what to call them, further checks
+    # value type -> Python's types, their description, a further check
     "string": ((str,), "a str", limited(MAX_VALUE_BYTES)),
     "text": ((str,), "a str", limited(MAX_VALUE_BYTES)),
     "number": ((int, float), "an int or a float", _finite),
@@ -175,7 +183,7 @@ class FactValue(Frozen):
 
     Raises:
         InputError: content that is not of the type, or over ``MAX_VALUE_BYTES``.
-    """  # which the tools' schema shows
+    """  # the tools' schema shows this text
 
     type: ValueType
     v: Any = Field(default=None, validate_default=True)
@@ -185,7 +193,7 @@ class FactValue(Frozen):
     def _of_its_type(cls, value: Any, info: ValidationInfo) -> Any:
         kind = info.data.get("type")
         if kind is None:
-            return value  # an unknown type is an error of its own
+            return value  # the unknown type is reported separately
         types, expected, check = _CHECKS[kind]
         if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
             raise ValueError(f"must be {expected} for type {kind}")
@@ -200,16 +208,16 @@ def _check_sources(value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], .
 
 
 class NewFact(Frozen):
-    """A fact to be asserted (``POST /v1/facts``); InputError names the field and the fix."""
+    """A fact to assert (``POST /v1/facts``). For invalid input, InputError names the field and the fix."""
 
     entity: Entity
     relation: Relation
     value: FactValue
-    source: Entity  # who says so
-    scope: FactScope  # no default: the node's differ between writing and reading
+    source: Entity  # the agent or person who asserts the fact
+    scope: FactScope  # no default, because the node has different defaults for writing and reading
     confidence: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)] = 1.0
     valid_until: AwareDatetime | None = None
-    # Returned verbatim, and outside the content id.
+    # The node returns it verbatim and does not include it in the content id.
     derived_from: Annotated[tuple[JsonObject, ...], AfterValidator(_check_sources)] = ()
 
     def body(self) -> dict[str, Any]:
@@ -223,30 +231,30 @@ class NewFact(Frozen):
 
 
 class _Read(Frozen):
-    """What a node says: unknown fields are kept out, a missing required one is a BackendProtocolError."""
+    """Base of a node's answers. Unknown fields are dropped; a missing field is a BackendProtocolError."""
 
     model_config = ConfigDict(extra="ignore")
     _error: ClassVar[type[MemslotError]] = BackendProtocolError
 
 
 class StoredValue(_Read):
-    """A value as the node returns it: any type name, and a ``v`` that is null where it was redacted."""
+    """A value as the node returns it, with any type name. ``v`` is null if the node redacted it."""
 
     type: str
     v: JsonValue = None
 
 
 class Fact(_Read):
-    """A fact as the node returns it; absent optional fields are None."""
+    """A fact as the node returns it. Absent optional fields have their defaults."""
 
     id: str
     entity: str
     relation: str
     value: StoredValue
     source: str = ""
-    timestamp: str | None = None  # when the node stored it, by its clock, as it wrote it
+    timestamp: str | None = None  # when the node stored the fact, by its clock and in its format
     hlc: str | None = None  # "<ms>.<counter>"; compare by ``hlc_order``, never as text
-    confidence: float = 1.0  # as asserted; effective_confidence and source_trust are the node's own opinion
+    confidence: float = 1.0  # as asserted; effective_confidence and source_trust are the node's estimates
     scope: str | None = None
     valid_until: str | None = None
     derived_from: tuple[JsonValue, ...] = ()
@@ -268,13 +276,13 @@ class Fact(_Read):
 
     @property
     def hlc_order(self) -> tuple[int, int]:
-        """The hybrid logical clock as (milliseconds, counter); (-1, -1) where it is absent or unreadable."""
+        """The hybrid logical clock as (milliseconds, counter); (-1, -1) if it is absent or unreadable."""
         match = re.fullmatch(r"(\d{1,18})\.(\d{1,18})", self.hlc or "", re.ASCII)
         return (int(match[1]), int(match[2])) if match else (-1, -1)
 
     @property
     def stored_at(self) -> datetime | None:
-        """``timestamp`` as a timezone-aware UTC datetime, or None where it is absent or unreadable."""
+        """``timestamp`` as a timezone-aware UTC datetime; None if it is absent or unreadable."""
         return parse_time(self.timestamp)
 
 
@@ -284,17 +292,20 @@ _RISKY = re.compile(r"[`~]{3}|_\(")
 
 
 def render_context(facts: Iterable[Fact], user_entity: str, *, max_value_chars: int | None = None) -> str:
-    """The facts as markdown (Spec-19 12.5) under ``## Stigmem context — {user_entity}``; empty where there are
-    none. The most confident come first, among equals the newest by the node's hybrid clock, and a namespace stands
-    where its first fact does. Harmless facts come out exactly as the specification's reference implementation
-    renders them; any other stays one line of one list, and opens no heading, fence or ``<memory-context>``."""
+    """Render facts as markdown (Spec-19 12.5) under ``## Stigmem context — {user_entity}``, if there are any.
+
+    The most confident facts come first, and among equals the newest by the node's hybrid clock. Namespaces
+    are in the order of their first facts. Harmless facts look exactly as in the specification's reference
+    implementation. Other facts are escaped to one list item without headings, fences and
+    ``<memory-context>``.
+    """
     ordered = sorted(facts, key=lambda fact: (fact.confidence, fact.hlc_order), reverse=True)
     if not ordered:
         return ""
     groups: dict[str, list[str]] = {}
-    names = cache(lambda name: _one_line(name.replace("`", "%60")))  # thousands of facts share a few
+    names = cache(lambda name: _one_line(name.replace("`", "%60")))  # many facts share few names
     for fact in ordered:
-        # Relation and entity stand inside our markup, which they must not close.
+        # Relation and entity are inside markup, which they must not close.
         relation, entity = names(fact.relation).replace("*", "%2A"), names(fact.entity)
         note = f" _(confidence: {fact.confidence:.2f})_" if fact.confidence < 1.0 else ""
         line = f"- **{relation}** on `{entity}`: {render_value(fact, max_value_chars)}{note}"
@@ -305,7 +316,7 @@ def render_context(facts: Iterable[Fact], user_entity: str, *, max_value_chars: 
 
 
 def render_value(fact: Fact, max_chars: int | None = None) -> str:
-    """A fact's value on one line: ``(null)`` for null, ``(redacted)`` for what the node withholds."""
+    """Render a fact's value on one line: ``(null)`` for null, and ``(redacted)`` for a withheld value."""
     value = fact.value.v
     if value is None:
         return "(redacted)" if fact.sanitizer_redacted and fact.value.type != "null" else "(null)"
@@ -314,7 +325,7 @@ def render_value(fact: Fact, max_chars: int | None = None) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Text that ends no line, opens no code fence and cannot pass for a confidence note."""
+    """Escape text so that it stays on one line, opens no fence and does not look like a confidence note."""
     text = clean_text(text)
     if "\n" in text or "\t" in text:
         text = " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Sending and finding intent envelopes by a node's ``/v1/intents``, and what recipients do about them."""
+"""A client for intent envelopes: ``/v1/intents`` of a node, and the facts that recipients write."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _FACT_URI = re.compile(r"stigmem://[^/]+/fact/(.+)")
 
 @dataclass(frozen=True)
 class IntentReceipt:
-    """A stored envelope. The node holds it under ``entity``, the id for :meth:`IntentClient.get`."""
+    """A stored envelope. ``entity`` is its id on the node, for :meth:`IntentClient.get`."""
 
     entity: str
-    fact_ids: tuple[str, ...] = ()  # of the facts it became; empty where it was there before
+    fact_ids: tuple[str, ...] = ()  # ids of the envelope's facts; empty if it existed before
     existed: bool = False
 
 
 @dataclass(frozen=True)
 class InFlight:
     envelopes: Mapping[str, IntentRecord]  # by entity, newest first
-    unreadable: Mapping[str, str]  # entity -> why
-    truncated: bool  # whether the node may hold more goals than one answer carries (500)
+    unreadable: Mapping[str, str]  # entity -> the reason
+    truncated: bool  # whether the node may hold more goals than one answer (500) shows
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,19 @@ class Consultation:
 
     entity: str
     answer: Fact | None
-    audit: Fact | None = None  # None as well where the node did not take it
+    audit: Fact | None = None  # also None if the node did not accept it
 
 
 class IntentClient:
-    """The envelopes of one node; its client is not closed here. An envelope that somebody contradicts by facts of
-    their own leaves the node's default queries, and so is no longer in flight. Where the node fails, every method
-    raises BackendError; where it takes no envelopes from us, those about envelopes raise CapabilityNotSupported."""
+    """The envelopes of one node. The caller closes the node's client.
+
+    If another agent's facts contradict an envelope, the envelope leaves the node's default queries and is no
+    longer in flight.
+
+    Raises:
+        BackendError: the node failed. Every method may raise this.
+        CapabilityNotSupported: the node accepts no envelopes from this key. Methods about envelopes raise it.
+    """
 
     def __init__(self, node: StigmemNode) -> None:
         self._node = node
@@ -73,8 +79,10 @@ class IntentClient:
         self._authority: str | None = None
 
     async def _check_offered(self) -> None:
-        """Probe the route once, by an empty envelope, which no node accepts. A tenant's key is refused: the route
-        writes to the node's default tenant, for every key to read."""
+        """Probe the route once, by an empty envelope, which no node accepts.
+
+        A tenant's key is refused, because the route writes to the default tenant, where every key can read.
+        """
         if self._offered:
             return
         try:
@@ -88,15 +96,18 @@ class IntentClient:
         self._offered = True
 
     async def authority(self) -> str:
-        """The node's authority, such as ``localhost:8765``, which names the entities of what recipients say."""
+        """Return the node's authority, such as ``localhost:8765``, for the entities of recipients' facts."""
         if self._authority is None:
             stated = urlsplit((await self._node.well_known()).node_url or "").netloc
             self._authority = (stated or urlsplit(self._node.url).netloc).lower()
         return self._authority
 
     async def submit(self, envelope: IntentEnvelope) -> IntentReceipt:
-        """Send an envelope; its goal fact exists when this returns. Sending the same one again changes nothing.
-        Raises InputError where it has expired, or has another envelope's id."""
+        """Send an envelope. Its goal fact exists when this returns. Sending it again changes nothing.
+
+        Raises:
+            InputError: the envelope has expired or has another envelope's id.
+        """
         if envelope.is_expired():
             raise InputError("expires_at: has passed; the envelope would never be in flight")
         await self._check_offered()
@@ -105,7 +116,7 @@ class IntentClient:
             answer = await self._node.object("POST", "/v1/intents", json=native_body(envelope))
         except BackendError as error:
             uncertain = error.ambiguous or error.status == 409
-            with suppress(BackendError):  # a node that cannot be asked has not told: the first error counts
+            with suppress(BackendError):  # if the check fails, too, the first error is raised
                 if uncertain and await self._is_there(entity, envelope):
                     return IntentReceipt(entity, existed=True)
             raise
@@ -121,8 +132,11 @@ class IntentClient:
         return True
 
     async def get(self, entity: str) -> IntentRecord | None:
-        """One envelope, by the entity of its receipt or by its id; None where none is in flight.
-        BackendProtocolError where it is there, but not readable."""
+        """Find an envelope by the entity of its receipt or by its id; None if it is not in flight.
+
+        Raises:
+            BackendProtocolError: the envelope exists, but is not readable.
+        """
         await self._check_offered()
         for name in dict.fromkeys((entity, f"intent:{entity.removeprefix('intent:')}")):
             answer = self._node.object("GET", f"/v1/intents/{quote(name, safe=':')}")
@@ -138,7 +152,7 @@ class IntentClient:
         sender: str | None = None,
         now: datetime | None = None,
     ) -> InFlight:
-        """The envelopes that have not expired, found by their goal facts; ``goal`` is compared as a whole."""
+        """Find the envelopes that have not expired, by their goal facts. ``goal`` is compared as a whole."""
         await self._check_offered()
         goals = await self._node.query(relation=GOAL, source=sender, scope="company")
         envelopes: dict[str, IntentRecord] = {}
@@ -166,8 +180,10 @@ class IntentClient:
     async def escalate(
         self, entity: str, envelope: IntentRecord, *, source: str, problem: str
     ) -> tuple[Fact, ...]:
-        """Tell whom the envelope names that it cannot be satisfied (4.5). Delivered as facts, whatever the channel.
-        ``source`` is the recipient that gives up."""
+        """Report to the envelope's ``escalate_to`` that the recipient ``source`` cannot satisfy it (4.5).
+
+        The report is a set of facts, for every channel of the policy.
+        """
         surfaces = Surfaces(source, await self.authority())
         context: dict[str, list[Fact]] = {}
         if envelope.escalation is not None and envelope.escalation.include_context and envelope.handoff:
@@ -176,7 +192,7 @@ class IntentClient:
         return await carry_out(self._node, escalation_write(envelope, entity, surfaces, problem, context))
 
     async def _referred_to(self, ref: str, scope: FactScope) -> list[Fact]:
-        """The fact of a fact's URI, or all facts of an entity; none of a narrower scope, which would leave it."""
+        """Return the fact of a fact's URI, or all facts of an entity, without facts of another scope."""
         match = _FACT_URI.fullmatch(ref)
         if match is None:
             return await self._node.query(entity=ref, scope=scope)
@@ -193,10 +209,13 @@ class IntentClient:
         timeout_s: float = 60.0,
         poll_s: float = 1.0,
     ) -> Consultation:
-        """Ask whom a deference rule names, and wait for the answer as long as the rule allows (4.4), or
-        ``timeout_s``. A node that fails while we wait is asked again until the time is up. Then the timeout is
-        recorded, and the recipient decides by itself. Asked again, as by a recipient that was started anew, the
-        same question waits until the time of the first is up, and finds the answer that came meanwhile."""
+        """Ask the agent that a deference rule names, and wait for the answer (4.4).
+
+        The wait is as long as the rule allows, else ``timeout_s`` seconds. If the node fails meanwhile, it is
+        asked again until the time is up. Then the timeout is recorded, and the recipient decides by itself. A
+        recipient that restarts may ask again: it gets an answer that came meanwhile, and the first deadline
+        still holds.
+        """
         surfaces = Surfaces(source, await self.authority())
         now = datetime.now(UTC)
         write = deference_write(envelope, rule, surfaces, question, now)
@@ -226,7 +245,7 @@ class IntentClient:
         return Consultation(write.entity, None, audit)
 
     async def questions(self, to: str) -> dict[str, str]:
-        """Questions to the agent ``to`` without an answer: entity -> question, newest first."""
+        """Return the unanswered questions to the agent ``to``: entity -> question, newest first."""
         found = {}
         for fact in await self._node.query(relation=DEFER_TO, scope="company"):
             if fact.value.v == to:
@@ -237,20 +256,23 @@ class IntentClient:
         return found
 
     async def answer(self, entity: str, value: FactValue, *, source: str) -> Fact:
-        """Answer a question of :meth:`questions`; ``source`` is the agent that was asked."""
+        """Answer a question of :meth:`questions`. ``source`` is the agent that was asked."""
         surfaces = Surfaces(source, await self.authority())
         return await self._node.assert_fact(surfaces.fact(entity, ANSWER, value.type, value.v))
 
     async def record_timeout(
         self, envelope: IntentRecord, rule: int, *, source: str, at: datetime | None = None
     ) -> Fact:
-        """Record that nobody answered a deference in time, which 4.4 wants for audit."""
+        """Record that a deference got no answer in time. Section 4.4 requires this for audits."""
         surfaces = Surfaces(source, await self.authority())
         return await self._node.assert_fact(timeout_fact(envelope, surfaces, rule, at or datetime.now(UTC)))
 
 
 def _comparable(envelope: IntentRecord) -> Any:
-    """The identity of an envelope. The node's native route sets ``created_at`` and orders lists itself."""
+    """Return an envelope's content for a comparison, without what the node's route changes itself.
+
+    The node sets ``created_at`` and orders lists.
+    """
     body = envelope.body()
     del body["created_at"]
     body["to"] = sorted(body["to"])
@@ -260,7 +282,7 @@ def _comparable(envelope: IntentRecord) -> Any:
 
 
 def _folded(value: Any) -> Any:
-    """Text as the node's sanitizer returns it: compatibility forms folded, invisible characters gone."""
+    """Fold text like the node's sanitizer: in the form NFKC, without invisible characters."""
     if isinstance(value, str):
         folded = normalise("NFKC", value)
         return "".join(char for char in folded if unicodedata.category(char) not in ("Cc", "Cf"))

@@ -1,4 +1,4 @@
-"""Envelopes as bodies of ``/v1/intents``, and what recipients say of them as facts. Nothing here does I/O."""
+"""Envelopes as bodies of ``/v1/intents``, and recipients' reports on them as facts. There is no I/O here."""
 
 from __future__ import annotations
 
@@ -30,9 +30,13 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 
 
 def names_envelope(entity: str) -> bool | None:
-    """Whether an entity is an envelope, by its name, rather than an escalation (Spec-19 12.4.4). Both have a goal,
-    and the node's ``/v1/intents`` writes an envelope's own priority as ``intent:escalation``. None where the name
-    does not tell, because that route takes any id; only envelopes have an ``intent:from``."""
+    """Whether an entity's name is that of an envelope rather than an escalation (Spec-19 12.4.4).
+
+    Both have a goal, and the node's ``/v1/intents`` writes an envelope's priority as ``intent:escalation``.
+
+    Returns:
+        None if the name does not tell, because the route accepts any id. Only envelopes have ``intent:from``.
+    """
     kind = _KIND.match(entity)
     if kind is not None:
         return kind[1].lower() == "intent"
@@ -40,16 +44,16 @@ def names_envelope(entity: str) -> bool | None:
 
 
 def native_body(envelope: IntentEnvelope) -> dict[str, Any]:
-    """The body of ``POST /v1/intents``. The node sets ``created_at`` itself."""
+    """Build the body of ``POST /v1/intents``. The node sets ``created_at`` itself."""
     body = envelope.body()
     del body["created_at"]
-    # The node compares times as text, in the form that isoformat gives.
+    # The node compares times as text, in the format of isoformat.
     body["expires_at"] = envelope.expires_at and envelope.expires_at.isoformat()
     return {**body, "id": f"intent:{envelope.id}"}
 
 
 def from_body(body: Mapping[str, Any]) -> IntentRecord:
-    """The envelope in an answer of ``/v1/intents``, whose typed values come back as text (``"50"``, ``"true"``)."""
+    """Read the envelope in an answer of ``/v1/intents``, where typed values are text (``"50"``)."""
     names = [field.alias or name for name, field in IntentRecord.model_fields.items()]
     known = {name: body[name] for name in names if name in body}
     for field, name in (("constraint", "limit"), ("preference", "value")):
@@ -79,7 +83,7 @@ def _record(body: Mapping[str, Any], entity: str) -> IntentRecord:
         record = IntentRecord(**body)
     except InputError as error:
         raise BackendProtocolError(f"stigmem: the envelope {entity} cannot be read: {error}") from error
-    with suppress(ValueError):  # the node's own form of a UUID; other ids stay unchanged
+    with suppress(ValueError):  # normalise a UUID; other ids stay unchanged
         record = record.model_copy(update={"id": str(uuid.UUID(record.id.removeprefix("intent:")))})
     return record
 
@@ -91,9 +95,19 @@ def escalation_write(
     problem: str,
     referred: Mapping[str, Sequence[Fact]] = MappingProxyType({}),
 ) -> Write:
-    """The facts of a recipient that cannot satisfy an envelope (4.5 with Spec-19 12.4.4). ``entity`` is the
-    envelope's own URI or id. ``referred`` has the facts behind each of its refs, embedded where the policy includes
-    the context, which names the refs that lead nowhere."""
+    """Build the report of a recipient that cannot satisfy an envelope (4.5 with Spec-19 12.4.4).
+
+    Args:
+        envelope: the envelope.
+        entity: its URI or id.
+        surfaces: the recipient's builders.
+        problem: what could not be completed.
+        referred: the facts behind each ref of the envelope. If the policy includes the context, the report
+            embeds them, and names the refs without facts.
+
+    Raises:
+        InputError: the envelope has no escalation policy, or the context is too large.
+    """
     policy = envelope.escalation
     if policy is None:
         raise InputError("escalation: the envelope names nobody to escalate to")
@@ -118,7 +132,7 @@ def escalation_write(
 
 
 def deference_entity(envelope: IntentRecord, rule: int, surfaces: Surfaces) -> str:
-    """The entity of one recipient's question by one rule, so that two recipients do not contradict each other."""
+    """Return the entity of a question. It names the recipient, so that recipients do not contradict each other."""
     if not 0 <= rule < len(envelope.deference):
         raise InputError(f"rule: the envelope has {len(envelope.deference)} deference rules, counted from 0")
     return build_uri(surfaces.authority, "deference", envelope.id, str(rule), surfaces.source)
@@ -127,8 +141,11 @@ def deference_entity(envelope: IntentRecord, rule: int, surfaces: Surfaces) -> s
 def deference_write(
     envelope: IntentRecord, rule: int, surfaces: Surfaces, question: str, at: datetime
 ) -> Write:
-    """The question that a deference rule asks for (4.4), to whom the rule names last. ``at`` goes with the
-    question, and the node keeps that of the first: see :func:`asked_at`."""
+    """Build the question of a deference rule (4.4). The fact with the addressee is the last one.
+
+    ``at`` is stored with the question. If the question is repeated, the node keeps the first time; see
+    :func:`asked_at`.
+    """
     entity = deference_entity(envelope, rule, surfaces)
     sent = {_ASKED_AT: at.isoformat()}
     goal = check_fact(surfaces.fact(entity, GOAL, "text", question, derived_from=(sent,)), "question")
@@ -137,12 +154,12 @@ def deference_write(
 
 
 def asked_at(goal: Fact, now: datetime) -> datetime:
-    """When a stored question was first asked, by its sender's clock; never later than ``now``."""
+    """Return when a stored question was first asked, by its sender's clock, but never later than ``now``."""
     sent = [parse_time(part.get(_ASKED_AT)) for part in goal.derived_from if isinstance(part, dict)]
     return min(filter(None, (now, *sent)))
 
 
 def timeout_fact(envelope: IntentRecord, surfaces: Surfaces, rule: int, at: datetime) -> NewFact:
-    """The record of a deference that was not answered in time, which section 4.4 wants for audit."""
+    """Build the record of a deference without an answer in time. Section 4.4 requires it for audits."""
     entity = deference_entity(envelope, rule, surfaces)
     return surfaces.fact(entity, "intent:deference_timeout", "datetime", at)

@@ -1,7 +1,7 @@
-"""Intent envelopes (stigmem spec section 4): what an agent wants done, by whom, within which limits.
+"""Intent envelopes (stigmem spec section 4): what an agent wants done, by whom and within which limits.
 
-The models hold every rule of the section, because a node checks few of them. The functions below are the rules
-that a recipient weighs before it acts. A rule that cannot be judged counts against acting.
+The models enforce every rule of the section, because a node checks few of them. The functions evaluate the
+rules that a recipient considers before it acts. A rule that cannot be evaluated counts against acting.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Channel = Literal["stigmem", "email", "slack"]
 Priority = Literal["low", "medium", "high", "critical"]
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
-MAX_PARTS = 100  # entries of one list of an envelope. Ours: the specification names no limit.
+MAX_PARTS = 100  # entries per list of an envelope; memslot's limit, because the specification has none
 
 
 def _uuid(value: str) -> str:
@@ -52,15 +52,15 @@ _now = partial(datetime.now, UTC)
 
 
 class Constraint(Frozen):
-    """A hard limit: a recipient that cannot keep all of them must escalate (4.2)."""
+    """A hard limit. A recipient that cannot keep every limit must escalate (4.2)."""
 
-    kind: Word  # the axis, such as budget, deadline, latency_ms; the list is open
+    kind: Word  # any axis, such as budget, deadline or latency_ms
     limit: FactValue
-    unit: Word | None = None  # where the kind does not imply one
+    unit: Word | None = None  # needed if the kind implies none
 
 
 class Preference(Frozen):
-    """A soft hint (4.3). ``weight`` compares preferences of one envelope with each other."""
+    """A soft hint (4.3). ``weight`` is relative to the other preferences of the envelope."""
 
     kind: Word
     value: FactValue
@@ -68,32 +68,32 @@ class Preference(Frozen):
 
 
 class DeferenceRule(Frozen):
-    """Whom to ask before deciding on an axis (4.4)."""
+    """The agent to ask before a decision on an axis (4.4)."""
 
     condition: Word  # a short predicate such as ``cost > 100``
     defer_to: Ref
-    timeout_s: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = None  # None: as it sees fit
+    timeout_s: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = None  # None: the recipient decides
 
 
 class EscalationPolicy(Frozen):
-    """Where an envelope goes that its recipient cannot satisfy (4.5)."""
+    """The destination of a recipient's report that it cannot satisfy an envelope (4.5)."""
 
     escalate_to: Ref
-    channel: Channel = "stigmem"  # a node accepts the others and sends nothing
+    channel: Channel = "stigmem"  # a node accepts the other channels but sends nothing
     priority: Priority = "medium"
-    # The whole envelope, or its id and a query hint.
+    # True sends the whole envelope, False its id and a query hint.
     include_context: Annotated[bool, Field(strict=True)] = True
 
 
 class Artifact(Frozen):
-    """Something a handoff points at without carrying it (4.6)."""
+    """An object that a handoff refers to without including it (4.6)."""
 
     name: Word
     ref: Ref
 
 
 class ReceivedHandoff(Frozen):
-    """A handoff as another agent wrote it: ``fact_refs`` may be missing, which section 4.6 forbids."""
+    """A handoff from another agent. ``fact_refs`` may be missing, although section 4.6 requires them."""
 
     summary: Text
     fact_refs: Annotated[tuple[Text, ...], Field(max_length=MAX_PARTS)] = ()
@@ -102,7 +102,7 @@ class ReceivedHandoff(Frozen):
 
 
 class HandoffPayload(ReceivedHandoff):
-    """Context that the next agent needs (4.6)."""
+    """The context that the next agent needs (4.6)."""
 
     summary: Summary
     fact_refs: Annotated[tuple[Ref, ...], Field(min_length=1, max_length=MAX_PARTS)]
@@ -111,7 +111,7 @@ class HandoffPayload(ReceivedHandoff):
 
 
 class IntentRecord(Frozen):
-    """An envelope as it was read. It may lack what section 4 requires; :attr:`violations` says what."""
+    """An envelope read from a node. It may break rules of section 4, which :attr:`violations` lists."""
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
@@ -126,11 +126,11 @@ class IntentRecord(Frozen):
     handoff: ReceivedHandoff | None = None
     scope: FactScope = "company"
     created_at: AwareDatetime
-    expires_at: AwareDatetime | None = None  # None never ends
+    expires_at: AwareDatetime | None = None  # None: never
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """The rules of section 4 this envelope breaks, as ``field: what is wrong``; empty for none."""
+        """The rules of section 4 that this envelope breaks, as ``field: what is wrong``."""
         rules = {
             "escalation: is required": self.escalation is None,
             "handoff.fact_refs: must name at least one fact": self.handoff and not self.handoff.fact_refs,
@@ -144,7 +144,7 @@ class IntentRecord(Frozen):
         return left is not None and left <= timedelta(0)
 
     def expires_in(self, now: datetime | None = None) -> timedelta | None:
-        """The time left, negative once expired; None for an envelope without end."""
+        """Return the time left, negative after expiry; None if the envelope never expires."""
         return None if self.expires_at is None else self.expires_at - check_aware(now or _now())
 
     def body(self) -> dict[str, Any]:
@@ -152,8 +152,11 @@ class IntentRecord(Frozen):
 
 
 class IntentEnvelope(IntentRecord):
-    """An envelope to be sent; every rule of section 4 holds, or InputError names the field and the fix. ``scope``
-    is where Spec-19 12.4.5 has agents look."""
+    """An envelope to send. By Spec-19 12.4.5, agents query the scope ``company``.
+
+    Raises:
+        InputError: a rule of section 4 is broken. The message names the field and the fix.
+    """
 
     id: Annotated[str, AfterValidator(_uuid)] = Field(default_factory=lambda: str(uuid.uuid4()))
     from_: Annotated[Uri, Field(alias="from")]
@@ -182,23 +185,22 @@ _PREDICATE = re.compile(r"(not\s+)?([A-Za-z_][\w.:-]*)\s*(?:(<=|>=|==|!=|<|>|=)\
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a recipient expects on an axis: a number, a datetime with an offset, a bool or a str; and its unit."""
+    """A recipient's estimate on an axis: a number, an aware datetime, a bool or a str, and its unit."""
 
     value: Any
     unit: str | None = None
 
 
 def broken_constraints(envelope: IntentRecord, plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """Why the plan cannot satisfy the envelope; where there is a reason, the recipient must escalate (4.2).
+    """Return the constraints that a plan breaks. If there are any, the recipient must escalate (4.2).
 
     Args:
-        envelope: what is wanted, with its limits.
-        plan: kind of constraint -> what the plan will take: an :class:`Estimate`, or its value if it has no unit.
-            Numbers and times must not exceed the limit; any other value must equal it. A deadline is a time, also
-            where it is written as ISO 8601 text.
+        envelope: the envelope.
+        plan: kind of constraint -> an :class:`Estimate`, or only its value if it has no unit. Numbers and
+            times must not exceed the limit; any other value must equal it. A deadline may be ISO 8601 text.
 
     Returns:
-        A line for each constraint that is broken or cannot be judged.
+        A line for each constraint that is broken or cannot be evaluated.
     """
     lines = (_broken(constraint, plan.get(constraint.kind)) for constraint in envelope.constraint)
     return tuple(filter(None, lines))
@@ -223,26 +225,25 @@ def _broken(constraint: Constraint, planned: Any) -> str:
 
 
 def _as_time(value: Any) -> Any:
-    """A text as a moment, or None if it names no moment. Other values stay as they are."""
+    """Parse text as a time; None if it is not a time. Other values are returned unchanged."""
     return parse_time(value) if isinstance(value, str) else value
 
 
 def ranked_options(
     envelope: IntentRecord, options: Mapping[str, Mapping[str, Any]]
 ) -> tuple[tuple[str, float], ...]:
-    """Options by how well they meet the envelope's preferences (4.3), the best first; equal ones in their order.
+    """Rank options by the envelope's preferences (4.3), best first. Equal options keep their order.
 
-    The score is the weighted mean of how well each preference is met: sum(weight x met) / sum(weight). A preference
-    of value ``minimize`` or ``maximize`` is met by (worst - own) / (worst - best), over the options that have a
-    number on its axis. Any other preference is met fully by an equal value. An option without
-    a value does not meet it.
+    The score is a weighted mean, sum(weight x met) / sum(weight). For a preference with the value
+    ``minimize`` or ``maximize``, met is (worst - own) / (worst - best), over the options with a number on its
+    axis. For any other preference, met is 1 if the values are equal. Otherwise, and without a value, it is 0.
 
     Args:
-        envelope: what is wanted.
+        envelope: the envelope.
         options: name -> kind of preference -> value, such as ``{"express": {"cost": 9.5, "days": 1}}``.
 
     Returns:
-        Name and score of each option, from 0 to 1. Without preferences, or with weights of 0, all scores are 0.
+        The name and the score of each option. Scores are from 0 to 1, and 0 if no preference has a weight.
     """
     total = sum(preference.weight for preference in envelope.preference)
     scores = dict.fromkeys(options, 0.0)
@@ -272,17 +273,17 @@ def _met(preference: Preference, options: Mapping[str, Mapping[str, Any]]) -> di
 
 
 def due_deferences(envelope: IntentRecord, situation: Mapping[str, Any]) -> tuple[int, ...]:
-    """The positions of the deference rules that apply, or cannot be ruled out.
+    """Return the positions of the deference rules that apply or cannot be ruled out.
 
     ``situation`` holds known values by the names in conditions. ``cost > 100`` reads ``cost``, and
-    ``requires_legal_review`` applies if that is true. A condition of another form applies.
+    ``requires_legal_review`` applies if that value is true. A condition of another form always applies.
     """
     rules = enumerate(envelope.deference)
     return tuple(at for at, rule in rules if _holds(rule.condition, situation) is not False)
 
 
 def _holds(condition: str, situation: Mapping[str, Any]) -> bool | None:
-    """None where nobody can tell."""
+    """Evaluate a condition; None if it cannot be evaluated."""
     match = _PREDICATE.fullmatch(condition.strip())
     if match is None or situation.get(match[2]) is None:
         return None
@@ -298,7 +299,7 @@ def _holds(condition: str, situation: Mapping[str, Any]) -> bool | None:
 
 
 def _literal(text: str, like: Any) -> Any:
-    """The right side of a comparison, of the type of the left; None where it is no such thing."""
+    """Parse the right side of a comparison as the type of the left side; None if that fails."""
     text = text.strip("'\"")
     if isinstance(like, bool):
         return {"true": True, "false": False}.get(text.lower())

@@ -1,7 +1,7 @@
-"""Fire and forget (Spec-19 12.4): an agent's writes leave from a thread, one at a time, in their order.
+"""Fire and forget (Spec-19 12.4): a thread sends an agent's writes, one at a time and in order.
 
-The thread has an event loop of its own. So agents on asyncio, on trio and without a loop use the same queue. The
-queue lives in the process: what the agent's death leaves unsent is lost. Failures are logged as 12.6 asks.
+The thread has a separate event loop, so agents on asyncio, on trio and without a loop use the same queue. The
+queue is in memory, and unsent writes are lost when the process dies. Failures are logged as 12.6 requires.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _CLOSING_S = 1.0
 _EXIT_GRACE_S = 1.0
 
 Written = futures.Future[tuple[Fact, ...]]
-"""The facts of a write, once the node has stored them. Its exception says why there are none: InputError for bad
-input, BackendUnavailable for a full queue, else the node's failure. Closing the queue cancels it."""
+"""A future of a write's facts, set once the node has stored them. Its exception is InputError for bad input,
+BackendUnavailable for a full queue, else the node's error. Closing the queue may cancel it."""
 
 
 def ended(outcome: tuple[Fact, ...] | MemslotError) -> Written:
-    """The outcome of a write that is not queued."""
+    """Return a finished future for a write that is not queued."""
     written: Written = futures.Future()
     if isinstance(outcome, MemslotError):
         written.set_exception(outcome)
@@ -41,13 +41,13 @@ def ended(outcome: tuple[Fact, ...] | MemslotError) -> Written:
 
 
 class WriteQueue:
-    """A bounded queue of writes, and the thread that sends them, which starts with the first.
+    """A bounded queue of writes, and the thread that sends them. The thread starts with the first write.
 
-    Close the queue to have its last writes sent. If nobody does, the end of the process waits a second for them.
+    Close the queue to send its last writes. Otherwise, the process waits one second for them at its end.
 
     Args:
-        open_node: makes the client of the node; called on the thread.
-        max_facts: facts that may wait or be under way.
+        open_node: creates the node's client. It runs on the thread.
+        max_facts: how many facts may wait or be under way.
     """
 
     def __init__(self, open_node: Callable[[], StigmemNode], *, max_facts: int = MAX_QUEUED_FACTS) -> None:
@@ -59,11 +59,11 @@ class WriteQueue:
 
     @property
     def queued_facts(self) -> int:
-        """Facts of the writes that wait or are under way."""
+        """The number of facts in writes that wait or are under way."""
         return self._facts
 
     def submit(self, write: Write) -> Written:
-        """Take a write, or refuse it where there is no room. Never waits, never raises."""
+        """Queue a write, or refuse it if there is no room. Never waits and never raises."""
         written = Written()
         with self._lock:
             room = self._has_thread() and self._facts + len(write.facts) <= self._max_facts
@@ -87,7 +87,7 @@ class WriteQueue:
     def _has_thread(self) -> bool:
         if self._closed or self._pid == os.getpid():
             return not self._closed
-        # After a fork the child has no thread, and the queued writes are its parent's.
+        # A forked child has no thread, and the queued writes belong to its parent.
         self._jobs: queue.SimpleQueue[tuple[Write, Written] | None] = queue.SimpleQueue()
         self._waiting: dict[Written, int] = {}
         self._facts = 0
@@ -120,13 +120,13 @@ class WriteQueue:
             facts = await carry_out(self._node, write)
             with suppress(futures.InvalidStateError):  # cancelled meanwhile
                 written.set_result(facts)
-        except BaseException as error:  # costs one write, and must not end the thread
+        except BaseException as error:  # an error may cost one write, but must not end the thread
             if written.cancelled():
                 return
             failure = error
             if not isinstance(error, MemslotError):
                 failure = BackendError(f"stigmem: {type(error).__name__} in a write")
-            # 12.6: an answer of 4xx or 5xx is an error, no answer a warning.
+            # By 12.6, an answer of 4xx or 5xx is logged as an error, and no answer as a warning.
             silent = isinstance(failure, BackendError) and failure.status is None
             level = logging.WARNING if silent else logging.ERROR
             log.log(level, "stigmem: %s not written: %s", write.what, failure)
@@ -136,13 +136,13 @@ class WriteQueue:
             self._under_way = None
 
     def close(self, timeout_s: float = 5.0) -> int:
-        """Send what is queued for at most ``timeout_s`` seconds, and cancel the rest. Idempotent.
+        """Send the queued writes for at most ``timeout_s`` seconds, and cancel the rest. Idempotent.
 
-        Blocks, and a second longer where a write must be cancelled. On an event loop use
+        This blocks, and takes up to a second longer if it must cancel a write. On an event loop, use
         ``anyio.to_thread.run_sync(queue.close)``.
 
         Returns:
-            The number of cancelled writes. The one under way may exist.
+            The number of cancelled writes. The node may have stored the one that was under way.
         """
         atexit.unregister(self.close)
         with self._lock:

@@ -1,8 +1,8 @@
-"""The hooks of one machine hand their writes over, so that none pays for the start of the HTTP client.
+"""A spool through which the hooks of one user share a sender, because starting an HTTP client is slow.
 
-A hook inserts an entry into an outbox in a directory of its user. The first hook that gets the directory's lock
-starts a sender. The sender holds the lock, sends the entries, notes the outcome in each, and ends after a while
-without a new one. A hook reads its outcome and removes its entry. Hooks import nothing that they do not need.
+A hook inserts an entry into an outbox in a directory of its user. The first hook that gets the directory's
+lock starts a sender. The sender holds the lock, sends the entries, writes the outcome into each, and ends
+after some idle time. A hook reads its outcome and removes its entry. Imports are minimal, to keep hooks fast.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from typing import Any
 
 from memory.storage import insert
 
-# The commands that are handed over. Those that read answer with what they read, so they ask themselves.
+# The commands that are handed over. Other commands print the node's answer, so they ask the node themselves.
 WRITES = frozenset({"checkout", "done", "ping", "blocked", "handoff", "decide", "escalate"})
 SENDER = "memory.stigmem.commands._sender"
 KIND, LOCK = "stigmem", "lock"
 
 _DEFAULT_WAIT_S = 5.0
-_START_S = 30.0  # longer than the write's own wait: the sender may have many to send
+_START_S = 30.0  # added to the write's own wait, because the sender may have many writes to send
 _PAUSE_S = 0.02
-_MAX_STARTS = 3  # then a hook takes the senders for broken, and sends by itself
+_MAX_STARTS = 3  # after more starts, a hook assumes that senders are broken and sends by itself
 
 
 def hand_over(arguments: list[str]) -> bool:
-    """Have a write of ``memslot tools stigmem`` sent by these arguments, and print what became of it.
+    """Hand a write of ``memslot tools stigmem`` over to the sender, and print its outcome.
 
     Returns:
-        False if it is no write of a hook or cannot be handed over here. Then nothing was sent or printed.
+        False if the arguments are not a hook's write or cannot be handed over. Nothing was sent or printed.
     """
     url = os.environ.get("STIGMEM_URL", "").strip()
     if not (url and arguments and arguments[0] in WRITES) or {"--process", "--help", "-"} & {*arguments}:
         return False
     try:
-        import fcntl  # noqa: F401 (there is none on Windows)
+        import fcntl  # noqa: F401 (Windows has no such module)
 
         _open_standard_streams()
         directory = _directory(url)
         file = os.path.join(directory, insert.FILE_NAME)
         name = f"{time.time_ns():020d}-{os.urandom(8).hex()}"
         insert.create_file(Path(file))
-        entry = _Entry(file, name)  # before there is anything that a sender could take
+        entry = _Entry(file, name)  # opens the file before a sender can take the entry
         insert.insert(file, KIND, name, json.dumps({"arguments": arguments}))
     except (ImportError, OSError, ValueError, sqlite3.Error):
         return False
@@ -78,7 +78,7 @@ class _Entry:
         self._key = (KIND, name)
 
     def taken(self) -> dict[str, Any] | None:
-        """Take the sender's answer; None while there is none."""
+        """Take the sender's answer; None before it has come."""
         try:
             row = self._db.execute(
                 "SELECT outcome FROM outbox WHERE kind = ? AND key = ? AND state = 'sent'", self._key
@@ -88,13 +88,13 @@ class _Entry:
             self._db.execute("DELETE FROM outbox WHERE kind = ? AND key = ?", self._key)
             answer: dict[str, Any] = json.loads(row[0])
             return answer
-        except sqlite3.OperationalError:  # it is locked; the next look finds it
+        except sqlite3.OperationalError:  # the file is locked, so try again
             return None
         except (sqlite3.Error, ValueError):
             return {"stderr": "warning: stigmem: the sender's answer cannot be read\n"}
 
     def withdrawn(self) -> bool:
-        """Take it back; False where a sender has begun with it."""
+        """Take the entry back. Returns False if a sender has begun to send it."""
         with suppress(sqlite3.Error):
             gone = "DELETE FROM outbox WHERE kind = ? AND key = ? AND state = 'waiting' AND sent = 0"
             return self._db.execute(gone, self._key).rowcount == 1
@@ -105,7 +105,13 @@ class _Entry:
 
 
 def _directory(url: str) -> str:
-    """Where the hooks with this node, key and source meet. The key is in no file: the sender has it from us."""
+    """Create the directory that hooks with the same node, key and source share.
+
+    No file holds the key, because the sender inherits it from the environment.
+
+    Raises:
+        PermissionError: another user owns the directory or can access it.
+    """
     import hashlib
 
     who = [url, *(os.environ.get(name, "") for name in ("STIGMEM_API_KEY", "STIGMEM_SOURCE_ENTITY"))]
@@ -123,16 +129,19 @@ def _directory(url: str) -> str:
 
 
 def _open_standard_streams() -> None:
-    """Open streams that the hook was started without. Otherwise other files would take their numbers."""
+    """Open missing standard streams. Otherwise, other files would get their numbers."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # this gets the lowest free number
 
 
 def _see_to_a_sender(directory: str) -> bool:
-    """Start a sender, unless one holds the lock; it inherits the lock, which ends with it."""
+    """Start a sender unless one holds the lock. The sender inherits the lock and holds it until it ends.
+
+    Returns whether a sender was started.
+    """
     import fcntl
 
     lock = os.open(os.path.join(directory, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
@@ -154,7 +163,7 @@ def _see_to_a_sender(directory: str) -> bool:
 
 
 def _wait_of(arguments: list[str]) -> float:
-    """The command's ``--wait``. The command itself refuses a value that is no number."""
+    """Return the command's ``--wait``. The command itself refuses a value that is not a number."""
     for number, argument in enumerate(arguments):
         name, _, value = argument.partition("=")
         if name == "--wait":
@@ -166,7 +175,7 @@ def _wait_of(arguments: list[str]) -> float:
 
 
 def _print(stdout: str, stderr: str) -> None:
-    """Onto streams that may be full, or without a reader; that breaks no hook."""
+    """Print to the standard streams. A full stream or a missing reader does not fail the hook."""
     try:
         os.write(1, stdout.encode())
     except OSError as error:

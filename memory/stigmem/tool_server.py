@@ -1,6 +1,8 @@
-"""The process-mode MCP adapter (Spec-19 12.1): a node's facts as the tools that the reference adapter offers. Each
-tool is a model: its fields are the tool's schema and its checks. Unlike the reference's, it sends no
-``Stigmem-Session`` header: what was written after a read in such a session, the node refuses."""
+"""The process-mode MCP adapter (Spec-19 12.1): the reference adapter's tools over a node's facts.
+
+Each tool is a model whose fields define the schema and the checks. Unlike the reference adapter, this one
+sends no ``Stigmem-Session`` header, because the node refuses writes after a read in such a session.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ _MAX_WORDS = 128
 
 
 class _Tool(Frozen):
-    """A call of one tool; the docstring of each is what the client's model reads."""
+    """Base of a tool's call. A subclass's docstring is the description for the client's model."""
 
     async def call(self, node: StigmemNode, source: str) -> Any:
         raise NotImplementedError
@@ -93,7 +95,7 @@ class recall(_Tool):
         words = dict.fromkeys(re.findall(r"\w+", given.pop("query").lower()))
         if not words:
             raise InputError("query: holds no word")
-        # The node wants every word of a plain question in one fact.
+        # Without OR, the node finds only facts with every word of the query.
         found = await node.recall(" OR ".join([*words][:_MAX_WORDS]), **given)
         content = found.get("content", found.get("facts"))
         shown = {name: found.get(name) for name in ("truncated", "tokens_used")}
@@ -129,7 +131,7 @@ class subscribe_scope(_Tool):
     limit: Annotated[Limit, Field(description="What is left over comes with the next call.")] = 100
 
     async def call(self, node: StigmemNode, source: str) -> Any:
-        # The node's own cursor loses rows, and its subscriptions print what they deliver on its stderr.
+        # The node's own cursor loses rows, and its subscriptions print delivered facts to the node's stderr.
         after = self.cursor.isoformat() if self.cursor else None
         found = await node.query(
             scope=self.scope, after=after, include_contradicted=True, limit=MAX_LIMIT if after else 1
@@ -137,7 +139,7 @@ class subscribe_scope(_Tool):
         found.reverse()
         limit = self.limit if after else 0
         while 0 < limit < len(found) and found[limit].timestamp == found[limit - 1].timestamp:
-            limit += 1  # the next call asks for what is later than this
+            limit += 1  # the next call asks only for later timestamps
         new = found[:limit]
         cursor = (new or found)[-1].timestamp if new or found else after
         lost = bool(after) and len(found) >= MAX_LIMIT
@@ -170,7 +172,7 @@ def _shown(fact: Fact) -> dict[str, Any]:
 
 
 def build_server(node: StigmemNode, source: str) -> Server[Any, Any]:
-    """The server over an open node; ``source`` is of what is asserted, unless a call names another."""
+    """Create the server over an open node. ``source`` is the default source of asserted facts."""
     server: Server[Any, Any] = Server("stigmem", version=__version__, instructions=_INSTRUCTIONS)
 
     @server.list_tools()  # type: ignore[untyped-decorator, no-untyped-call]
@@ -203,13 +205,13 @@ def build_server(node: StigmemNode, source: str) -> Server[Any, Any]:
 
 
 async def serve_stdio(abi: StigmemAbi) -> None:
-    """Serve one client until it closes our stdin; a node that does not answer is said and waited for by nobody."""
+    """Serve one client until it closes stdin. A node that does not answer is logged, but delays nothing."""
     quiet_loggers("mcp", "mcp.server.lowlevel.server")
     quiet_loggers("root", "root")
     async with abi.open_node() as node, anyio.create_task_group() as tasks:
         tasks.start_soon(_say_if_down, abi)
         server = build_server(node, abi.surfaces.source)
-        # A copy: the SDK closes what it is given.
+        # The SDK closes the stream it gets, so it gets a copy.
         stdout = anyio.wrap_file(os.fdopen(os.dup(1), "w", encoding="utf-8"))
         async with stdio_server(stdout=stdout) as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())

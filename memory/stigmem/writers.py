@@ -1,9 +1,9 @@
 """An adapter's writes on an agent's lifecycle events (Spec-19 12.4).
 
-They are checked here. A node accepts any scope, confidence and length, and agents that route by these facts do not.
-A node has no batch. Agents look for ``intent:handoff_to`` and ``intent:escalation``, so that fact goes last,
-and no agent picks up a write that failed half-way. Facts that share entity, relation and scope contradict each
-other. So readers must ask with ``include_contradicted``, and the number of refs is limited.
+This module checks the writes, because a node accepts any scope, confidence and length, but agents that route
+by these facts do not. A node has no batches. Agents look for ``intent:handoff_to`` and ``intent:escalation``,
+so that fact goes last, and no agent sees an incomplete write. Facts that share entity, relation and scope
+contradict each other. So readers must query with ``include_contradicted``, and the number of refs is limited.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from memory.stigmem.intents import PRIORITIES, Priority
 
 log = logging.getLogger("memslot.stigmem")
 
-MAX_FACT_REFS = 64  # of a handoff. Ours: a node stores three rows for every pair of them.
-# None is sent again meanwhile: a node keeps three rows for every pair of a task's pings, expired or not.
+MAX_FACT_REFS = 64  # per handoff; memslot's limit, because a node stores three rows for every pair of refs
+# No second ping is sent within this time, because a node keeps three rows for every pair of a task's pings.
 PING_LIFETIME = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """The demands of Spec-19 12.4 on a relation."""
+    """The requirements of Spec-19 12.4 for a relation."""
 
     type: ValueType
     scope: FactScope = "company"
@@ -82,7 +82,7 @@ _REQUIRED: Mapping[str, set[str]] = {
 
 @dataclass(frozen=True)
 class Write:
-    """The facts of one lifecycle event, in the order they are sent."""
+    """The facts of one lifecycle event, in the order of sending."""
 
     what: str  # a key of ``_REQUIRED``
     entity: str
@@ -90,9 +90,15 @@ class Write:
 
 
 class IncompleteWrite(BackendError):
-    """A write failed after some of its facts were stored; facts cannot be taken back. Sending the same
-    :class:`Write` again completes it: a node stores equal facts once. ``uncertain`` is the fact that was sent and
-    not answered."""
+    """A write failed after some of its facts were stored. Facts cannot be deleted.
+
+    Send the same :class:`Write` again to complete it, because a node stores equal facts once.
+
+    Attributes:
+        existing: the stored facts.
+        uncertain: the fact that was sent and not answered; None if there is no such fact.
+        missing: the facts that were not sent.
+    """
 
     def __init__(
         self, write: Write, existing: Sequence[Fact], uncertain: NewFact | None, error: BackendError
@@ -117,8 +123,11 @@ def _account(write: Write, existing: Sequence[Fact], uncertain: NewFact | None) 
 
 
 def check_fact(fact: NewFact, where: str | None = None) -> NewFact:
-    """Hold a fact to its relation's rule (12.4.5); relations without one pass. Errors name ``where``, or its
-    relation."""
+    """Check a fact by its relation's rule (12.4.5). Relations without a rule pass.
+
+    Raises:
+        InputError: the fact breaks the rule. The message names ``where``, else the relation.
+    """
     rule, where = _RULES.get(fact.relation), where or fact.relation
     if (rule or fact.relation.startswith(("paperclip:", "intent:"))) and fact.confidence < 1.0:
         raise InputError(f"{where}: confidence must be 1.0, because other agents route by this relation")
@@ -136,7 +145,11 @@ def check_fact(fact: NewFact, where: str | None = None) -> NewFact:
 
 
 def check_write(write: Write) -> Write:
-    """Hold a write made by hand to the same rules as those built here."""
+    """Check a write by the rules for its event and its relations.
+
+    Raises:
+        InputError: the write breaks a rule.
+    """
     for fact in write.facts:
         check_fact(fact)
         if fact.entity != write.entity:
@@ -152,13 +165,17 @@ def check_write(write: Write) -> Write:
 
 @dataclass(frozen=True)
 class Surfaces:
-    """Builds the writes of one agent. Nothing here does I/O. Every method raises InputError, naming the argument
-    and the fix, for what Spec-19 or the node would not bear. Where an id is taken, a URI is taken as well; ``to``
-    may be informal too."""
+    """Builds the writes of one agent, without I/O.
+
+    Every method accepts a URI in place of an id. ``to`` may also be an informal URI.
+
+    Raises:
+        InputError: an argument is invalid by Spec-19 or for the node. The message names it and the fix.
+    """
 
     source: str  # the agent's URI
-    authority: str  # the node authority of the entities minted here
-    unique: str = ""  # of what the ids of new entities are made; by chance where it is empty
+    authority: str  # the node authority of new entities
+    unique: str = ""  # the ids of new entities are derived from this; random if it is empty
 
     def checkout(self, task: str) -> Write:
         """The agent claimed a task."""
@@ -169,7 +186,7 @@ class Surfaces:
         return self._write("done", self._task(task), ("paperclip:issue_status", "done", "task"))
 
     def blocked(self, task: str, blocked_by: str | None = None) -> Write:
-        """The agent is stuck on a task, if known because of another one."""
+        """The agent is stuck on a task. ``blocked_by`` is the task that blocks it, if known."""
         facts = [("paperclip:issue_status", "blocked", "task")]
         if blocked_by is not None:
             uri = self.as_ref(self._task(blocked_by, "blocked_by"))
@@ -177,7 +194,7 @@ class Surfaces:
         return self._write("blocked", self._task(task), *facts)
 
     def activity(self, task: str, at: datetime | None = None) -> Write:
-        """The agent works on a task: a heartbeat that stays on the node (scope ``local``) and expires."""
+        """The agent works on a task. This heartbeat stays on the node (scope ``local``) and expires."""
         at = datetime.now(UTC) if at is None else at
         ping = ("paperclip:last_active", at, "at")
         return self._write("activity", self._task(task), ping, valid_until=at + PING_LIFETIME)
@@ -189,7 +206,7 @@ class Surfaces:
         fact_refs: Iterable[str | Fact] = (),
         continuation: str | None = None,
     ) -> Write:
-        """The agent hands its work to another one. ``fact_refs`` are facts, ids or URIs, each sent once."""
+        """The agent hands its work to another one. ``fact_refs`` are facts, ids or URIs, without repeats."""
         if isinstance(fact_refs, str):
             raise InputError("fact_refs: must be a list of facts, ids or URIs, not one string")
         refs = list(dict.fromkeys(self._fact_uri(ref) for ref in fact_refs))
@@ -211,7 +228,7 @@ class Surfaces:
         return self._write("decision", entity, ("roadmap:decision", summary, "summary"))
 
     def escalation(self, to: str, goal: str, priority: Priority) -> Write:
-        """The agent cannot go on without somebody else; ``goal`` is what could not be completed."""
+        """The agent cannot continue without help. ``goal`` is what it could not complete."""
         return self._write(
             "escalation",
             self._minted("escalation"),
@@ -221,23 +238,23 @@ class Surfaces:
         )
 
     def as_ref(self, uri: str, authority: str = "") -> str:
-        """A URI that a ref may hold: a node reads ``agent:openclaw`` back as null, so it gets its formal twin."""
+        """Return a URI for a ref. Informal ones become formal, because a node reads ``agent:x`` as null."""
         kind, informal, name = uri.partition(":") if isinstance(uri, str) else ("", "", "")
         formal = not (kind and informal and name) or name.startswith("//")
         return uri if formal else fold(f"stigmem://{authority or self.authority}/{kind}/{name}")
 
     def addresses(self, authority: str) -> frozenset[str]:
-        """Refs that name this agent, on a node that calls itself ``authority``."""
+        """Return the refs that name this agent on a node with this ``authority``."""
         return frozenset({self.source, self.as_ref(self.source), self.as_ref(self.source, authority)})
 
     def fact(self, entity: str, relation: str, kind: ValueType, value: Any, **more: Any) -> NewFact:
-        """A fact of this agent, for its company unless ``more`` tells otherwise."""
+        """Build a fact of this agent. The scope is ``company`` unless ``more`` sets another."""
         typed = FactValue(type=kind, v=value)
         given = {"source": self.source, "scope": "company", **more}
         return NewFact(entity=entity, relation=relation, value=typed, **given)
 
     def _write(self, what: str, entity: str, *given: tuple[str, Any, str], **more: Any) -> Write:
-        """Facts by relation, value and the argument that errors name, of the type and scope of the relation."""
+        """Build a write. Each of ``given`` is a relation, its value and the argument that errors name."""
         facts = []
         for relation, value, where in given:
             rule = _RULES[relation]
@@ -252,9 +269,11 @@ class Surfaces:
         return self._shared(where, "issue", task)
 
     def _shared(self, where: str, kind: str, value: str) -> str:
-        """The URI under which other agents look for a task or a decision: folded as the node folds it for all. A
-        task's is informal, as Spec-19 12.4.1 and the reference hook write it: the formal one would depend on what
-        each agent takes for the node's authority."""
+        """Return the URI under which all agents find a task or a decision, folded as the node folds it.
+
+        A task's URI is informal, as in Spec-19 12.4.1 and the reference hook. A formal one would depend on
+        each agent's notion of the node's authority.
+        """
         if not isinstance(value, str):
             raise InputError(f"{where}: must be text, not {type(value).__name__}")
         text = fold(value)
@@ -278,9 +297,13 @@ class Surfaces:
 async def carry_out(
     node: StigmemNode, write: Write, on_fact: Callable[[Fact], None] | None = None
 ) -> tuple[Fact, ...]:
-    """Assert a write's facts in order; the first failure ends it. ``on_fact`` gets each as soon as it exists.
-    Raises InputError where the write, which is checked again, breaks a rule; IncompleteWrite where facts exist or
-    may exist, another BackendError where none does."""
+    """Assert a write's facts in order, until the first failure. ``on_fact`` is called with each stored fact.
+
+    Raises:
+        InputError: the write breaks a rule.
+        IncompleteWrite: the node failed, and facts exist or may exist.
+        BackendError: the node failed, and no fact exists.
+    """
     check_write(write)
     existing: list[Fact] = []
     for fact in write.facts:
@@ -293,7 +316,7 @@ async def carry_out(
             if existing or uncertain is not None:
                 raise IncompleteWrite(write, existing, uncertain, failure) from error
             raise
-        except BaseException:  # cancelled: the log still says what was written
+        except BaseException:  # after a cancellation, the log still tells what was written
             log.warning("stigmem: abandoned half-way; %s", _account(write, existing, fact))
             raise
         existing.append(stored)

@@ -1,6 +1,7 @@
-"""``memslot tools stigmem``: the Stigmem adapter ABI (Spec-19) for the hooks of agents that live in a shell.
+"""``memslot tools stigmem``: the Stigmem adapter ABI (Spec-19) for agents with shell hooks.
 
-Hooks run after every step of an agent. So this module imports only what a hook without a node needs."""
+Hooks run after every step of an agent, so this module imports only what a hook without a node needs.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +15,15 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-PROCESSES = frozenset({"conformance", "mcp"})  # commands that are no hooks
-strict: ContextVar[bool] = ContextVar("strict", default=True)  # whether the command that runs may fail
+PROCESSES = frozenset({"conformance", "mcp"})  # commands that are not hooks
+strict: ContextVar[bool] = ContextVar("strict", default=True)  # whether the running command may fail
 
 
 class HookGroup(TyperGroup):
-    """Commands for the hooks of agents: whatever goes wrong is one line on stderr and exit code 0. With
-    ``--process``, wherever it stands, and for the commands in ``PROCESSES``, errors leave as those of other
-    commands do."""
+    """Commands for agents' hooks. An error is one line on stderr, with exit code 0.
+
+    With ``--process``, and for the commands in ``PROCESSES``, errors are those of other commands.
+    """
 
     def list_commands(self, ctx: Any) -> list[str]:
         self._load()
@@ -72,7 +74,7 @@ def _ending() -> Iterator[None]:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except OSError:  # the interpreter flushes at its end as well, and that would change the exit code
+            except OSError:  # otherwise the interpreter's last flush would fail and change the exit code
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -1,4 +1,4 @@
-"""The commands for an agent's lifecycle: what it reads when it starts, and writes as it works."""
+"""The commands for an agent's lifecycle: its reads at the start, and its writes during its work."""
 
 from __future__ import annotations
 
@@ -202,14 +202,14 @@ def escalate(
 
 @dataclass(frozen=True)
 class WriteCommand:
-    """A write that a command line asks for, and how long it may take, seconds."""
+    """A write from a command line. ``wait`` is its time limit in seconds."""
 
     build: Callable[[Surfaces], Write]
     wait: float
     as_json: bool
 
 
-# Where the sender has set it, writes are put there in place of being sent, for the hooks that handed them over.
+# The sender sets this list to collect the writes of hooks. Without it, a write is sent at once.
 handed_over: ContextVar[list[WriteCommand] | None] = ContextVar("handed_over", default=None)
 
 

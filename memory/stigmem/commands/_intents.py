@@ -1,4 +1,4 @@
-"""``memslot tools stigmem intent``: what agents want of each other, sent and looked at."""
+"""``memslot tools stigmem intent``: send and list intent envelopes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends what hooks have handed over (:mod:`memory.stigmem.spool`): one process for all that come at a time."""
+"""The process that sends the writes of concurrent hooks (:mod:`memory.stigmem.spool`)."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class _HookLogHandler(logging.Handler):
 
 @dataclass
 class Sender:
-    """Works on one directory until nothing came for :data:`_LINGER_S` seconds."""
+    """Works on one directory until it was idle for :data:`_LINGER_S` seconds."""
 
     directory: Path
     _failures: Failures = field(default_factory=lambda: Failures("stigmem", log))
-    _under_way: dict[str, float] = field(default_factory=dict)  # job -> when it hangs, by the monotonic clock
+    _under_way: dict[str, float] = field(default_factory=dict)  # job -> monotonic time after which it hangs
 
     def __post_init__(self) -> None:
         self._store = SqliteStore(self.directory / FILE_NAME, (OUTBOX,))
@@ -74,7 +74,7 @@ class Sender:
                 await anyio.sleep(_POLL_S)
         with contextlib.suppress(StoreError):
             self._store.call(_drop_unread)
-            self._store.fold()  # no word of what was sent stays on the disk
+            self._store.fold()  # erases the sent text from the disk
             self._store.close()
 
     async def _handle(self, entry: Entry, limiter: anyio.CapacityLimiter) -> None:
@@ -85,7 +85,7 @@ class Sender:
             async with limiter:
                 with self._failures.survived("a hand-over") as handled:
                     if not await self._store.run(lambda db: db.execute(_BEGUN, (entry.seq,)).rowcount):
-                        return  # its hook took it back
+                        return  # the hook took the entry back
                     stdout = await self._send(entry, lines)
                 if handled.error is not None:
                     lines.append(f"warning: stigmem: {words_of(handled.error)}\n")
@@ -102,7 +102,7 @@ class Sender:
                 lines.append(refused)
                 return ""
             abi = StigmemAbi.from_env("process")
-            # Its own name stands in for chance, so that a job sent again by the next sender is the same write.
+            # The ids derive from the entry's key, so that the next sender would repeat the same write.
             write = wanted.build(replace(abi.surfaces, unique=entry.key))
             with anyio.fail_after(wanted.wait) as limit:
                 go_on = partial(self._go_on, entry.key, limit, wanted.wait)
@@ -117,7 +117,7 @@ class Sender:
         return ""
 
     def _go_on(self, name: str, limit: anyio.CancelScope, wait: float, *_: object) -> None:
-        """The node has answered, or is asked for the first time: the wait begins."""
+        """Begin the wait for the node's next answer."""
         limit.deadline = anyio.current_time() + wait
         self._under_way[name] = time.monotonic() + wait + _HANGING_S
 
@@ -126,7 +126,7 @@ class Sender:
         self._store.call(lambda db: db.execute(_ANSWERED, (answer, KIND, name)))
 
     def _watch(self) -> None:
-        """End the process where even giving up hangs: nothing cancels the look-up of a name."""
+        """End the process if a cancellation hangs, because a name look-up cannot be cancelled."""
         while True:
             time.sleep(_HANGING_S / 4)
             if any(hangs < time.monotonic() for hangs in list(self._under_way.values())):
@@ -142,7 +142,7 @@ def _waiting(db: Any) -> list[Entry]:
 
 
 def _drop_unread(db: Any) -> None:
-    """Remove answers whose hooks did not wait for them."""
+    """Remove old answers that no hook has read."""
     db.execute(
         "DELETE FROM outbox WHERE kind = ? AND state = 'sent' AND "
         "recorded_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-120 seconds')",
@@ -151,7 +151,7 @@ def _drop_unread(db: Any) -> None:
 
 
 def _read_command(payload: str) -> tuple[_abi.WriteCommand | None, str]:
-    """The writes that a hook's command line asks for; or None, and the message for the hook."""
+    """Return the write that a hook's command line asks for, or None, and the messages for the hook."""
     arguments: list[str] = json.loads(payload)["arguments"]
     collected: list[_abi.WriteCommand] = []
     said = io.StringIO()
@@ -166,11 +166,11 @@ def _read_command(payload: str) -> tuple[_abi.WriteCommand | None, str]:
 
 
 async def main(directory: str) -> None:
-    """Send for the hooks that share a directory. The starting process hands its lock over."""
+    """Send for the hooks that share a directory. The lock is inherited from the starting process."""
     log.addHandler(_HookLogHandler())
     log.propagate = False
     await Sender(Path(directory)).run()
-    os._exit(0)  # the loop's own end waits for names that are still looked up, and the lock with it
+    os._exit(0)  # a normal end would wait for pending name look-ups while it holds the lock
 
 
 if __name__ == "__main__":

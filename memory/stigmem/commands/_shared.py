@@ -1,4 +1,4 @@
-"""Shared by the commands of ``memslot tools stigmem``: waiting for the node, and reading input."""
+"""Common parts of the commands of ``memslot tools stigmem``: waiting for the node, and reading input."""
 
 from __future__ import annotations
 
@@ -33,13 +33,22 @@ _limit: ContextVar[tuple[anyio.CancelScope, float]] = ContextVar("_limit")
 def within(
     wait: float, call: Callable[[], Awaitable[T]], hint: Callable[[], str] = str, *, grace_s: float = 0.0
 ) -> T:
-    """The result of ``call``, which has ``wait`` seconds, and ``grace_s`` more if it keeps its own deadline.
-    Raises BackendTimeout with ``hint`` if it takes longer."""
+    """Return the result of ``call``.
+
+    Args:
+        wait: seconds for the call.
+        call: the work.
+        hint: returns text that is added to the error.
+        grace_s: further seconds, for a call that keeps its own deadline.
+
+    Raises:
+        BackendTimeout: the call took longer.
+    """
     from memory import BackendTimeout, ConfigError
 
     check_wait(wait)
     try:
-        # The wait is for the node alone, so start-up happens before the clock.
+        # The wait is only for the node, so these imports come before its start.
         import anyio
         import httpx  # noqa: F401
 
@@ -64,7 +73,7 @@ def within(
 
 
 def go_on_waiting(*_: object) -> None:
-    """Begin the wait anew after an answer, because a slow node does not hang."""
+    """Restart the wait after an answer, because a slow node is not a hanging one."""
     import anyio
 
     limit, wait = _limit.get()
@@ -76,13 +85,13 @@ def go_on_waiting(*_: object) -> None:
 def check_wait(wait: float) -> None:
     from memory import InputError
 
-    if not 0 < wait <= _LONGEST_WAIT_S:  # nor is NaN
+    if not 0 < wait <= _LONGEST_WAIT_S:  # also refuses NaN
         raise InputError(f"--wait: must be more than 0 and at most {_LONGEST_WAIT_S} seconds")
 
 
 @contextmanager
 def _alarm(seconds: float, line: str) -> Iterator[None]:
-    """End the process where even giving up hangs: nothing cancels the look-up of a name, or a read from stdin."""
+    """End the process if a cancellation hangs: name look-ups and reads from stdin cannot be cancelled."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -102,7 +111,11 @@ def _alarm(seconds: float, line: str) -> Iterator[None]:
 
 
 def from_stdin(text: str) -> str:
-    """``text``, or what stands on stdin where it is ``-``; the limits of the write apply to both."""
+    """Return ``text``, or the content of stdin if ``text`` is ``-``.
+
+    Raises:
+        InputError: stdin is closed or is not UTF-8 text.
+    """
     from memory import InputError
 
     if text != "-":

@@ -1,1 +1,1 @@
-"""The Stigmem project's conformance vectors, run against any node, and ours beside them, marked so."""
+"""A runner of conformance vectors against any node: the Stigmem project's and memslot's own, with a mark."""

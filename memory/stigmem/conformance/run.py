@@ -1,7 +1,9 @@
-"""Conformance vectors against a node, and what came out, id by id (Spec-19 12.7). Those of the Stigmem project are
-data the caller brings. The DECAY and SYNTHESIS sets that Spec-19 names were never published: ours are written here
-from the specification (sections 15.7 and 16), on the wire that nodes have. So is the gate of 12.7, which asks each
-adapter for an integration test of its own writes."""
+"""Conformance vectors against a node, with a result for each id (Spec-19 12.7).
+
+The caller provides the Stigmem project's vectors as data. The DECAY and SYNTHESIS sets of Spec-19 were never
+published, so memslot's own follow the specification (sections 15.7 and 16) and the routes of real nodes.
+memslot also has its own gate of 12.7, an integration test that each adapter must provide for its writes.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,10 @@ from memory.stigmem.writers import Surfaces, Write, carry_out
 
 _AUTHORITY = "conformance.example"
 _SOURCE = build_uri(_AUTHORITY, "agent", "conformance")
-# Far below any real fact's confidence, so that a sweep retires facts of this module alone.
+# Far below any real fact's confidence, so that a sweep retires only this module's facts.
 _FLOOR = 1e-6
 _BELOW = 5e-7
-_MAX_ENTRIES = 1000  # of one ``GET /v1/scopes/{scope}/synthesize``
+_MAX_ENTRIES = 1000  # the most entries of one ``GET /v1/scopes/{scope}/synthesize``
 
 
 async def _store(
@@ -57,7 +59,7 @@ async def _store(
 
 
 async def _live(wire: Wire, entity: str, scope: FactScope) -> list[float]:
-    """The confidences of an entity's facts."""
+    """Return the confidences of an entity's facts."""
     answer = await wire.send("GET", "/v1/facts", params={"entity": entity, "scope": scope})
     return [fact.get("confidence", 0.0) for fact in listed(answer.expect_status(200).object(), "facts")]
 
@@ -104,7 +106,7 @@ async def _decay_exempt(wire: Wire) -> None:
 
 
 async def _synthesis(wire: Wire, entity: str, min_confidence: float | None = None) -> list[Mapping[str, Any]]:
-    """The entries about one entity of scope ``public``, in the node's order, by whichever route it has."""
+    """Return the entries about one entity of scope ``public``, in the node's order, by its route."""
     body: dict[str, Any] = {"scope": "public", "entity": entity}
     if min_confidence is not None:
         body["min_confidence"] = min_confidence
@@ -227,7 +229,7 @@ async def _arrives(node: StigmemNode, write: Write, relations: set[str]) -> None
 
 
 async def _is_caught(node: StigmemNode, field: str, values: Sequence[Any]) -> None:
-    """Every fact of every event, spoiled one at a time, must be refused, and must not reach the node."""
+    """Spoil each fact of each event in turn. Every such write must be refused before it reaches the node."""
     for name, write in _writes().items():
         for position, fact in enumerate(write.facts):
             for value in values:
@@ -262,7 +264,7 @@ _HIDDEN = (
     "the set's own retract vector contradicts the fact, and contradicted facts leave default queries; "
     "the specification lets a retraction replace it",
 )
-# Vectors that the project's own node fails, how, word for word, and why. Failing otherwise is a failure.
+# Vectors that the project's own node fails: id -> the exact problem, and its cause.
 KNOWN_DEVIATIONS: Mapping[str, tuple[str, str]] = {
     "query-by-entity": _HIDDEN,
     "query-by-entity-relation": _HIDDEN,
@@ -281,15 +283,18 @@ async def run_conformance(
     tag: str = "",
     expire_scope: bool = False,
 ) -> list[Row]:
-    """Run every vector in order. A node that fails on the way fails rows.
+    """Run every vector in order. If the node fails during the run, the affected rows fail.
 
     Args:
-        vectors: of the specification; None runs only memslot's own.
-        tag: goes into the vectors' entities. Needed where a node holds facts of an earlier run, because
-            a node cannot delete facts.
-        expire_scope: also run the vector that expires *every* fact of scope ``public``. For throw-away nodes.
+        url: the node.
+        vectors: the specification's vectors; None runs only memslot's own.
+        api_key: the bearer token.
+        tag: a part of the vectors' entities. It separates runs, because a node cannot delete facts.
+        expire_scope: whether to run the vector that expires *every* fact of scope ``public``. Use it only on
+            a throw-away node.
 
     Raises:
+        InputError: ``tag`` holds other characters than lower-case letters, digits and dashes.
         BackendUnavailable: the node cannot be reached.
     """
     if tag.strip("abcdefghijklmnopqrstuvwxyz0123456789-"):

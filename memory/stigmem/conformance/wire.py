@@ -1,5 +1,4 @@
-"""What conformance runs share: the bare wire to a node, the rows that come out, and how the Stigmem project's
-vectors are read."""
+"""Common parts of conformance runs: raw requests to a node, result rows, and a reader of vectors."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from memory.stigmem.client import JOB_TIMEOUT_S
 
 
 class Status(Enum):
-    """How a vector came out. A vector that was not run has proved nothing."""
+    """The result of a vector. A vector that was not run proves nothing."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -32,9 +31,9 @@ class Status(Enum):
 @dataclass(frozen=True)
 class Row:
     id: str
-    group: str  # its set, such as ``LINT_VECTORS``
+    group: str  # the vector's set, such as ``LINT_VECTORS``
     status: Status
-    why: str = ""  # empty where it passed; else what differs, or what it would need
+    why: str = ""  # what differs, or what the vector requires; empty if it passed
     ours: bool = False
 
 
@@ -72,7 +71,7 @@ def listed(body: Mapping[str, Any], name: str) -> list[Any]:
 
 
 class Wire:
-    """Requests without interpretation: vectors look at statuses and bodies that our client turns into errors."""
+    """Raw requests, because vectors check statuses and bodies that the client turns into errors."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
@@ -93,7 +92,7 @@ class Wire:
         return Answer(response.status_code, body)
 
     async def finished(self, answer: Answer, jobs: str) -> dict[str, Any]:
-        """The result of a request that a node with many facts answers with 202 and carries out later."""
+        """Return the result of a request, which a node with many facts answers with 202 and runs as a job."""
         if answer.expect_status(200, 202).status == 200:
             return answer.object()
         job = f"{jobs}/{answer.object().get('job_id')}"
@@ -139,10 +138,10 @@ _ENTITY = re.compile(r"\A(stigmem://[^/]+/[a-z-]+/|[a-z]+:(?!/))")
 
 
 def load_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The vectors of a data file, ``{"sdk_py": {"ASSERT_VECTORS": [...], ...}}``, by the names of their sets.
+    """Read a data file ``{"sdk_py": {"ASSERT_VECTORS": [...], ...}}``. Returns vectors by the names of sets.
 
     Raises:
-        InputError: the file cannot be read, or holds no such object.
+        InputError: the file cannot be read or holds no such object.
     """
     try:
         data = json.loads(Path(path).read_bytes())
@@ -155,7 +154,7 @@ def load_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def filled(value: Any) -> Any:
-    """A vector's body with ``__now_plus_<n>s__`` replaced by that time."""
+    """Replace ``__now_plus_<n>s__`` in a vector's body by that time."""
     if isinstance(value, dict):
         return {name: filled(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -166,7 +165,7 @@ def filled(value: Any) -> Any:
 
 
 def retagged(value: Any, tag: str, key: str = "") -> Any:
-    """Vectors about entities of this run alone; without a tag, as they are."""
+    """Add the tag to every entity in the vectors. Without a tag, nothing changes."""
     if isinstance(value, dict):
         ref = value.get("type") == "ref"
         return {
