@@ -1,10 +1,9 @@
-"""For authors of plugins: what an adapter is built from, beside the types of :mod:`memory`.
+"""The building blocks of an adapter, for authors of plugins. They complement the types of :mod:`memory`.
 
-Most plugins need this page alone. Further pages are for some: :mod:`memory.adapter.http`,
-:mod:`memory.adapter.models`, :mod:`memory.adapter.fields`, :mod:`memory.adapter.sdk` and
-:mod:`memory.adapter.stores`.
+Most plugins need only this page. Some also need :mod:`memory.adapter.http`, :mod:`memory.adapter.models`,
+:mod:`memory.adapter.fields`, :mod:`memory.adapter.sdk` or :mod:`memory.adapter.stores`.
 
-Enters: what two adapters would otherwise both write. Stays out: rules the slot applies, and SDKs.
+Enters: code that two adapters would otherwise both contain. Stays out: rules that the slot applies, and SDKs.
 """
 
 from memory.adapter._base import BaseAdapter, SequentialBulk, SynchronousWrites, release

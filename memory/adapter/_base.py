@@ -35,13 +35,13 @@ _STEP_S = 30.0
 
 
 async def release(*steps: Callable[[], Awaitable[object]]) -> None:
-    """Take every step of a closing, even if another step fails or the caller is cancelled.
+    """Run all steps of a shutdown, even if a step fails or the caller is cancelled.
 
     Args:
-        steps: each has half a minute.
+        steps: each may take 30 seconds.
 
     Raises:
-        Exception: the first that a step raised, once all were taken.
+        Exception: the first error of a step, after all steps have run.
     """
     failures: list[Exception] = []
     for step in steps:
@@ -54,7 +54,7 @@ async def release(*steps: Callable[[], Awaitable[object]]) -> None:
         raise failures[0]
 
 
-# Most reads of a scope differ in nothing, and to check thirty fields costs more than all else an adapter does.
+# Most traces of a scope's reads are equal, and validating thirty fields is an adapter's most costly step.
 _trace = lru_cache(maxsize=256)(Trace)
 
 
@@ -62,7 +62,7 @@ class BaseAdapter(GuardedWrites):
     """A base for adapters. Subclassing is a convenience; the protocol is the contract.
 
     Set ``backend_name`` and ``traits``; implement ``native_scope``, ``record_event``, ``retrieve``,
-    ``reset_scope`` and ``health``. The base keeps the promise of read-only mode, with or without a slot.
+    ``reset_scope`` and ``health``. The base enforces read-only mode, with or without a slot.
     """
 
     backend_name: str = ""
@@ -73,36 +73,36 @@ class BaseAdapter(GuardedWrites):
     """For a synchronous SDK: the threads its calls run on. Mode switches and closing then wait for them."""
 
     shielded: ShieldedCalls | None = None
-    """For an asynchronous SDK: the writes that go on when abandoned. Mode switches and closing wait for them."""
+    """For an asynchronous SDK: writes that continue when abandoned. Mode switches and closing wait for them."""
 
     readiness_pauses_s: tuple[float, float] = (0.02, 0.5)
-    """Between two looks of :meth:`wait_until_ready`: the first pause, doubled each time up to the second."""
+    """First and longest pause between polls of :meth:`wait_until_ready`. The pause doubles each time."""
 
     max_unclear_looks: int = 1
-    """How many looks of a wait must say ``unknown`` or ``failed`` before that is the answer."""
+    """Number of polls with ``unknown`` or ``failed`` after which :meth:`wait_until_ready` returns that answer."""
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Nothing to prepare, unless overridden."""
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Finish what is being written, calls that were abandoned at their deadline included, then switch.
+        """Wait for writes under way, including calls abandoned at their deadline, then switch.
 
-        While read-only, every write answers ``skipped_read_only`` and a reset raises ReadOnlyError.
+        While read-only, every write returns ``skipped_read_only`` and a reset raises ReadOnlyError.
         """
         await self._switch(mode.read_only, self.join_abandoned)
         return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
     async def join_abandoned(self) -> None:
-        """Wait until native calls that were abandoned have ended. Override where others keep them."""
+        """Wait until abandoned native calls have ended. Override this if other objects hold such calls."""
         if self.shielded is not None:
             await self.shielded.idle()
         if self.worker is not None:
             await self.worker.idle()
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """Where the adapter has ``readiness``: ask again and again until it is more than ``pending``.
+        """Poll the adapter's ``readiness`` until it is ``ready``, or unclear :attr:`max_unclear_looks` times.
 
-        ``pending`` after ``timeout_s`` seconds.
+        After ``timeout_s`` seconds, return the last answer, or ``pending`` if there was none.
         """
         asked: Any = self
         answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")
@@ -119,9 +119,10 @@ class BaseAdapter(GuardedWrites):
         return answer
 
     def format_context(self, result: RetrieveResult) -> str:
-        """The shared section; override only where the backend prescribes its own rendering.
+        """Render the shared section. Override this only if the backend prescribes its own rendering.
 
-        Without a slot, the section holds the entries that fit the request's budget. ``Utf8TokenCounter`` measures.
+        Without a slot, the section contains the entries that fit the request's budget by
+        ``Utf8TokenCounter``.
         """
         label = result.request.scope.label
         if not result.is_fitted:
@@ -132,10 +133,11 @@ class BaseAdapter(GuardedWrites):
         return render_section(self.backend_name, label, result.context_entries)
 
     async def aclose(self) -> None:
-        """Wait for calls under way, at most eight seconds; close what the SDK holds, end the worker. Idempotent.
+        """Wait for calls under way, close the SDK's resources, and end the worker. Idempotent.
 
-        :meth:`close_native` runs on the worker once its calls have ended, and :meth:`aclose_native` after that.
-        Each step is taken even if another step fails or the caller is cancelled.
+        The wait takes at most 8 s for shielded calls and 10 s for the worker's. :meth:`close_native` runs on
+        the worker after its calls, then :meth:`aclose_native` runs. All steps run, even if one fails or the
+        caller is cancelled.
         """
         await release(self._end_shielded, self._end_worker, self.aclose_native)
 
@@ -149,17 +151,17 @@ class BaseAdapter(GuardedWrites):
             await self.worker.aclose(self.close_native)
 
     async def aclose_native(self) -> None:
-        """Release what an asynchronous SDK holds: clients, connections."""
+        """Release the clients and connections of an asynchronous SDK."""
 
     def close_native(self) -> None:
-        """Release what a synchronous SDK holds: clients, locks, files. Runs on the worker."""
+        """Release the clients, locks and files of a synchronous SDK. Runs on the worker."""
 
     def trace(self, scope: MemoryScope, native_operation: str, **fields: object) -> Trace:
-        """A trace naming the native call; the slot completes it."""
+        """A trace that names the native call. The slot completes it."""
         named = {"backend_name": self.backend_name, "scope": scope, "native_operation": native_operation}
         try:
             return _trace(**named, **fields)
-        except TypeError:  # a field that cannot be hashed
+        except TypeError:  # an unhashable field, which the cache refuses
             return Trace(**named, **fields)
 
     def receipt(
@@ -186,20 +188,21 @@ class BaseAdapter(GuardedWrites):
     def health_of(
         self, status: HealthStatus = "ok", *, versions: Mapping[str, str] | None = None, **seen: object
     ) -> BackendHealth:
-        """Health with what the traits declare; what a probe raises the slot makes ``unavailable``.
+        """A health report with the traits' declarations. The slot reports a raised error as ``unavailable``.
 
         Args:
-            versions, seen: beside it ``details`` and ``warnings``, as in :class:`BackendHealth`.
+            versions: as in :class:`BackendHealth`.
+            seen: ``details`` and ``warnings``, as in :class:`BackendHealth`.
         """
         return declared_health(self.backend_name, self.traits, status=status, versions=versions, **seen)
 
     @staticmethod
     @contextmanager
     def clearing() -> Iterator[None]:
-        """Around a reset from its first removal on: what is refused there does not mean that nothing is gone.
+        """Wrap a reset from its first deletion on. An error then does not mean that nothing was deleted.
 
         Raises:
-            BackendError: the error of the body, as an ambiguous one.
+            BackendError: the error of the body, marked as ambiguous.
         """
         try:
             yield
@@ -209,10 +212,10 @@ class BaseAdapter(GuardedWrites):
 
 
 class SynchronousWrites(BaseAdapter):
-    """Readiness of a backend that answers a write when it is retrievable: there is nothing to wait for."""
+    """Readiness of a backend whose writes are retrievable as soon as it answers."""
 
     async def probe_scope(self, scope: MemoryScope) -> None:
-        """Raise where the store of a scope does not answer."""
+        """Raise if the store of a scope does not answer."""
         raise NotImplementedError
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
@@ -221,12 +224,12 @@ class SynchronousWrites(BaseAdapter):
         return BackendReadiness(state="ready", detail=f"{self.backend_name} stores before it answers")
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """As :meth:`readiness`."""
+        """Return :meth:`readiness`, because there is nothing to wait for."""
         return await self.readiness(scope)
 
 
 class SequentialBulk(BaseAdapter):
-    """Bulk ingest where the backend has no batch call that keeps its meaning: one event after the other.
+    """Bulk ingest one event at a time, for backends without an equivalent batch call.
 
     Declare ``bulk_size=1`` in the traits, so that each event has the deadline of a single write.
     """
@@ -236,10 +239,10 @@ class SequentialBulk(BaseAdapter):
         raise NotImplementedError
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """``record_event`` of each. After a failure, later events are not sent.
+        """Call ``record_event`` for each event. After a failure, later events are not sent.
 
         Raises:
-            MemslotError: an event failed; ``receipts`` are of those written before it.
+            MemslotError: an event failed. Its ``receipts`` cover the events written before it.
         """
         receipts: list[WriteReceipt] = []
         try:

@@ -1,6 +1,6 @@
-"""A server's address, and answers with a bound. Imports no HTTP client, so that options may use it.
+"""Server addresses, and answers of bounded size. Imports no HTTP client, so that options can use it.
 
-A megabyte of gzip may hold a gigabyte, so answers are asked for as they are.
+A megabyte of gzip may expand to a gigabyte, so answers are requested uncompressed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ MAX_ANSWER_BYTES = 64_000_000
 def bounded_answers(
     backend: str, max_bytes: int = MAX_ANSWER_BYTES, *, wait: bool = True
 ) -> Callable[[Any], Any]:
-    """For ``event_hooks={"response": [...]}`` of a client of httpx whose ``accept-encoding`` is ``identity``.
+    """A hook for ``event_hooks={"response": [...]}`` of an httpx client with ``accept-encoding: identity``.
 
-    An answer that is packed raises :class:`BackendProtocolError`, and so does a longer one while it is read.
+    A compressed answer raises :class:`BackendProtocolError`, and so does an answer of more than ``max_bytes``
+    while it is read.
 
     Args:
-        backend: for errors.
-        max_bytes: of one answer.
+        backend: its name, for errors.
+        max_bytes: limit of one answer.
         wait: False for a blocking ``Client``.
     """
 
@@ -50,14 +51,14 @@ def bounded_answers(
 def http_client(
     url: str, *, backend: str, timeout_s: float, max_answer_bytes: int = MAX_ANSWER_BYTES, **options: Any
 ) -> httpx.AsyncClient:
-    """httpx' client of one server: answers with a bound, no redirect, and no proxy that would see a key.
+    """An httpx client for one server: bounded answers, no redirects, and no proxy that would see a key.
 
     Args:
-        url: the server's address, which paths are added to.
-        backend: for errors.
-        timeout_s: for each request, in seconds.
-        max_answer_bytes: of one answer; a longer one is a :class:`BackendProtocolError`.
-        options: further ones of ``httpx.AsyncClient``; not ``event_hooks``.
+        url: the server's address, to which paths are added.
+        backend: its name, for errors.
+        timeout_s: limit of each request, in seconds.
+        max_answer_bytes: limit of one answer. A longer answer is a :class:`BackendProtocolError`.
+        options: further options of ``httpx.AsyncClient``, except ``event_hooks``.
     """
     import httpx
 
@@ -68,9 +69,9 @@ def http_client(
         follow_redirects=False,
         headers={**options.pop("headers", {}), "accept-encoding": "identity"},
         event_hooks={"response": [bounded_answers(backend, max_answer_bytes)]},
-        # Loading the certificates takes 70 ms; plain http has no use for them.
+        # Loading the certificates takes 70 ms, and plain http needs none.
         verify=secure,
-        # Through a proxy an http request would show the key to it; https only tunnels.
+        # A proxy would see the key of a plain http request. It only tunnels https.
         trust_env=secure,
         **options,
     )
@@ -78,7 +79,7 @@ def http_client(
 
 @cache
 def _stream_class(kind: type) -> Any:
-    """Of the same library as a stream: an SDK may bring a successor of httpx, which takes its own streams alone."""
+    """A bounded stream class for a library's streams. A successor of httpx accepts only its own streams."""
     names = {base.__name__: base for base in kind.__mro__}
     if "AsyncByteStream" in names:
         return type("BoundedStream", (_Bounded, names["AsyncByteStream"]), {})
@@ -90,7 +91,7 @@ def _unusable(backend: str, why: str) -> BackendProtocolError:
 
 
 class _Counting:
-    """One answer, and how many of its bytes may still come."""
+    """One answer, and the number of bytes that may still come."""
 
     def __init__(self, stream: Any, backend: str, max_bytes: int) -> None:
         self._stream = stream
@@ -119,7 +120,7 @@ class _Bounded(_Counting):
             return self._counted(piece)
         except BackendProtocolError:
             with suppress(StopAsyncIteration), anyio.CancelScope() as scope:
-                scope.cancel()  # ends its generators, which trio wants to see ended
+                scope.cancel()  # ends the stream's generators; trio warns of open ones
                 while True:
                     await anext(self._pieces)
             raise
@@ -144,8 +145,8 @@ def server_address(url: str, example: str = "http://127.0.0.1:8765") -> str:
         example: shown in errors.
 
     Raises:
-        ValueError: not http(s), without a host, or with credentials, a query or a fragment; worded as a part of a
-            message that names the field.
+        ValueError: not http(s), without a host, or with credentials, a query or a fragment. The message
+            continues one that names the field.
     """
     try:
         parts = urlsplit(url.strip())

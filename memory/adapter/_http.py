@@ -1,6 +1,9 @@
-"""JSON over HTTP, for adapters whose backend has no SDK worth importing: connections, errors, nothing hidden. After
-an unhandled failure a server may reset the connection, so that one is not used again; error bodies repeat what was
-sent, so of them only codes, field names and times are told; a redirect would carry the key elsewhere."""
+"""JSON over HTTP, for adapters whose backend has no SDK worth importing.
+
+After an unhandled failure, a server may reset the connection, so the connection is not used again. Error
+bodies repeat the request, so errors show only their codes, field names and times. Redirects are not followed,
+because they would carry the key elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ _HINTS = {
     429: "the quota is used up",
 }
 _JSON: Mapping[type, str] = {dict: "an object", list: "a list", str: "a text", int: "a number"}
-_CARRIED_OUT = (302, 303)  # other redirects say that it must be sent elsewhere
+_CARRIED_OUT = (302, 303)  # other redirects mean that the request must be sent elsewhere
 _ROUTE_WORD = re.compile(r"|\.well-known|v\d|[a-z]{1,20}(?:-[a-z]{1,20}){0,2}")
 
 
@@ -55,10 +58,10 @@ def check_url(url: str, where: str = "url") -> str:
 
 
 def bearer(api_key: str | SecretStr | None) -> dict[str, str]:
-    """The header that carries the key; none without one.
+    """The header with the key, or no header without a key.
 
     Raises:
-        InputError: the key cannot stand in a header.
+        InputError: the key contains characters that a header cannot contain.
     """
     if isinstance(api_key, SecretStr):
         api_key = api_key.get_secret_value()
@@ -70,10 +73,10 @@ def bearer(api_key: str | SecretStr | None) -> dict[str, str]:
 
 
 def expect(kind: type[T], answer: object, where: str) -> T:
-    """An answer, or a part of it, known to be of a JSON type: ``dict``, ``list``, ``str`` or ``int``.
+    """Return an answer, or a part of it, if it has the JSON type ``dict``, ``list``, ``str`` or ``int``.
 
     Raises:
-        BackendProtocolError: it is something else; names ``where``.
+        BackendProtocolError: it has another type. The message names ``where``.
     """
     if not isinstance(answer, kind):
         raise BackendProtocolError(f"{where}: expected {_JSON[kind]} in the answer")
@@ -81,7 +84,7 @@ def expect(kind: type[T], answer: object, where: str) -> T:
 
 
 async def none_if_404(call: Awaitable[T]) -> T | None:
-    """The answer, or None where there is no such record."""
+    """The answer, or None if there is no such record."""
     try:
         return await call
     except BackendRejected as error:
@@ -91,21 +94,21 @@ async def none_if_404(call: Awaitable[T]) -> T | None:
 
 
 def route(path: str) -> str:
-    """The path with its ids taken out, for messages and traces."""
+    """The path without its ids, for messages and traces."""
     return "/".join(part if _ROUTE_WORD.fullmatch(part) else "{id}" for part in path.split("/"))
 
 
 class JsonHttp:
-    """The way to one server. Works on asyncio and trio; belongs to the event loop that first uses it.
+    """A client for one server. Works on asyncio and trio; belongs to the event loop that first uses it.
 
     Args:
         url: the server's address, as :func:`check_url` returns it.
         backend: name of the backend, for errors.
-        server: what its makers call the server, for errors.
-        timeout_s: for each request, in seconds.
-        connections: requests at a time; further ones wait. None leaves httpx' 100.
-        hints: what to say of an HTTP status, where that is not the usual.
-        max_answer_bytes: of one answer; a longer one is a :class:`BackendProtocolError`.
+        server: the product's name for the server, for errors.
+        timeout_s: limit of each request, in seconds.
+        connections: number of concurrent requests; further requests wait. None keeps httpx' 100.
+        hints: HTTP status -> hint in errors, in place of the usual hint.
+        max_answer_bytes: limit of one answer. A longer answer is a :class:`BackendProtocolError`.
     """
 
     def __init__(
@@ -146,20 +149,21 @@ class JsonHttp:
         operation: str | None = None,
         retry_pause_s: float | None = None,
     ) -> JsonValue:
-        """One request: the answer's JSON, or None for an empty answer.
+        """Send a request, and return the answer's JSON, or None for an empty answer.
 
         Args:
-            path: from the root; ids in it are the caller's to escape.
+            path: from the root; the caller escapes ids in it.
             params: None values are left out.
             json: the body.
             headers: further headers, such as the key's.
-            operation: what to call it in errors; by default method and path, ids taken out.
-            retry_pause_s: for what may be sent twice: seconds to wait before the one further attempt after a 5xx
-                (not 501) or a lost connection. None: it is sent once.
+            operation: the request's name in errors; by default method and path without ids.
+            retry_pause_s: for requests that may be sent twice: seconds before the one retry after a 5xx (not
+                501) or a lost connection. None: no retry.
 
         Raises:
-            BackendError: by HTTP status, transport failure or unreadable answer. ``diagnostics`` hold what may be
-                logged (``status``, ``code``, ``fields``, ``retry_after_s``); the server's text is in ``__cause__``.
+            BackendError: by HTTP status, transport failure or unreadable answer. ``diagnostics`` may be
+                logged (``status``, ``code``, ``fields``, ``retry_after_s``). The server's text is in
+                ``__cause__``.
             InputError: the body is not JSON, or ``path`` does not start with one slash.
         """
         if not path.startswith("/") or path.startswith("//"):
@@ -222,7 +226,7 @@ class JsonHttp:
 
     def _connections(self) -> _Pool:
         if self._pool is None or self._pool.retired:
-            warnings_only()  # httpx notes every request, with its address
+            warnings_only()  # httpx logs the address of every request
             self._pool = _Pool(self._client())
         return self._pool
 
@@ -255,7 +259,7 @@ class JsonHttp:
 
 
 class _Body(AsyncIterator[bytes], httpx.AsyncByteStream):
-    """A request body that may be abandoned half-way: httpx's own is a generator, and trio warns of those."""
+    """A request body that may be abandoned. httpx' own is a generator, and trio warns of abandoned ones."""
 
     def __init__(self, data: bytes) -> None:
         self._left = [data] if data else []
@@ -267,7 +271,7 @@ class _Body(AsyncIterator[bytes], httpx.AsyncByteStream):
 
 
 class _Pool:
-    """Connections that are abandoned together, once one of them broke and nobody uses them any more."""
+    """Connections that are closed together, after one of them broke and the last request ended."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
@@ -287,21 +291,24 @@ class _Pool:
 
 
 def _may_pass(error: BackendError) -> bool:
-    """Whether the failure may pass by itself: 5xx, or an answer that was lost on the way."""
+    """Whether a retry may succeed: after a 5xx other than 501, or a lost answer."""
     if error.status is not None:
         return error.status >= 500 and error.status != 501
     return isinstance(error, BackendUnavailable) and error.sent
 
 
 def _unhandled(response: httpx.Response) -> bool:
-    """Whether the server stumbled: any 500 (Honcho words its own in JSON), and 5xx that is not JSON."""
+    """Whether the server had an unhandled failure: any 500 (Honcho's are JSON), or a 5xx without JSON."""
     status, kind = response.status_code, str(response.headers.get("content-type", ""))
     return status >= 500 and (status == 500 or "json" not in kind)
 
 
 def _said(response: httpx.Response) -> dict[str, Any]:
-    """What of an error body may be logged: codes, field names, times; never its text, which repeats ours.
-    ``detail`` is a text, ``{code, message}`` or pydantic's list of problems; some say ``error`` in its place."""
+    """The loggable parts of an error body: codes, field names and times. Its text repeats the request.
+
+    ``detail`` is a text, ``{code, message}`` or pydantic's list of problems. Some servers use ``error``
+    instead.
+    """
     try:
         body = response.json()
     except (ValueError, RecursionError):

@@ -1,6 +1,8 @@
-"""A lexical embedder that needs no model, no key and no network: words and character n-grams, hashed. It finds
-texts that share words with the question, in any language, and knows no synonyms: whoever reports a result got with
-it must call it lexical. Its numbers are round priors about written text, the same for every data set."""
+"""A lexical embedder that hashes words and character n-grams. It needs no model, no key and no network.
+
+It finds texts that share words with the question, in any language, and knows no synonyms. Reports of its
+results must call it lexical. Its constants are round priors about written text, the same for every data set.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,12 @@ _STOP_CHARACTERS = frozenset(
 )
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _TOKEN = re.compile(rf"([{_CJK}]+)|([^\W_{_CJK}]+)")
-_STOP_WEIGHT = 0.3  # function words say little, but a question of nothing else must still find something
-_GRAM_WEIGHT = 0.5  # of all n-grams of a word together, beside 1.0 for the word itself
+_STOP_WEIGHT = 0.3  # function words mean little, but a question of only such words must still find texts
+_GRAM_WEIGHT = 0.5  # of all n-grams of a word together; the word itself has 1.0
 _GRAM_SIZES = (3, 4)
-_LONGEST_TOKEN = 64  # of what is longer (keys, base64) only the start gives n-grams
+_LONGEST_TOKEN = 64  # of longer tokens (keys, base64), only the start gives n-grams
 _LENGTH_PIVOT = 4.0  # the norm of a text of about a dozen content words: one chat message
-_PAD = 32  # dimensions that hold a document's length and no words
+_PAD = 32  # dimensions for a document's length, without words
 
 
 class LexicalHashEmbedder:
@@ -45,9 +47,9 @@ class LexicalHashEmbedder:
     Args:
         dimensions: length of the vectors, at least 64; fewer than 1,024 cost recall by collisions.
 
-    Documents and questions differ: a document's vector also carries its length (pivoted length normalisation,
-    Singhal et al. 1996), because the bare cosine favours the shortest message that shares one word. Where a
-    backend does not say which of the two it embeds, :meth:`embed` serves for both.
+    A document's vector also contains its length (pivoted length normalisation, Singhal et al. 1996), because
+    plain cosine favours the shortest message that shares one word. If a backend does not distinguish
+    documents from questions, use :meth:`embed` for both.
     """
 
     name = "lexical-hash-1"
@@ -59,7 +61,7 @@ class LexicalHashEmbedder:
         self._features = lru_cache(maxsize=8192)(self._token_features)
 
     def embed(self, text: str) -> list[float]:
-        """The vector of a text, whatever its part. Never all zeros, not even for the empty text."""
+        """The vector of a question, or of any text. Never all zeros, even for the empty text."""
         return self._unit(self._words(_tokens(text)))
 
     embed_query = embed
@@ -68,7 +70,7 @@ class LexicalHashEmbedder:
         """The vector of a text to be found by :meth:`embed_query`."""
         tokens = _tokens(text)
         found = self._words(tokens)
-        # The direction comes from the text itself, so that two documents are not alike for being short.
+        # The direction depends on the text, so that two short documents are not similar by their length.
         bits = _hash("pad\0" + "\0".join(sorted(tokens)))
         step = _LENGTH_PIVOT / math.sqrt(_PAD)
         for offset in range(_PAD):
@@ -103,17 +105,17 @@ class LexicalHashEmbedder:
 
 
 def _tokens(text: str) -> Counter[str]:
-    """Counted tokens, each after a letter for its kind: ``w`` word, ``c`` characters of CJK text, ``s`` sign."""
+    """Counted tokens with a letter for their kind: ``w`` word, ``c`` characters of CJK text, ``s`` sign."""
     text = normalise("NFKC", text).casefold()
     counts: Counter[str] = Counter()
     for run, word in _TOKEN.findall(text):
         if word:
             counts["w" + word] += 1
             continue
-        # No spaces tell the words: single characters, and every pair.
+        # CJK text has no spaces between words, so single characters and all pairs are counted.
         counts.update("c" + char for char in run)
         counts.update("c" + first + second for first, second in pairwise(run))
-    # Emoji or punctuation alone must differ from each other too; the empty text is a token of its own.
+    # Texts of only emoji or punctuation must differ from each other, too. The empty text is a separate token.
     return counts or Counter("s" + char for char in text if not char.isspace()) or Counter(["s"])
 
 
@@ -137,7 +139,7 @@ _ENDINGS = {"ies": "y", "sses": "ss", "ing": "", "edly": "", "ed": "", "ly": "",
 
 
 def _stem(word: str) -> str:
-    """A light English stem, so that ``painted``, ``paints`` and ``painting`` meet; other words stay."""
+    """A light English stem, so that ``painted``, ``paints`` and ``painting`` match. Other words stay."""
     if not word.isascii():
         return word
     for ending, instead in _ENDINGS.items():

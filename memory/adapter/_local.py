@@ -1,4 +1,4 @@
-"""An embedding model inside this process, by ``fastembed``: real vectors without a key and without a server."""
+"""An embedding model in this process, by ``fastembed``. It needs no key and no server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from memory.contract.errors import ConfigError, PluginLoadError
 from memory.plugins.endpoint import LocalModel
 
-_HUB_SECONDS = 5.0  # a hub that answers does so within one
+_HUB_SECONDS = 5.0  # a reachable hub answers within one second
 _BATCH = 32
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 _registering = threading.Lock()
@@ -29,7 +29,7 @@ class LocalEmbedder:
     Attributes:
         name: ``local:`` and the model's name.
         dimensions: length of the vectors.
-        prefixes: what is put before a question, and before a document.
+        prefixes: the prefix of a question, and the prefix of a document.
 
     Raises:
         PluginLoadError: fastembed is not installed.
@@ -55,13 +55,13 @@ class LocalEmbedder:
         return next(vector.tolist() for vector in found)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """The vectors of texts to be found by :meth:`embed_query`, in their order; computed 32 at a time."""
+        """The vectors of documents, in order, computed 32 at a time."""
         written = [self.prefixes[1] + text for text in texts]
         return [vector.tolist() for vector in self._model.passage_embed(written, batch_size=_BATCH)]
 
 
 def _known(fastembed: Any, options: LocalModel, where: str) -> Any:
-    """A model of fastembed's own list: from its cache, else from the hub."""
+    """Load a model of fastembed's list: from the cache, or else from the hub."""
     listed = {model["model"].lower(): model for model in fastembed.TextEmbedding.list_supported_models()}
     described = listed.get(options.model.lower())
     if described is None:
@@ -88,21 +88,21 @@ def load_model(
     """Load a model from the cache, or else from the hub.
 
     Args:
-        load: a model's class of fastembed; takes ``cache_dir`` and ``local_files_only``.
-        repository: its name at the hub; None where it comes from elsewhere.
-        problem, instead: how the error's sentence begins, and what the user can do.
-        cache: False leaves downloads where fastembed itself looks for them.
+        load: builds a model of fastembed; takes ``cache_dir`` and ``local_files_only``.
+        repository: the model's name at the hub; None if it comes from elsewhere.
+        problem, instead: the start of the error message, and its advice to the user.
+        cache: False keeps downloads in fastembed's own directory.
 
     Raises:
         ConfigError: the hub does not answer within five seconds, or the download fails.
     """
     from loguru import logger
 
-    logger.disable("fastembed")  # it logs every source it tries as an error
+    logger.disable("fastembed")  # it logs an error for every source that it tries
     where = {"cache_dir": str(_cache())} if cache else {}
     try:
         return load(local_files_only=True, **where)
-    except Exception:  # fastembed raises whatever its sources raise for a model that is not there
+    except Exception:  # for a missing model, fastembed raises any error of its sources
         if repository is not None and not _hub_answers(repository):
             raise ConfigError(f"{problem} no model hub can be reached; {instead}") from None
     try:
@@ -112,14 +112,14 @@ def load_model(
 
 
 def _cache() -> Path:
-    """Where downloads stay; fastembed's own default is the directory of temporary files."""
+    """The directory of downloads. fastembed's own default is the directory of temporary files."""
     if given := os.environ.get("FASTEMBED_CACHE_PATH"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fastembed"
 
 
 def _hub_answers(repository: str) -> bool:
-    """Whether the hub names the model in time. fastembed itself would try three times, for 40 s."""
+    """Whether the hub finds the model in time. fastembed itself would try three times, for 40 s."""
     import huggingface_hub
 
     answered = threading.Event()
@@ -131,7 +131,7 @@ def _hub_answers(repository: str) -> bool:
             return
         answered.set()
 
-    # A thread of its own: looking a host's name up has no time limit.
+    # A separate thread, because the look-up of a host's name has no time limit.
     asking = threading.Thread(target=ask, name="memslot-hub", daemon=True)
     asking.start()
     asking.join(_HUB_SECONDS)
@@ -139,7 +139,7 @@ def _hub_answers(repository: str) -> bool:
 
 
 def _at_path(fastembed: Any, options: LocalModel, where: str) -> Any:
-    """The model of a directory, with the pooling that its files name."""
+    """Load the model in a directory, with the pooling that its files name."""
     assert options.path is not None
     directory = options.path.expanduser()
     if not directory.is_dir():
@@ -171,14 +171,14 @@ def _register(fastembed: Any, name: str, directory: Path, file: str) -> None:
         model=name,
         pooling=PoolingType[_pooling(directory)],
         normalization=True,
-        sources=ModelSource(url="file:"),  # asked for, and not used beside a path
-        dim=1,  # asked for; the first vector tells the true length
+        sources=ModelSource(url="file:"),  # required, but not used with a path
+        dim=1,  # required; the first vector shows the true length
         model_file=file,
     )
 
 
 def _pooling(directory: Path) -> str:
-    """The pooling that sentence-transformers notes beside a model; the mean where nothing is noted."""
+    """The pooling in the model's sentence-transformers configuration; without one, the mean."""
     try:
         noted = json.loads((directory / "1_Pooling" / "config.json").read_bytes())
     except (OSError, ValueError):

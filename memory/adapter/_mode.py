@@ -1,4 +1,4 @@
-"""Read-only mode of an adapter that no slot guards (spec section 4.2)."""
+"""Read-only mode of an adapter without a slot (spec section 4.2)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _ANSWERS: dict[str, Callable[[Any], Any]] = {
     "native_mutation": lambda request: NativeMutationReceipt(status="skipped_read_only"),
     "reset_scope": _refuse_reset,
 }
-"""Name of a writing method -> what it answers while the adapter is read-only."""
+"""Name of a writing method -> its answer while the adapter is read-only."""
 
 
 class GuardedWrites:
-    """Answers ``skipped_read_only`` on every write path, and refuses a reset, while the adapter is read-only.
+    """While the adapter is read-only, answers ``skipped_read_only`` to every write, and refuses a reset.
 
-    A subclass writes its methods as if there were no mode; each writing method that it defines or inherits is
-    guarded when the class is made.
+    A subclass implements its methods without regard to the mode. Each writing method that it defines or
+    inherits is guarded when the class is created.
     """
 
     _read_only = False
@@ -55,7 +55,10 @@ class GuardedWrites:
         return InFlight()
 
     async def _switch(self, read_only: bool, finish: Callable[[], Awaitable[None]]) -> None:
-        """Wait for writes under way, call ``finish``, and flip. Become read-only even if ``finish`` fails."""
+        """Call ``finish``, wait for writes under way, and switch.
+
+        Becomes read-only even if ``finish`` fails.
+        """
         try:
             await finish()
             while read_only and not self._read_only and self._writing.count:

@@ -1,4 +1,4 @@
-"""Reading what language models answer when they were asked for JSON."""
+"""Reads the answers of language models that were asked for JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memory.contract.errors import BackendProtocolError
 
 _FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _OPENING = re.compile(r"[{\[]")
-_MOST_PLACES = 100  # where JSON may begin in prose; bounds the time for hostile text
+_MOST_PLACES = 100  # limit of places to look for JSON in prose; bounds the time for hostile text
 
 
 def json_of_answer(
@@ -21,15 +21,15 @@ def json_of_answer(
 ) -> dict[str, JsonValue] | list[JsonValue]:
     """The JSON object or list in a model's answer.
 
-    It may stand behind ``<think>…</think>`` or a byte order mark, in a code fence, or inside prose. Where prose
-    holds several values, the longest counts.
+    It may follow ``<think>…</think>`` or a byte order mark, or be inside a code fence or prose. If prose
+    contains several values, the longest counts.
 
     Args:
         content: the answer's text, as the endpoint gave it.
         finish_reason: the endpoint's reason to end the answer, for the error.
 
     Raises:
-        BackendProtocolError: there is none; the message says what the answer holds instead, never its text.
+        BackendProtocolError: there is none. The message describes the answer, but never quotes it.
     """
     if not isinstance(content, str) or not content.strip("\ufeff \t\r\n"):
         raise _unreadable("is empty", finish_reason)

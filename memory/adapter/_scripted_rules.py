@@ -1,7 +1,8 @@
-"""A language model that needs no weights: rules over a chat request, tried in order, each from the request's own
-text. ``memory.testing.ScriptedLLM`` serves it, ``provider: scripted`` of an agent asks it without a server.
+"""A language model without weights: rules that answer a chat request from its own text, tried in order.
 
-A rule is a function ``(ChatRequest) -> Reply | None``; None means "not mine".
+``memory.testing.ScriptedLLM`` serves it. An agent with ``provider: scripted`` calls it without a server.
+
+A rule is a function ``(ChatRequest) -> Reply | None``. None means that the rule does not apply.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _EMPTY: Mapping[Any, Any] = {
 
 
 def _blank(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The required properties of an object, with nothing in them: the first word of a choice, else null."""
+    """The required properties of an object with empty values; for a choice, its first word."""
     properties = schema.get("properties", {})
     wanted = {name: properties.get(name, {}) for name in schema.get("required", ())}
     return {
@@ -48,7 +49,7 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A chat completion or response request, freed of the two APIs' differences."""
+    """A request of the chat completions API or the responses API, in a common form."""
 
     messages: tuple[ChatMessage, ...]  # ``instructions`` of the responses API come first, as ``system``
     model: str = "scripted"
@@ -80,7 +81,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One word of several, each with its probability; the sum is 1. ``logprobs`` of the answer tell them all."""
+    """A choice of one word. The probabilities add up to 1, and the answer's ``logprobs`` list all of them."""
 
     odds: Mapping[str, float]
 
@@ -95,7 +96,7 @@ Rule = Callable[[ChatRequest], Reply | None]
 
 
 def answer(request: ChatRequest, rules: Sequence[Rule]) -> Reply:
-    """The first rule's answer; JSON for JSON, text cut at ``max_tokens`` by whole sentences."""
+    """The answer of the first rule that applies. A text is cut at ``max_tokens`` by whole lines."""
     reply = next(reply for rule in rules if (reply := rule(request)) is not None)
     if not isinstance(reply, str) or request.max_tokens is None:
         return reply
@@ -135,7 +136,7 @@ def _summarise(request: ChatRequest) -> Reply | None:
 
 
 def _chat(request: ChatRequest) -> str:
-    """The remembered entry that shares most words with the question; else a plain acknowledgement."""
+    """The context entry that shares most words with the question, or else a plain reply."""
     question = _CONTEXT.sub("", request.last_user).strip()
     entries = _context_entries(["", *_CONTEXT.findall(request.text)][-1])
     ranked = ((lexical_overlap(question, text), moment, text) for moment, text in entries)
@@ -155,7 +156,10 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d)?")
 
 
 def _context_entries(body: str) -> Iterator[tuple[str, str]]:
-    """(timestamp or empty, text) of each entry. The later of two equally good ones is the better answer."""
+    """Yield (timestamp or empty, text) for each entry.
+
+    The timestamp decides between equally good entries: the later one is chosen.
+    """
     entries: list[tuple[str, list[str]]] = []
     for line in body.strip().split("\n"):
         if match := _ENTRY.match(line):

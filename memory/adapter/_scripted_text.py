@@ -1,4 +1,4 @@
-"""Reading text by simple rules (words, sentences, statements): what the scripted LLM knows of language."""
+"""The scripted LLM's simple rules for words, sentences and statements."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def is_question(sentence: str) -> bool:
 
 
 def is_statement(sentence: str, role: str) -> bool:
-    """Whether a sentence is worth remembering: a user speaks about themselves, or anybody gives advice."""
+    """Whether a sentence is worth remembering: a user's about themselves, or advice of another role."""
     if is_question(sentence) or len(_WORD.findall(sentence)) < 3:
         return False
     return bool((_PERSON if role.lower() == "user" else _ADVICE).search(sentence))
 
 
 def estimate_tokens(text: str) -> int:
-    """Tokens, at four UTF-8 bytes each."""
+    """The number of tokens, at four UTF-8 bytes each."""
     return (len(text.encode("utf-8", "replace")) + 3) // 4
 
 
 def python_literal(text: str) -> Any:
-    """The value a prompt gives as a Python literal; one thread at a time, or CPython 3.11 mixes up their depths."""
+    """Parse a Python literal. One thread at a time, because CPython 3.11 mixes up the recursion depths."""
     with _PARSING:
         return ast.literal_eval(text)

@@ -1,4 +1,4 @@
-"""Guards for a process in which an SDK is imported and run, and a count of its calls to a model."""
+"""Guards for importing and running an SDK, and a count of its model calls."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _DETAIL = re.compile(r"(?<!\s)\s*+[:={\[('\"].*", re.DOTALL)
 
 @contextmanager
 def environment_kept(**settings: str) -> Iterator[None]:
-    """Around an import: the environment is afterwards what it was before, whatever ``.env`` file was read.
+    """Restore the environment after an import, even if the import loads a ``.env`` file.
 
     Args:
-        settings: variables that are set meanwhile.
+        settings: variables that are set during the import.
     """
     before = dict(os.environ)
     os.environ.update({"PYTHON_DOTENV_DISABLED": "1", **settings})
@@ -38,7 +38,7 @@ def environment_kept(**settings: str) -> Iterator[None]:
 
 
 def warnings_only(*packages: str) -> None:
-    """Leave what SDKs, and the HTTP clients below them, say under WARNING unsaid, unless the host set a level."""
+    """Set the loggers of SDKs and their HTTP clients to WARNING, unless the host has set a level."""
     for name in (*packages, "httpcore", "httpx", "openai"):
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
@@ -46,12 +46,12 @@ def warnings_only(*packages: str) -> None:
 
 
 def quiet_loggers(package: str, *more: str, unsaid: tuple[str, ...] = ()) -> None:
-    """Warnings alone by default, cut to the words before the first detail: details repeat what users said.
+    """By default log only warnings, cut before the first detail, because details repeat user text.
 
     Args:
-        package: all of its loggers that there are.
-        more: loggers of it that may not be there yet.
-        unsaid: how records begin that are left out, because health says the same.
+        package: all its existing loggers.
+        more: further loggers of the package, which may not exist yet.
+        unsaid: beginnings of records to drop, because health reports the same.
     """
     warnings_only(package)
     for name in {*more, *logging.root.manager.loggerDict}:
@@ -61,14 +61,14 @@ def quiet_loggers(package: str, *more: str, unsaid: tuple[str, ...] = ()) -> Non
 
 @dataclass(frozen=True)
 class _QuietFilter:
-    """A filter that is equal to its like, so that a logger takes it once."""
+    """A filter that compares by value, so that a logger adds it only once."""
 
     unsaid: tuple[str, ...]
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             text = record.getMessage()
-        except Exception:  # a line formatted wrongly must not fail the call that says it
+        except Exception:  # a badly formatted record must not fail the call that logs it
             text = record.msg if isinstance(record.msg, str) else ""
         record.msg, record.args = _DETAIL.sub("", text), ()
         record.exc_info = record.exc_text = record.stack_info = None
@@ -76,7 +76,7 @@ class _QuietFilter:
 
 
 def trim_heap() -> None:
-    """Give freed memory back to the system. glibc keeps it for each thread otherwise. Takes some milliseconds."""
+    """Return freed memory to the system, which glibc would keep for each thread. Takes some milliseconds."""
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
 
@@ -88,16 +88,16 @@ _PATHS = ("/chat/completions", "/responses", "/completions")
 def counted_openai(
     client: ClientT, *, max_answer_bytes: int = MAX_ANSWER_BYTES, backend: str = "model", **options: Any
 ) -> ClientT:
-    """A client like this one whose answers of language models are counted, with the tokens that the endpoint says.
+    """A copy of a client that counts answers of language models, and the tokens reported by the endpoint.
 
     Embeddings and refused calls are not counted.
 
     Args:
-        client: an ``OpenAI`` or ``AsyncOpenAI``, or a class of theirs.
-        max_answer_bytes: of one answer; a longer one is a :class:`BackendProtocolError`, in the cause of
-            the SDK's ``APIConnectionError``.
-        backend: for that error.
-        options: further ones of its ``with_options``.
+        client: an ``OpenAI`` or ``AsyncOpenAI``, or an instance of a subclass.
+        max_answer_bytes: limit of one answer. A longer answer is a :class:`BackendProtocolError`, in the
+            cause of the SDK's ``APIConnectionError``.
+        backend: the name in that error.
+        options: further options of its ``with_options``.
     """
     import openai
 
@@ -128,7 +128,7 @@ def _counts(response: Any) -> bool:
 
 
 def _note_completion(response: Any) -> None:
-    """Count the call and its tokens, and keep what explains an answer that nobody can read."""
+    """Count the call and its tokens, and note what explains an unreadable answer."""
     try:
         answer = response.json()
     except (ValueError, RecursionError):

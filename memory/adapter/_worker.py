@@ -1,7 +1,9 @@
-"""Running an SDK off the event loop, and async calls to their end, even where the caller no longer waits (5.1).
-``anyio.to_thread`` gives an abandoned call's place back while its thread still runs, and a store that is not
-thread-safe, such as embedded Qdrant, then sees two calls at once. A request abandoned at its deadline may still be
-carried out; so that none lands after the switch to read-only, it goes on here, and the switch waits for it."""
+"""Runs SDK calls off the event loop, and async calls to their end even if the caller gives up (spec 5.1).
+
+``anyio.to_thread`` frees an abandoned call's place while its thread still runs. A store that is not
+thread-safe, such as embedded Qdrant, would then see two calls at once. A request abandoned at its deadline
+may still be carried out. Such a request continues here, and the switch to read-only waits for it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ class NativeWorker:
     """One or more daemon threads that run native calls, first come first served.
 
     Args:
-        threads: calls that may run at a time; 1 for stores that are not thread-safe.
+        threads: number of concurrent calls; 1 for stores that are not thread-safe.
         name: thread name prefix, for debuggers.
 
     Works on asyncio and trio. Threads start with the first call and end with :meth:`aclose`.
@@ -49,10 +51,10 @@ class NativeWorker:
 
         Args:
             call: the native call.
-            sends: False for a read within a write, which does not make the slot take the write for sent.
+            sends: False for a read within a write, so that the slot does not treat the write as sent.
 
-        Cancellation (a deadline, say) returns at once. A call still waiting for a worker is then dropped and
-        never runs; one that has begun finishes in the background, and its result is lost.
+        Cancellation, by a deadline for example, returns at once. A call that still waits for a worker is then
+        dropped and never runs. A call that has begun finishes in the background, and its result is lost.
 
         Raises:
             BackendUnavailable: the worker is closed.
@@ -88,7 +90,7 @@ class NativeWorker:
         return job
 
     async def idle(self) -> None:
-        """Wait until every call made so far, abandoned ones included, has ended, and for no later one."""
+        """Wait until all calls made so far have ended, including abandoned calls but no later ones."""
         so_far = set(self._running)
         while not so_far.isdisjoint(self._running):  # noqa: ASYNC110 (set on other threads, seldom waited for)
             await anyio.sleep(0.002)
@@ -101,8 +103,8 @@ class NativeWorker:
             timeout_s: how long to wait for running calls and for ``last``, in seconds.
 
         Returns:
-            Whether everything ended in time. Idempotent: ``last`` runs once, unless it failed; where calls did not
-            end in time, it runs when a thread is free.
+            Whether everything ended in time. Idempotent: ``last`` runs once, unless it failed. If calls did
+            not end in time, it runs when a thread is free.
         """
         self._closed = True
         with anyio.move_on_after(timeout_s, shield=True) as limit:
@@ -131,7 +133,7 @@ class NativeWorker:
 
 
 class _Job:
-    """One call. The first claim decides: a worker runs it, or its caller has given it up."""
+    """One call. The first claim decides whether a worker runs it or its caller gives it up."""
 
     __slots__ = ("_call", "_claimed", "_context", "_schedule", "done", "error", "result")
 
@@ -143,7 +145,8 @@ class _Job:
         self.error: BaseException | None = None
         loop: Any = current_token().native_token
         self._schedule = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
-        # The worker counts into the same context, but an SDK may start a loop of its own there.
+        # The call runs in the caller's context, for its counts. sniffio's variable is cleared, because an SDK
+        # may start its own event loop there.
         self._context = copy_context()
         if sniffio := sys.modules.get("sniffio"):
             self._context.run(sniffio.current_async_library_cvar.set, None)
@@ -158,8 +161,8 @@ class _Job:
             self.error = error
 
     def notify(self) -> None:
-        """From any thread, on the event loop that waits."""
-        with suppress(RuntimeError):  # the loop is gone, and with it whoever waited
+        """Wake the event loop that waits. Callable from any thread."""
+        with suppress(RuntimeError):  # the loop is closed, so no task waits
             self._schedule(self.done.set)
 
 
@@ -171,11 +174,12 @@ class ShieldedCalls:
         self._tasks: set[object] = set()
 
     async def run(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
-        """Run ``call`` once earlier ones of its key have ended; return or raise what it does.
+        """Run ``call`` after earlier calls of its key have ended, and return its result.
 
-        One of the key None waits for no other, and says by itself whether it waits (:func:`awaiting_turn`).
+        A call of the key None waits for no other call. It reports its own waits with :func:`awaiting_turn`.
 
-        Cancelled while waiting for an earlier one, ``call`` never starts; later, it goes on by itself.
+        If it is cancelled while it waits for an earlier call, ``call`` never starts. If it is cancelled
+        later, ``call`` continues in the background.
 
         Raises:
             BackendUnavailable: the event loop ended before ``call`` did.
@@ -194,7 +198,7 @@ class ShieldedCalls:
         return outcome.result()
 
     def begin(self, key: Hashable, call: Callable[[], Awaitable[object]]) -> None:
-        """Run ``call`` in the background unless one of its key is under way; what it raises is lost."""
+        """Run ``call`` in the background unless a call of its key is under way. Its errors are lost."""
         if key not in self._running:
             self._start(key, call)
 

@@ -1,4 +1,4 @@
-"""Types for fields of options and records, and what checks or normalises a value."""
+"""Types for fields of options and records, and functions that check or normalise values."""
 
 from memory.contract._model import (
     AwareDatetime,

@@ -19,7 +19,7 @@ __all__ = [
     "server_address",
 ]
 
-# As above, for the running program: options are read without httpx. A test holds both equal.
+# The same names for the running program, so that options load without httpx. A test keeps both equal.
 _LATE = {"memory.adapter._http": "JsonHttp bearer check_url expect none_if_404 route"}
 
 __getattr__, __dir__ = _attach(globals(), _LATE)

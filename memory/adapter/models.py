@@ -1,4 +1,4 @@
-"""For adapters whose backend calls models: blocks of options for them, embedders, and the reading of answers."""
+"""For adapters whose backend calls models: option blocks, embedders and the reading of answers."""
 
 from memory.adapter._lexical import LexicalHashEmbedder
 from memory.adapter._local import LocalEmbedder, load_model

@@ -1,4 +1,4 @@
-"""Guards around an SDK that changes its process: the environment, loggers, the heap and warnings."""
+"""Guards around SDKs that change the process: its environment, loggers and heap."""
 
 from memory.adapter._sdk import environment_kept, quiet_loggers, trim_heap, warnings_only
 

@@ -1,8 +1,8 @@
-"""For plugins that keep something on this machine: the memory's store, locks, whole files, and bounded queues.
+"""For plugins that keep data on this machine: the memory's store, locks, whole files and bounded queues.
 
-Most plugins need none of it. ``settings.store`` is the memory's database, shared with everything else of memslot;
-``settings.partitions`` lists the native partitions of a plugin. A plugin declares tables of its own as
-:class:`Tables` and gets a handle on them by ``settings.store.handle(TABLES)``.
+Most plugins need none of these. ``settings.store`` is the memory's database, which all parts of memslot
+share. ``settings.partitions`` lists a plugin's native partitions. A plugin declares its own tables as
+:class:`Tables`, and gets a handle on them by ``settings.store.handle(TABLES)``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
     "sweep_directories",
 ]
 
-# As above, for the running program. A test holds both equal.
+# The same names for the running program. A test keeps both equal.
 _LATE = {
     "memory.slot.recent_keys": "RecentKeys",
     "memory.storage.entries": "OUTBOX Entry Lane Verdict",
