@@ -22,9 +22,9 @@ class Host:
     title: str
     shown: str  # what the model sees, and for how long
     recorded: str
-    distribution: str | None = None  # the package on PyPI; None if the host is no Python package
+    distribution: str | None = None  # the package on PyPI; None if the host is not a Python package
     tested: tuple[str, str] | None = None  # the first tested release, and the first untested one after it
-    tested_by: str = ""  # for a host that is no Python package
+    tested_by: str = ""  # for a host that is not a Python package
     cannot: Mapping[str, str] = field(default_factory=dict)  # a promise that does not hold -> why
 
     @property

@@ -119,7 +119,7 @@ class _Hooks:
                     await _send(connection, {"left": await self._queue.left()})
 
     async def _recall(self, request: dict[str, Any], connection: SocketStream) -> None:
-        # Wait a little, because the previous owner's reports may just be being recorded.
+        # Wait a little, because the previous owner's reports may not be recorded yet.
         with anyio.move_on_after(_RECORDED_S):
             async with self._draining:
                 pass

@@ -144,7 +144,7 @@ def forget(
         forgotten = anyio.run(forget_person, journal, persona, loaded.provider, open_slot)
         if (
             own := loaded.memory.scope
-        ) is not None and own.persona_id == persona:  # whose the turns of hooks are
+        ) is not None and own.persona_id == persona:  # hooks report for this scope alone
             forgotten.recorded |= drop_reports(loaded.data_dir)
     if as_json:
         print_json({"persona": persona, "scopes": forgotten.scopes, "left": forgotten.left})

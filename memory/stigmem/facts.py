@@ -292,7 +292,7 @@ _RISKY = re.compile(r"[`~]{3}|_\(")
 
 
 def render_context(facts: Iterable[Fact], user_entity: str, *, max_value_chars: int | None = None) -> str:
-    """Render facts as markdown (Spec-19 12.5) under ``## Stigmem context — {user_entity}``, if there are any.
+    """Render facts as markdown (Spec-19 12.5) under ``## Stigmem context — {user_entity}``, if any.
 
     The most confident facts come first, and among equals the newest by the node's hybrid clock. Namespaces
     are in the order of their first facts. Harmless facts look exactly as in the specification's reference

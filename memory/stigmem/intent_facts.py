@@ -132,7 +132,7 @@ def escalation_write(
 
 
 def deference_entity(envelope: IntentRecord, rule: int, surfaces: Surfaces) -> str:
-    """Return the entity of a question. It names the recipient, so that recipients do not contradict each other."""
+    """Return the entity of a question, one per recipient, so that recipients do not contradict each other."""
     if not 0 <= rule < len(envelope.deference):
         raise InputError(f"rule: the envelope has {len(envelope.deference)} deference rules, counted from 0")
     return build_uri(surfaces.authority, "deference", envelope.id, str(rule), surfaces.source)

@@ -223,7 +223,7 @@ class Surfaces:
         )
 
     def decision(self, decision: str, summary: str) -> Write:
-        """The agent made a significant choice, named by a slug such as ``use-sqlite`` or by the decision's URI."""
+        """The agent made a significant choice. ``decision`` is a slug such as ``use-sqlite`` or a URI."""
         entity = self._shared("decision", "decision", decision)
         return self._write("decision", entity, ("roadmap:decision", summary, "summary"))
 

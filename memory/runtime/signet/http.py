@@ -54,8 +54,8 @@ class Call(Generic[P]):
 class Callers:
     """The callers that a server answers, and the scope of each.
 
-    With ``grants``, a caller needs a token. Without, callers on this machine get the scope ``own``. Tokens
-    are kept as hashes and compared in constant time.
+    With ``grants``, a caller needs a token. Without them, callers on this machine get the scope ``own``.
+    Tokens are kept as hashes and compared in constant time.
     """
 
     def __init__(

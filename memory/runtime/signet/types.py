@@ -160,7 +160,7 @@ class SessionParams(Wire):
 
 
 class SessionStartParams(SessionParams):
-    """A session begins; ``context`` is what is known of its subject."""
+    """A session begins. ``context`` describes its subject."""
 
     context: str | None = None
 
@@ -176,7 +176,7 @@ class PromptSubmitParams(SessionParams):
 
 
 class SessionEndParams(SessionParams):
-    """A session ends. ``transcript`` is its text; ``transcript_path`` a file on the daemon's own disk."""
+    """A session ends. ``transcript`` is its text, and ``transcript_path`` a file on the daemon's disk."""
 
     session_id: str | None = None  # the name of ``session_key`` in some clients
     transcript: str | None = None
@@ -210,7 +210,7 @@ class SessionStartResult(Wire):
 
 
 class PromptSubmitResult(Wire):
-    """The answer to one prompt. Test ``memory_count``: ``inject`` may hold a date and nothing remembered."""
+    """The answer to one prompt. Test ``memory_count``, as ``inject`` may hold a date without memories."""
 
     inject: str = ""
     memory_count: int = 0
@@ -236,7 +236,7 @@ class PreCompactionResult(Wire):
 
 
 class CompactionResult(Wire):
-    """Where the summary is kept; later daemons may answer without an id."""
+    """The result of keeping a summary. Later daemons may answer without an id."""
 
     success: bool = False
     memory_id: str | None = None
@@ -272,7 +272,7 @@ class RuntimeAdapter(ABC):
 
 
 class RememberParams(SessionParams):
-    """One memory to store; prefixes of ``content`` label it, and so do the other fields."""
+    """One memory to store. Prefixes of ``content`` and the other fields label it."""
 
     content: Filled
     idempotency_key: Filled | None = None
@@ -284,7 +284,7 @@ class RememberParams(SessionParams):
 
 
 class HookRememberParams(RememberParams):
-    """As :class:`RememberParams`, from a hook."""
+    """One memory to store, from a hook."""
 
     refused_without = "harness and content are required"
 
@@ -292,7 +292,7 @@ class HookRememberParams(RememberParams):
 
 
 class RecallParams(SessionParams):
-    """A question, and filters of what is found."""
+    """A query and filters for its results."""
 
     strict = True
 
@@ -331,7 +331,7 @@ class ForgetParams(RecallParams):
 
 
 class ListParams(SessionParams):
-    """A page of what is known here."""
+    """A page of the known memories."""
 
     strict = True
     refused_without = "limit must be 1 to 1000, and offset 0 or more"
@@ -342,7 +342,7 @@ class ListParams(SessionParams):
 
 
 class PatchParams(SessionParams):
-    """A change of one memory: its text, or labels."""
+    """A change to one memory's text or labels."""
 
     id: Filled | None = None
     reason: Filled | None = None
@@ -355,7 +355,7 @@ class PatchParams(SessionParams):
 
 
 class ModifyParams(SessionParams):
-    """Changes of several memories; ``reason`` holds for every patch without its own."""
+    """Changes to several memories. ``reason`` applies to every patch without one."""
 
     refused_without = "patches[] is required"
 
@@ -371,7 +371,7 @@ class DeleteParams(SessionParams):
 
 
 class FeedbackParams(SessionParams):
-    """Which of the memories that were injected were of use: id -> -1 (harmful) to 1."""
+    """Ratings of injected memories: id -> -1 (harmful) to 1 (useful)."""
 
     refused_without = "sessionKey and feedback required: feedback maps ids to numbers (-1 to 1)"
 
@@ -380,7 +380,7 @@ class FeedbackParams(SessionParams):
 
 
 class SecretsExecParams(Wire):
-    """A command, and the variables it gets: name -> name of the secret."""
+    """A command and its environment variables: name -> name of the secret."""
 
     command: Any = None
     secrets: Any = None
