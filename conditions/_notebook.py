@@ -94,7 +94,7 @@ class Notebook:
 
     def _clear(self) -> None:
         self.version = ""
-        self.unreadable: list[int] = []  # numbers of rows
+        self.unreadable: list[int] = []  # row numbers
         self.memory = ""
         self.history: list[str] = []
         self.pending: list[Line] = []

@@ -110,7 +110,7 @@ class ScopeTables:
     async def add(self, event: MemoryEvent) -> tuple[int, bool]:
         """Store an event unless its id is known.
 
-        Returns the messages stored by its id, and whether it is new.
+        Returns the number of messages stored under its id, and whether it is new.
         """
         return await self.store.run(partial(self._add, event=event))
 

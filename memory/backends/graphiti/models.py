@@ -259,7 +259,8 @@ class Models:
     async def dimensions(self, listed: int | None) -> int:
         """The length of the vectors: configured, else listed, else measured.
 
-        An endpoint is asked only if the length is neither configured nor listed. So a graph opens without it.
+        An endpoint is asked only if the length is neither configured nor listed, so a graph can open without
+        it.
         """
         embedder = self.embedder
         if isinstance(embedder, EndpointEmbedder):

@@ -69,8 +69,8 @@ class Transport:
             timeout: the SDK's time limit, in seconds.
 
         Raises:
-            BackendProtocolError: the answer has not the route's shape. The SDK's own errors would not name
-                the route.
+            BackendProtocolError: the answer does not have the route's shape. The SDK's own errors would not
+                name the route.
         """
         named = _named(method, path)
         with anyio.fail_after(timeout):

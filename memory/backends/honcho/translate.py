@@ -108,7 +108,7 @@ def split_text(text: str, where: str = "content") -> list[str]:
     """
     text = without_nul(text)
     if not text.strip():
-        return [""]  # of a message with tool calls; Honcho accepts no text, but not blanks
+        return [""]  # for a message with only tool calls; Honcho accepts empty text, but no blanks
     if len(text) <= MAX_CONTENT and "<|" not in text:
         return [text]
     too_blank = (

@@ -266,7 +266,7 @@ class HonchoScope(WorkspaceReader):
 
 
 async def wait_until_idle(workspace: HonchoScope, timeout_s: float) -> None:
-    """Wait before a deletion. Honcho cannot delete a session that it derives from, then or later.
+    """Wait before a deletion. Honcho fails to delete a session that it derives from, for good.
 
     Work that the worker holds back is ignored.
     """

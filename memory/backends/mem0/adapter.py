@@ -144,7 +144,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             await self._run(self._native.probe)
 
     async def probe_scope(self, scope: MemoryScope) -> None:
-        """Open mem0 and, in an embedded store, the scope's partition. A scope on a server needs none."""
+        """Open mem0 and, in an embedded store, the scope's partition. A server has no partitions."""
         ids = self._ids.encode(scope)
         await self._run(lambda: self._native.probe(ids))
 
@@ -188,7 +188,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         return self.receipt(event, "Memory.add", written, warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """The event's memories, or None if any are missing. Another write then replaces the rest."""
+        """The event's memories, or None if any are missing. Writing the event again replaces the rest."""
         if not self._options.profile.operators:
             raise BackendRejected(f"{self.backend_name}: this vector store cannot look up an event")
         ids = self._ids.encode(event.scope)

@@ -27,7 +27,7 @@ def _config(directory: str) -> dict[str, Any]:
     }
 
 
-# Runs in a separate process and imports nothing of memslot but the embedder's file.
+# Runs in a separate process, which loads only the embedder's file from memslot.
 _COLD_START = f"""
 import importlib.util, os, sys, types
 from typing import Any

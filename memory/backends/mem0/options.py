@@ -51,7 +51,7 @@ STORES = {
 
 
 class NativePart(PluginOptions):
-    """A component in mem0's own words."""
+    """A component in mem0's own format."""
 
     provider: Public[str]
     """mem0's name of the component's provider."""
@@ -88,7 +88,7 @@ class Mem0Model(NativePart, ModelEndpoint):
 
 
 class Mem0Llm(Mem0Model, Sampling):
-    """The extracting model. Without an option here, mem0 decides by the model's name what it sends."""
+    """The extracting model. For options that are not set here, mem0 decides by the model's name."""
 
     temperature: float | None = Field(default=0.1, ge=0)
     """Sampling temperature; ``null`` sends none, as reasoning models demand."""
@@ -111,7 +111,7 @@ class Mem0Llm(Mem0Model, Sampling):
         return {**super().shortcuts(), **given}
 
     def given_options(self) -> dict[str, Any]:
-        """The arguments of a chat completion that were set. None removes one that mem0 would send."""
+        """The arguments of a chat completion that were set. None removes an argument of mem0."""
         names = (_SAMPLING | _OPENAI_ONLY) & self.model_fields_set
         given = {name: getattr(self, name) for name in names}
         if given.get("max_completion_tokens") is not None:
@@ -191,7 +191,7 @@ class Mem0Options(PluginOptions):
             )
 
     def effective(self) -> Mapping[str, Any]:
-        """The values in effect; includes ``openrouter``, because mem0 uses OpenRouter once its key is set."""
+        """The resolved values. mem0 sends everything to OpenRouter once that variable is set."""
         return {
             "infer": self.infers,
             "llm": self.llm if self.infers else None,

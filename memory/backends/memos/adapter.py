@@ -233,7 +233,8 @@ class MemosAdapter(SequentialBulk):
         """Search the scope's cube and the readable cubes.
 
         Raises:
-            BackendUnavailable: the search finds nothing, not even the canary, which is known to be stored.
+            BackendUnavailable: nothing is found, and a search for the canary, which is stored, also finds
+                nothing. Or only the mode ``fast`` finds something.
         """
         cube = cube_of(request.scope)
         data = await self._native.search(request, cube)

@@ -130,7 +130,7 @@ class Readiness:
     async def _busy(self, cubes: Sequence[str]) -> int:
         """The number of tasks under way.
 
-        A zero is counted again, because the local queue misses a task while it hands it over.
+        A zero is counted again, because the local queue misses a task that it is handing over.
         """
         busy = await self.native.busy(cubes)
         if busy or self.options.redis or self._unreconciled.keys().isdisjoint(cubes):

@@ -394,7 +394,7 @@ class Shadow:
 def differences(
     request: RetrieveRequest, primary: Iterable[ContextEntry], shadow: Iterable[ContextEntry]
 ) -> dict[str, Any]:
-    """Compare two answers in numbers. ``same_events`` is None if an answer has entries without event ids."""
+    """Compare two answers in numbers. ``same_events`` is None if the entries of one have no event ids."""
     own = request.session_id if request.exclude_session else None
     ours = [entry for entry in primary if own is None or entry.session_id != own]
     theirs = list(shadow)

@@ -276,7 +276,7 @@ class Scopes:
             raise
 
     async def open(self, scope: MemoryScope, *, again: bool = False) -> OpenScope:
-        """The scope, created if needed. ``again`` asks the node for a generation that is already known."""
+        """The scope, created if needed. ``again`` asks the node for the generation even if it is known."""
         known = self._opened.get(scope_id(scope))
         if known is not None and not again:
             return known
