@@ -73,13 +73,13 @@ class BaseAdapter(GuardedWrites):
     """For a synchronous SDK: the threads its calls run on. Mode switches and closing then wait for them."""
 
     shielded: ShieldedCalls | None = None
-    """For an asynchronous SDK: writes that continue when abandoned. Mode switches and closing wait for them."""
+    """For an asynchronous SDK: writes that continue if abandoned. Mode switches and closing wait for them."""
 
     readiness_pauses_s: tuple[float, float] = (0.02, 0.5)
     """First and longest pause between polls of :meth:`wait_until_ready`. The pause doubles each time."""
 
     max_unclear_looks: int = 1
-    """Number of polls with ``unknown`` or ``failed`` after which :meth:`wait_until_ready` returns that answer."""
+    """:meth:`wait_until_ready` gives up after this number of polls that say ``unknown`` or ``failed``."""
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Nothing to prepare, unless overridden."""

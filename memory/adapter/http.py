@@ -1,4 +1,4 @@
-"""For adapters that talk JSON over HTTP, or give an SDK its HTTP client: errors, deadlines and bounded answers."""
+"""For adapters that use JSON over HTTP or give an SDK its HTTP client: errors, deadlines, bounded answers."""
 
 from typing import TYPE_CHECKING
 

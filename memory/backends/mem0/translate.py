@@ -54,7 +54,7 @@ ERRORS: ErrorTable = {
     "psycopg.errors.ConnectionTimeout": NativeError(BackendTimeout),
     "psycopg.errors.QueryCanceled": NativeError(BackendTimeout),
     "psycopg.Error": NativeError(BackendUnavailable),
-    "psycopg_pool.PoolTimeout": NativeError(BackendUnavailable, sent=False),  # only this statement was not sent
+    "psycopg_pool.PoolTimeout": NativeError(BackendUnavailable, sent=False),  # this statement only
     "sqlite3.Error": NativeError(BackendUnavailable),
 }
 
