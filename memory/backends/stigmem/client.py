@@ -163,7 +163,7 @@ class TenantKeys:
         """Register a key and return its id, or None if it is already registered."""
         body = {
             "raw_key": raw_key,
-            # One agent owns all keys, because a node lets only their owner list and delete them, not an admin.
+            # One agent owns all keys, because a node lets only the owner list and delete them, not an admin.
             "entity_uri": f"stigmem://{AUTHORITY}/agent/{self._derived('agent')[:32]}",
             "permissions": ["read", "write"],
             "tenant_id": ids.name,
