@@ -260,16 +260,19 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         ids = [event.event_id for event, _ in sent]
         stored: dict[str, Stored] = {}
         if sent:
-            doubts = self._doubts[group_of(events[0].scope)]
+            group = group_of(events[0].scope)
+            doubts = self._doubts[group]
             try:
                 async with self.graph(events[0].scope, writing=True) as graph:
                     for event_id in doubts.intersection(ids):
                         stored[event_id] = await graph.complete_or_remove(event_id)
                     stored |= await graph.add_batch(pair for pair in sent if not stored.get(pair[0].event_id))
             except BaseException as error:
+                self._failed.add(group)
                 if _may_be_stored(error):
                     doubts.update(ids)
                 raise
+            self._failed.discard(group)
             doubts.difference_update(ids)
         return [
             self._receipt(

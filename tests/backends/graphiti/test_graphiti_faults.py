@@ -87,11 +87,15 @@ async def test_a_batch_that_failed_is_unknown_and_a_repeat_stores_it_once(
         assert bulk is not None
         first, second = event("I live in Paris."), event("I ride my green bicycle.")
         llm.faults.add("500", times=None)
+        with pytest.raises(BackendUnavailable):
+            await slot.record_event(event("I keep bees."))
+        assert (await slot.capability(SupportsReadiness).readiness(ALICE)).state == "failed"
         with pytest.raises(BackendUnavailable) as raised:
             await bulk.record_events([first, second])
         assert raised.value.ambiguous
         llm.faults.clear()
         assert [receipt.status for receipt in await bulk.record_events([first, second])] == ["committed"] * 2
+        assert (await slot.capability(SupportsReadiness).readiness(ALICE)).state == "ready"
         assert (await listed(slot, "count"))["Episodic"] == 2
 
 
