@@ -32,7 +32,7 @@ def test_each_row_of_the_results_names_its_model(tmp_path: Path) -> None:
     }
     done = begin(load_experiment(content, output=tmp_path / "out"))
     page = script.page([("my.yaml#A note", done.directory)])
-    assert "`memslot run my.yaml --data talks.json`" in page
+    assert "`memslot example my.yaml && memslot run my.yaml --data talks.json`" in page
     assert " A note." in page
     assert "| simple_rag | lexical embedder | 400 |" in page
     assert "| no_memory | none | 400 |" in page
