@@ -74,6 +74,8 @@ def choose_examples(config: pytest.Config) -> None:
         settings.load_profile("fast")
 
 
+# A test may import mem0 before memslot does. Its telemetry would lock a file in the home directory for all workers.
+os.environ.setdefault("MEM0_TELEMETRY", "False")
 os.environ.pop("COLUMNS", None)  # of the terminal that started the workers; piped output is not wrapped
 
 
@@ -86,6 +88,8 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """URL of a PostgreSQL with pgvector that is this run's own."""
+    for needed in ("pgserver", "psycopg"):
+        pytest.importorskip(needed)
     from embedded_stores import postgres as served
 
     with served() as url:
