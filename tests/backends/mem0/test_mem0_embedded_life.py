@@ -230,8 +230,9 @@ print(sorted({{"openai", "anthropic", "torch", "tiktoken"}} & sys.modules.keys()
 # -- lost answers -------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_that_is_lost_is_looked_up(tmp_path: Path) -> None:
+async def test_an_answer_that_is_lost_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The native call goes on after its deadline; the slot finds what it stored instead of sending it again."""
+    monkeypatch.setattr("memory.slot.sending._LAST_LOOK_S", 30.0)  # a slow machine changes nothing
     async with opened(tmp_path, deadlines={"write_s": 0.5}) as slot:
         store = native(slot).vector_store
         stored_by, wait = store.insert, past(0.5)
