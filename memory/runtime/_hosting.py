@@ -46,7 +46,7 @@ _MAX_OPEN_TURNS = 1000
 _MAX_VERSIONS = 100  # these are whole turns, which may be long
 _OPEN_SO = "open the memory with open_memory_sync"
 _making = threading.Lock()
-_BEGIN_S = 1.0  # a loop that has not begun a call by then is blocked by the caller itself
+_BEGIN_S = 5.0  # a busy loop answers by then; one that does not is blocked by the caller itself
 
 
 def turns_of(
