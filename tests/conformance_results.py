@@ -108,12 +108,12 @@ SUBJECTS = (
             install="pip install ./examples/plugins/hermes mnemosyne-hermes; export MNEMOSYNE_NO_EMBEDDINGS=1"),
 )  # fmt: skip
 HEADLINES = {"game": "read right", "locomo": "evidence recall"}
-"""The figure of each column. What was kept of another figure is played again, or not shown."""
+"""The figure of each column. A kept result with another figure is not shown."""
 MISSING = "not run"
 
 
 def play(subject: Subject, what: str) -> dict[str, Any] | None:
-    """What was found; None where something it needs is missing."""
+    """Return the result, or None if a requirement of the subject is missing."""
     missing = [name for name in (*subject.needs, subject.python) if name and not os.environ.get(name)]
     if what == "locomo" and not os.environ.get("LOCOMO"):
         missing.append("LOCOMO")
@@ -177,7 +177,7 @@ def _versions(subject: Subject) -> str:
 
 
 def page(kept: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page, of what is kept."""
+    """Return the page."""
     sections = {"backend": "Backends", "control": "Controls", "stranger": "Memories that others wrote"}
     lines = [HEAD]
     for kind, title in sections.items():
@@ -225,7 +225,7 @@ def _requests(kept: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def known() -> dict[str, dict[str, Any]]:
-    """What was found so far."""
+    """Return the results so far."""
     found: dict[str, dict[str, Any]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     return found
 
@@ -251,35 +251,37 @@ def main() -> None:
 
 HEAD = """# Conformance results
 
-Written by `python tests/conformance_results.py`: the [kit](conformance.md) on asyncio, and beside it how much
-of what was asked for reached the prompt: in the [game](benchmark.md) and in LoCoMo. A level says what was
-looked at and kept, not how well a memory remembers; a figure says the opposite.
+`python tests/conformance_results.py` writes this page. It runs the [kit](conformance.md) on asyncio, the
+[game](benchmark.md) and LoCoMo. The level says which promises were checked and kept. It says nothing about how
+well a memory remembers; the two figures do.
 """
 TAIL = """
-*Game* is *read right* of REQUESTS: a fixed reader takes the setting in force from the section, which holds no
-setting that the user never had. *LoCoMo* is *evidence recall*, the share of the turns that hold an answer.
-Both are those of `memslot run`, the game with a budget of 2,000 tokens, LoCoMo with one of 20 items. Beside a
-figure stand its 95 % interval by persona, where there are five personas or more, and how many requests it is
-over. The two columns are played again by `--what game` and `--what locomo` (with `LOCOMO`, the path of the
-data, which is CC BY-NC 4.0 and not part of memslot). They are small: read them beside each other, not as a
-ranking. *Unready* requests were asked while nobody knew that the memory was ready, and count as it behaved:
-MemOS does not tell small talk that its model keeps nothing of from text that it lost.
+## How to read the tables
 
-A failed spec is a promise that is not kept: of `memory-libsql`, `basic-memory` and the providers of Hermes it
-is the server or the provider that cuts long texts, does not find Chinese words, hides its errors or counts what
-it recalls. Controls keep no capability, so that `CORE+DECLARED` is their best.
-Where fewer than 100 promises are counted, the row was played before the kit had its last 13, and the rows of
-servers and of memories that others wrote before fifteen specs asked for more; CI holds models of Honcho, MemOS and
-Stigmem to all of that.
-[What was run on what](backends/index.md) says what else each was held against.
+*Game* is the share of REQUESTS that are *read right*. A fixed reader takes the current setting from the section.
+The section must hold no setting that the user never had. *LoCoMo* is *evidence recall*: the share of the turns
+with an answer that reach the section. Both figures come from `memslot run`. The game has a budget of 2,000 tokens,
+LoCoMo one of 20 items. A figure has its number of requests beside it, and its 95 % interval by persona if there
+are at least five personas. `--what game` and `--what locomo` play them again. `LOCOMO` is the path of the data,
+which is CC BY-NC 4.0 and not part of memslot. The figures are too small for a ranking.
 
-Servers are the real ones. What makes one fail or wait stands between it and the adapter's HTTP client, and what
-it holds is read from its own database: `HONCHO_DB` and `MEMOS_DB` are PostgreSQL addresses, `STIGMEM_DB` is an
-SQLite file. What is not tested was not looked at, and counts as not kept.
+*Unready* requests were asked while the memory could not say whether it was ready. They count like all others.
+
+A failed spec is a broken promise of the server or the provider. `memory-libsql`, `basic-memory` and the
+providers of Hermes shorten long texts, find no Chinese words, hide their errors or count recalled text as new.
+`CORE+DECLARED` is the best level of a control, because a control declares no capability.
+
+The kit has grown. A row with fewer than 100 counted promises was played with an earlier kit. CI checks the newer
+promises against models of the Honcho, MemOS and Stigmem servers.
+[What was run on what](backends/index.md) lists the other tests of each backend.
+
+The servers are real. Faults and delays are injected between the server and the adapter's HTTP client. What a
+server holds is read from its database: `HONCHO_DB` and `MEMOS_DB` are PostgreSQL addresses, `STIGMEM_DB` is an
+SQLite file. *Not tested* counts as not kept.
 
 ## Plugins
 
-The [directory](plugins.md) lists what others can install, and how to be listed.
+The [directory](plugins.md) lists plugins by others, and says how to be listed.
 """
 
 if __name__ == "__main__":
