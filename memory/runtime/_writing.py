@@ -10,7 +10,7 @@ from random import sample
 import anyio
 
 from memory.contract._surviving import Failures
-from memory.contract.errors import BackendError, LifecycleError, StoreError
+from memory.contract.errors import BackendError, InputError, LifecycleError, StoreError
 from memory.contract.events import MemoryEvent
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import MemoryItems
@@ -121,7 +121,7 @@ class WriteBehind:
         self.resume()
         try:
             kept = await self._slot.delivery.keep(event)
-        except (BackendError, StoreError) as error:
+        except (BackendError, StoreError, InputError) as error:
             log.warning("%s: an event was not recorded: %s", self._slot.backend_name, error)
             raise
         self.counts.skipped += kept is None

@@ -89,7 +89,7 @@ class JournaledWrites:
     async def receipt_of(
         self, key: JournalKey, event_id: str, held: str = "", *, again: bool = True
     ) -> WriteReceipt:
-        """The state of a kept event; ``queued`` while it waits.
+        """The state of a kept event: ``queued`` while it waits, ``unknown`` once the journal dropped it.
 
         Args:
             key: the event's lane.
@@ -101,8 +101,11 @@ class JournaledWrites:
             BackendRejected: the backend refused the event for good.
         """
         entry = await self.journal.find(key, event_id)
-        if entry is None:  # a full journal drops its oldest delivered events
-            return _kept(event_id, "its turn will come")
+        if entry is None:
+            warning = (
+                "the journal holds this event no longer: it was delivered and dropped, or a reset erased it"
+            )
+            return WriteReceipt(event_id=event_id, status="unknown", warnings=(warning,))
         receipt = self._state_of(entry, held)
         return repeated(receipt) if again and entry.delivered else receipt
 

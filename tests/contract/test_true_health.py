@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import anyio
@@ -19,9 +21,19 @@ from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 from variants import plain
 
-from memory import BackendError, MemoryScope, MemorySlot, MemslotError
+from memory import (
+    BackendError,
+    ConfigError,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    MemslotError,
+    WriteReceipt,
+)
+from memory.adapter import BackendRejected
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.storage.entries import forget_entries, list_entries, retry_entries
 from memory.testing import LoopbackProcess, LoopbackServer, ScriptedLLM
 
 ADA = MemoryScope(run_id="r", persona_id="ada")
@@ -121,6 +133,54 @@ async def test_health_is_degraded_after_trouble_and_ok_after_a_success(
             while (await slot.health()).status != well:  # what waits has a pause before it is sent again
                 await anyio.sleep(0.1)
                 await slot.after_turn(session_id="1", user="I like mate.")
+
+
+async def test_health_counts_what_was_set_aside_until_it_is_delivered_or_forgotten(
+    memory: tuple[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(event: MemoryEvent) -> WriteReceipt:
+        raise BackendRejected("it is refused")
+
+    async with opened(memory[1], tmp_path, "aside", journal=True) as slot:
+        scope, store = slot.delivery.scope_or_default(), slot.delivery.journal.store
+        await slot.after_turn(session_id="1", user="I like tea.")
+        await slot.delivery.deliver(scope)
+        well = (await slot.health()).status
+        for settle in (retry_entries, forget_entries):
+            with monkeypatch.context() as refusing, suppress(BackendRejected):
+                refusing.setattr(slot._adapter, "record_event", refuse)
+                await slot.after_turn(session_id="1", user="I like oolong.", event_id=settle.__name__)
+                await slot.delivery.deliver(scope)  # where a turn does not wait
+            await slot.after_turn(session_id="1", user="I like mate.")
+            await slot.delivery.deliver(scope)
+            health = await slot.health()
+            assert health.status == "degraded"
+            assert "1 entries of the outbox are set aside" in str(health.warnings)
+            [aside] = list_entries(store, states=["aside"])
+            assert settle(store, [aside.seq]) == [aside.seq]
+            await slot.delivery.deliver(scope)
+            assert (await slot.health()).status == well
+
+
+async def test_health_is_degraded_while_the_encoder_of_keywords_is_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mem0")
+
+    def dead(*given: Any, **named: Any) -> None:
+        raise ConfigError("the files of Qdrant/bm25 are gone")
+
+    installed = ModuleType("fastembed")
+    installed.__spec__ = ModuleSpec("fastembed", None)
+    installed.SparseTextEmbedding = None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fastembed", installed)
+    for loads, status in ((dead, "degraded"), (lambda *given, **named: None, "ok")):
+        monkeypatch.setattr("memory.adapter.models.load_model", loads)
+        async with opened({"backend": "mem0"}, tmp_path, "keywords") as slot:
+            await slot.health()
+            health = await slot.health()
+            assert health.status == status, health.warnings
+            assert ("the files of Qdrant/bm25 are gone" in str(health.warnings)) == (status == "degraded")
 
 
 @pytest.mark.parametrize("journal", [False, True])

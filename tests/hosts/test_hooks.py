@@ -503,6 +503,7 @@ async def test_what_is_refused_is_set_aside_and_what_fails_is_recorded_once_it_c
 
 
 async def test_odd_requests_and_odd_files_end_nothing(tmp_path: Path) -> None:
+    (tmp_path / "hooks").write_text("not a directory", "utf-8")
     (tmp_path / "hooks.sock").mkdir()
     store = FakeNativeStore()
     put(tmp_path, report("prompt", "Q"), report("stop", "A"), report("end"))

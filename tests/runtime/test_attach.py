@@ -268,7 +268,8 @@ async def test_what_its_owner_does_not_take_is_counted_and_breaks_no_host(
 
 @pytest.mark.thorough
 async def test_a_busy_owner_costs_no_call(tmp_path: Path) -> None:
-    given = config(tmp_path, backend=None, condition="full_history")
+    slow = {"setup_s": 300, "write_s": 300}  # a slow machine changes nothing
+    given = config(tmp_path, backend=None, condition="full_history", deadlines=slow)
     given["memory"].pop("backend")
     busy = OWNER.replace(
         "await anyio.sleep_forever()",

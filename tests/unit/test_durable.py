@@ -105,6 +105,17 @@ async def test_a_pause_leaves_a_backend_alone_that_just_failed(tmp_path, monkeyp
         assert stored(adapter) == []
 
 
+async def test_what_a_full_journal_has_dropped_meanwhile_is_unknown_and_does_not_wait(tmp_path, monkeypatch):
+    async def dropped(*given):
+        return None
+
+    async with journaled(Obedient(), tmp_path) as slot:
+        await slot.record_event(event(1))
+        monkeypatch.setattr(slot.delivery.journal, "find", dropped)
+        again = await slot.record_event(event(1))
+    assert (again.status, "holds this event no longer" in again.warnings[0]) == ("unknown", True)
+
+
 async def test_the_same_event_again_is_stored_once(tmp_path):
     adapter = Obedient()
     async with journaled(adapter, tmp_path) as slot:

@@ -264,7 +264,9 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
     async def health(self) -> BackendHealth:
         details, warnings = await self._run(self._native.describe)
         ingest = "infer" if self._options.infers else "verbatim"
-        return self.health_of(details={"ingest": ingest, **details}, warnings=tuple(warnings))
+        details["ingest"] = ingest
+        failed = self._native.keywords_failed
+        return self.health_of("degraded" if failed else "ok", details=details, warnings=tuple(warnings))
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         options = self._options

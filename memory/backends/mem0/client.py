@@ -334,6 +334,11 @@ class NativeMem0:
         return details, list(self._complaints(keywords, entities))
 
     @property
+    def keywords_failed(self) -> bool:
+        """Whether the encoder of keyword search is installed and cannot be used."""
+        return self.no_keywords is not None and importlib.util.find_spec("fastembed") is not None
+
+    @property
     def _has_keywords(self) -> bool:
         return self.no_keywords is None
 

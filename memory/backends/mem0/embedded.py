@@ -169,6 +169,11 @@ class EmbeddedMem0(NativeMem0):
         except MemslotError:
             raise
         except Exception as error:
+            if "migrations_qdrant" in str(error):  # the file of mem0's telemetry
+                raise ConfigError(
+                    f"{self.where}: mem0 was imported with telemetry on, and the file of its telemetry is in use; "
+                    "open memslot before mem0 is imported, or set MEM0_TELEMETRY=False"
+                ) from error
             raise _damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
         if known is None:  # list it only after its files exist, and before any write is acknowledged
             self._partitions.note(wanted)

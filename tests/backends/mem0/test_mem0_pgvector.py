@@ -277,6 +277,20 @@ async def test_an_event_cut_in_the_middle_is_never_half_stored_and_a_repeat_stor
     assert parts_in(postgres, table) == [*range(40), None]
 
 
+@pytest.mark.parametrize("journal", [False, True])
+async def test_an_event_that_is_sent_again_is_stored_once(
+    tmp_path: Path, block: dict[str, Any], postgres: str, journal: bool
+) -> None:
+    """A slot knows what it has written, and the journal what earlier processes have."""
+    whole, given = event("I like oolong.", "I like sencha."), config(tmp_path, **block)
+    given["memory"]["journal"] = journal
+    for _ in range(1 + journal):
+        async with open_memory(given, scope=ALICE) as slot:
+            for _ in range(2):
+                assert len((await slot.record_event(whole)).native_ids) == 2
+        assert parts_in(postgres, block["collection"]) == [0, 1]
+
+
 @pytest.mark.parametrize("fresh", [False, True])
 async def test_a_look_up_of_half_an_event_finds_it_incomplete_and_a_repeat_stores_it_once(
     tmp_path: Path, block: dict[str, Any], postgres: str, fresh: bool
