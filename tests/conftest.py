@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib
 import os
 import shutil
+import sqlite3
 import ssl
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -29,8 +32,6 @@ ON_EITHER_LOOP = (
 )
 """How the names of files begin whose tests ``--fast`` runs on trio as well as on asyncio."""
 SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3
-LEFT_OUT = pytest.StashKey[int]()
-"""How many tests ``--fast`` left out, in this process or, under xdist, in each of the workers."""
 WITHOUT_SERVER = pytest.StashKey[dict[str, int]]()
 """How many live tests were left out, by what they lack."""
 
@@ -54,9 +55,23 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["SSL_CERT_DIR"] = certificates
     if config.pluginmanager.hasplugin("hypothesispytest"):
         choose_examples(config)
+    if sys.version_info >= (3, 13):
+        spare_qdrant_its_question()
+    gc.disable()  # until everything is collected: thousands of items stay, and a search through them frees none
     shared = [str(config.rootpath / folder) for folder in config.getini("pythonpath")]
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*shared, *before])))
+
+
+def spare_qdrant_its_question() -> None:
+    """Answer what embedded Qdrant asks SQLite once in a process.
+
+    It leaves the connection of that question open, and Python 3.13 warns of it in any later test.
+    """
+    with contextlib.suppress(ImportError):
+        from qdrant_client.local.persistence import CollectionPersistence
+
+        CollectionPersistence.CHECK_SAME_THREAD = sqlite3.threadsafety != 3
 
 
 def choose_examples(config: pytest.Config) -> None:
@@ -126,12 +141,29 @@ def llm(scripted_llm: Any) -> Any:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """``--fast`` makes no items of what is thorough: thousands of them would cost each worker seconds."""
+    if not collector.config.getoption("--fast"):
+        return None
+    if isinstance(obj, type) and len(getattr(obj, "anyio_backends", ())) > 1:
+        obj.anyio_backends = obj.anyio_backends[:1]  # type: ignore[attr-defined]
+    owners = obj.__mro__ if isinstance(obj, type) else (obj,)
+    marks = [mark for owner in owners for mark in marks_of(owner)]
+    return [] if any(mark.name == "thorough" for mark in marks) else None
+
+
+def marks_of(owner: object) -> list[Any]:
+    """The marks of a class or function itself: pytest takes one as well as a list."""
+    own = getattr(owner, "__dict__", {}).get("pytestmark", [])
+    return own if isinstance(own, list) else [own]
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     lacking = {item: lack for item in items if LIVE in item.path.parents and (lack := lack_of(item))}
     config.stash[WITHOUT_SERVER] = dict(Counter(lacking.values()))
-    thorough = [item for item in items if item not in lacking and is_thorough(item)]
-    left_out = {*lacking, *(thorough if config.getoption("--fast") else ())}
-    config.stash[LEFT_OUT] = len(left_out) - len(lacking)
+    fast = config.getoption("--fast")
+    left_out = {item for item in items if item in lacking or (fast and is_thorough(item))}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 
@@ -151,6 +183,7 @@ def memos_lacks() -> str:
 
 def pytest_collection_finish() -> None:
     """What was collected stays to the end; the garbage collector need not look through it over and over."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -174,7 +207,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     gc.unfreeze()  # Hypothesis asks it what is still in use
     worker = getattr(session.config, "workeroutput", None)
     if worker is not None:
-        worker["left_out"] = session.config.stash.get(LEFT_OUT, 0)
         worker["without_server"] = session.config.stash.get(WITHOUT_SERVER, {})
 
 
@@ -182,7 +214,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_testnodedown(node: Any) -> None:
     """Every worker of xdist collects everything, so that one of them knows."""
     output = getattr(node, "workeroutput", {})
-    node.config.stash[LEFT_OUT] = output.get("left_out", 0)
     node.config.stash[WITHOUT_SERVER] = output.get("without_server", {})
 
 
@@ -194,8 +225,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.getoption("--fast"):
         terminalreporter.section("fast selection")
         terminalreporter.line(
-            f"{config.stash.get(LEFT_OUT, 0)} tests were left out: the conformance kit on further variants of a "
-            "provider, second event loops,"
+            "these tests were left out: the conformance kit on further variants of a provider, second event loops,"
         )
         terminalreporter.line(
             "mutants of the kit, kills and other rounds of processes, growth with size, pages in a browser; of"
