@@ -173,7 +173,8 @@ $(HOSTS_VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv "$(HOSTS_VENV)"
 	$(HOSTS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--editable '.[strands,adk,pydantic-ai,agent-framework,langchain,openai-agents,llama-index]' langmem deepagents 'pytest>=8.3' 'pytest-asyncio>=1.0'
+		--editable '.[strands,adk,pydantic-ai,agent-framework,langchain,openai-agents,llama-index]' langmem deepagents \
+		agent-framework-ag-ui 'pytest>=8.3' 'pytest-asyncio>=1.0'
 	@touch $@
 
 $(HERMES_VENV)/.installed: pyproject.toml

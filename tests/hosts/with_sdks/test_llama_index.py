@@ -61,11 +61,12 @@ def clock() -> str:
     return TOOL_RESULT
 
 
-class Kind(BaseMemoryBlock[str]):
-    """What an agent without our memory has: LlamaIndex compiles a template for what any block says in a turn."""
+class Kind(BaseMemoryBlock[list[ChatMessage]]):
+    """What an agent without our memory has: a block that says something in a turn."""
 
-    async def _aget(self, messages: Any = None, **block_kwargs: Any) -> str:
-        return "You are kind." if messages and messages[-1].role == "user" else ""
+    async def _aget(self, messages: Any = None, **block_kwargs: Any) -> list[ChatMessage]:
+        asked = bool(messages) and messages[-1].role == "user"
+        return [ChatMessage(role="user", content="You are kind.")] if asked else []
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
         """Nothing."""
