@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 
-def plain_memory(directory: Path, dimensions: int = 1024) -> Any:
-    """mem0 with our embedder, and otherwise nothing of ours."""
+def plain_memory(directory: Path, dimensions: int = 1024, on: dict[str, Any] | None = None) -> Any:
+    """mem0 with our embedder, and otherwise nothing of ours, on embedded Qdrant or another store."""
     from mem0 import Memory
 
     from memory.backends.mem0.models import NoLlm, lexical_embedding
@@ -21,7 +21,7 @@ def plain_memory(directory: Path, dimensions: int = 1024) -> Any:
     }
     memory = Memory.from_config(
         {
-            "vector_store": {"provider": "qdrant", "config": store},
+            "vector_store": on or {"provider": "qdrant", "config": store},
             "history_db_path": str(directory / "history.db"),
             "embedder": model,
             "llm": model,
@@ -34,5 +34,7 @@ def plain_memory(directory: Path, dimensions: int = 1024) -> Any:
 
 
 def close_plain(memory: Any) -> None:
-    memory.vector_store.client.close()
+    for handle in ("client", "connection_pool"):
+        if hasattr(closing := getattr(memory.vector_store, handle, None), "close"):
+            closing.close()
     memory.close()

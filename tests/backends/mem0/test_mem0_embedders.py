@@ -5,13 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mem0_plain import close_plain, plain_memory
-from mem0_support import NEEDS_MEM0, config, event, found, opened, stored
+from mem0_support import ALICE, BOB, NEEDS_MEM0, config, event, found, opened, stored
 from postgres import NEEDS_POSTGRES
 
 from memory import BackendError, ConfigError, open_memory
@@ -135,30 +134,66 @@ class TestPostgres:
             async with opened(tmp_path / "c", **table):
                 pass
 
-    async def test_a_table_that_memslot_did_not_write_is_refused(
-        self, tmp_path: Path, table: dict[str, Any]
-    ) -> None:
-        async with opened(tmp_path / "a", **table) as slot:
-            native: Any = slot._adapter._native  # type: ignore[attr-defined]
-            row = {"data": "tea", "user_id": "alice", "run_id": "run1"}
-            native._opened().vector_store.native.insert([[0.0] * 1024], [row], [str(uuid.uuid4())])
-        with pytest.raises(ConfigError, match="holds memories that memslot did not write"):
-            async with opened(tmp_path / "b", **table):
-                pass
+
+@pytest.fixture(params=["pgvector", "chroma"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """A store with one collection for all scopes."""
+    if request.param == "chroma":
+        pytest.importorskip("chromadb")
+        return {"provider": "chroma", "config": {"path": str(tmp_path / "chroma")}}
+    pytest.importorskip("pgserver")
+    return {"provider": "pgvector", "config": {"connection_string": request.getfixturevalue("postgres")}}
 
 
-@pytest.mark.skipif(find_spec("chromadb") is None, reason="chromadb is not installed")
-async def test_chroma_refuses_another_length(tmp_path: Path, endpoint: OfLength) -> None:
-    place = {"provider": "chroma", "config": {"path": str(tmp_path / "chroma")}}
-    async with opened(tmp_path / "a", vector_store=place) as slot:
+async def test_a_shared_store_refuses_another_length(
+    tmp_path: Path, shared: dict[str, Any], endpoint: OfLength
+) -> None:
+    of_ours = {"vector_store": shared, "collection": f"t_{uuid.uuid4().hex[:12]}"}
+    async with opened(tmp_path / "a", **of_ours) as slot:
         await slot.record_event(event("tea"))
-    with pytest.raises(ConfigError, match="made with embedder 'lexical-hash-1'"):
-        async with opened(tmp_path / "a", vector_store=place, **block(endpoint)):
+    with pytest.raises(
+        ConfigError, match=r"made with embedder 'lexical-hash-1'|vectors of 1024, the embedder makes 768"
+    ):
+        async with opened(tmp_path / "a", **of_ours, **block(endpoint)):
             pass
-    async with opened(tmp_path / "b", vector_store=place, **block(endpoint)) as slot:
-        with pytest.raises(BackendRejected) as raised:
+    # Another machine knows no table of partitions of this one. PostgreSQL tells the length, chroma refuses the row.
+    with pytest.raises((ConfigError, BackendRejected), match=r"vectors of 1024|InvalidArgument") as raised:
+        async with opened(tmp_path / "b", **of_ours, **block(endpoint)) as slot:
             await slot.record_event(event("tea"))
-        assert not raised.value.ambiguous
+    assert not getattr(raised.value, "ambiguous", False)
+
+
+async def test_a_shared_store_keeps_scopes_apart_and_a_reset_takes_one(
+    tmp_path: Path, shared: dict[str, Any]
+) -> None:
+    of_ours = {"vector_store": shared, "collection": f"t_{uuid.uuid4().hex[:12]}"}
+    async with opened(tmp_path, BOB, **of_ours) as slot:
+        await slot.record_event(event("My tea is oolong."))
+        await slot.record_event(event("My tea is mate.", scope=BOB))
+        assert await found(slot, "tea") == ["My tea is oolong."]
+        assert await found(slot, "tea", scope=BOB) == ["My tea is mate."]
+        receipt = await slot.reset_scope(ALICE)
+        assert (receipt.verified, receipt.removed) == (True, 1)
+        assert await found(slot, "tea") == []
+        assert await found(slot, "tea", scope=BOB) == ["My tea is mate."]
+
+
+async def test_a_shared_store_that_mem0_itself_made_is_refused_by_name(
+    tmp_path: Path, shared: dict[str, Any]
+) -> None:
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    async with opened(tmp_path, vector_store=shared, collection=f"{name}_ours"):
+        pass  # mem0 is imported without telemetry
+    config = {"collection_name": name, **shared["config"]}
+    config |= {"embedding_model_dims": 1024} if shared["provider"] == "pgvector" else {}
+    plain = plain_memory(tmp_path / "own", on={**shared, "config": config})
+    plain.add("My dog is called Biscuit.", user_id="alice", infer=False)
+    close_plain(plain)
+    with pytest.raises(
+        ConfigError, match=f"'{name}' on {shared['provider']} holds memories that memslot did"
+    ):
+        async with opened(tmp_path, vector_store=shared, collection=name):
+            pass
 
 
 async def test_a_store_that_mem0_itself_made_is_refused_by_name(tmp_path: Path) -> None:
