@@ -88,10 +88,12 @@ class TestRollingSummary(MemoryContract):
     config = condition("rolling_summary")
 
 
+@pytest.mark.thorough
 class TestStaticProfile(MemoryContract):
     config = condition("static_profile", profile="Ada plays the oboe.\n\nShe dislikes small talk.")
 
 
+@pytest.mark.thorough
 class TestOracleIpas(MemoryContract):
     config = condition(
         "oracle_ipas", matrix={"ada": {"work": {"tone": "formal"}, "personal": {"tone": "warm"}}}

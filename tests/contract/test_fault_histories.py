@@ -35,6 +35,7 @@ def over(adapter: type[FakeBackend], seed: int, loop: str = "asyncio", **setting
     return anyio.run(run, backend=loop)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("loop", ["asyncio", pytest.param("trio", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_lost_invented_or_in_another_scope(seed: int, loop: str) -> None:

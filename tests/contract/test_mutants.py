@@ -11,8 +11,9 @@ from variants import plain
 
 LOOPS = plain("asyncio", of=["asyncio", "trio"])
 _BLOCKING = {f"blocks_the_loop_by_{call}" for call in ("retrieve", "setup_scope", "reset_scope", "aclose")}
-LONG = {"stuck_after_cancel", "leaks_while_pending", "resets_what_it_finds"} | _BLOCKING
-"""Caught once a deadline of the kit has passed."""
+_MUCH_WORK = {"quadratic", "leaks_thread", "leaky_filter"}
+LONG = {"stuck_after_cancel", "leaks_while_pending", "resets_what_it_finds"} | _BLOCKING | _MUCH_WORK
+"""Caught once a deadline of the kit has passed, or by much work."""
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -140,6 +140,7 @@ def test_a_slow_model_and_a_kill_lose_nothing(
         assert found(http, wanted) == wanted
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "memory",
     [

@@ -67,6 +67,7 @@ def graph_file(data_dir: Path, slot: MemorySlot) -> Path:
 # -- one owner ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("left", ["as it is", pytest.param("removed", marks=pytest.mark.thorough)])
 async def test_a_reset_lets_nobody_in_between(
     tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch, left: str

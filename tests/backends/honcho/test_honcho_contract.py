@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from honcho_double import HonchoDouble
+from kit_selection import OF_THE_SLOT
 
 from memory.testing import LoopbackContract, MemoryContract
 
@@ -35,11 +36,7 @@ class TestContext(_OnDouble):
 
     without_ids = DERIVED
     limits_natively = False  # a session's own messages are bounded by tokens alone
-    thorough = (
-        "test_concurrent_scopes_never_cross",
-        "test_the_event_loop_is_never_blocked",
-        "test_time_grows_no_faster_than_the_text",
-    )
+    thorough = OF_THE_SLOT
     native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
 

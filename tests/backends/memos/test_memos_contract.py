@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
+from kit_selection import OF_THE_SLOT
 from memos_double import MemosDouble
 
 from memory.backends.memos.answers import items
@@ -34,6 +35,7 @@ class _OnDouble(LoopbackContract, MemoryContract):
 class TestAsynchronous(_OnDouble):
     """As MemOS comes: PostgreSQL, a local queue, raw memories that are replaced."""
 
+    thorough = OF_THE_SLOT
     options: ClassVar[Mapping[str, Any]] = {"graph_db": "postgres"}
     without_ids: ClassVar[Mapping[str, str]] = _REPLACED
 

@@ -44,6 +44,7 @@ def run(base: Path, url: str, *arguments: str, **variables: str) -> tuple[int, s
     return process.returncode, stdout, stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [pytest.param(50, marks=pytest.mark.thorough), 12])
 def test_hooks_at_once_are_all_stored(double: StigmemDouble, base: Path, count: int) -> None:
     hooks = [start(base, double.url, "done", f"t-{number}") for number in range(count)]

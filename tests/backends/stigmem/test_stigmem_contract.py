@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
+from kit_selection import OF_THE_SLOT
 from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 
@@ -28,6 +29,7 @@ class _OnDouble(LoopbackContract, MemoryContract):
 
 
 class TestTenants(_OnDouble):
+    thorough = OF_THE_SLOT
     server_arguments: ClassVar[Mapping[str, Any]] = {"auth": True, "multi_tenant": True}
     options: ClassVar[Mapping[str, Any]] = {"api_key": ADMIN_KEY}
 

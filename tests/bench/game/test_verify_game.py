@@ -96,6 +96,7 @@ def test_an_experiment_that_was_left_alone_agrees_with_itself(kept: Path) -> Non
 LONGER = {**SIZE, "sessions": 10, "tests": 2, "attributes": 4, "language": "zh"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "more",
     [
