@@ -122,6 +122,7 @@ docs: $(VENV)/.installed-tools
 perf: $(VENV)/.installed-test
 	$(BIN)/python tests/perf/figures.py $(ARGS)
 	$(BIN)/python tests/perf/mem0_figures.py
+	$(BIN)/python tests/perf/import_figures.py
 	$(BIN)/python tests/perf/stigmem_figures.py
 	$(BIN)/python tests/perf/graphiti_figures.py
 	$(BIN)/python tests/perf/honcho_figures.py

@@ -29,6 +29,7 @@ from memory import (
     PluginError,
     ScopeError,
 )
+from memory.cli._anchors import with_section
 from memory.plugins.console import complain, usage_line
 from memory.plugins.installed import command_names, load_command
 
@@ -199,7 +200,7 @@ def _explain(error: Exception, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     line, code = _line_and_code(error)
-    complain(f"error: {line}")
+    complain(f"error: {with_section(line)}")
     return code
 
 

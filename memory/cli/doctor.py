@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memory.cli._anchors import with_section
 from memory.cli._group import FAILED, UNUSABLE, tracebacks
 from memory.cli.backends import list_memories
 from memory.plugins.console import STYLES, AsJson, print_json, say
@@ -101,7 +102,8 @@ def _show(check: CheckResult) -> None:
     took = f" ({check.latency_ms:.0f} ms)" if check.latency_ms is not None else ""
     if check.status == "skipped" and not took:
         return
-    say(f"{check.status:<8} {check.name:<13} {check.evidence}{took}", STYLES[check.status])
+    evidence = with_section(check.evidence) if check.status == "failed" else check.evidence
+    say(f"{check.status:<8} {check.name:<13} {evidence}{took}", STYLES[check.status])
     if check.fix:
         say(f"{'':<8} {'':<13} fix: {check.fix}")
 

@@ -177,6 +177,8 @@ class EmbeddedMem0(NativeMem0):
             raise _damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
         if known is None:  # list it only after its files exist, and before any write is acknowledged
             self._partitions.note(wanted)
+        # A power cut may cost the newest lines of the history, never a memory. It saves a flush for each message.
+        memory.db.connection.execute("PRAGMA synchronous = NORMAL")
         memory.reranker = models.reranker
         vectors_only = self.no_keywords is not None
         memory.vector_store = WatchedStore(
