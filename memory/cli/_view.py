@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Iterable
+from datetime import datetime
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,10 +26,11 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">
 <title>memslot: {title}</title>
 <style>:root{{color-scheme:light dark}}
-body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:1rem auto;padding:0 1rem;overflow-wrap:anywhere}}
+body{{background:Canvas;color:CanvasText;font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere;
+max-width:60rem;margin:1rem auto;padding:0 1rem}}
 table{{border-collapse:collapse;width:100%}}td,th{{text-align:left;vertical-align:top;padding:.3rem .5rem;
 border-bottom:1px solid #8888}}th,td[data-of],button{{white-space:nowrap}}
-pre{{white-space:pre-wrap;background:#8882;padding:.6rem}}
+pre{{white-space:pre-wrap;border:1px solid #8888;padding:.6rem}}
 input[name=q]{{width:min(30rem,70%);font:inherit}}nav a{{margin-right:1rem}}
 @media(max-width:40rem){{thead{{display:none}}tr{{display:block;padding:.4rem 0;border-bottom:1px solid #8888}}
 td{{display:block;border:0;padding:0}}
@@ -118,10 +120,7 @@ class ViewServer(ThreadingHTTPServer):
         used = {shown.entries[index].native_id for index in shown.included}
         rows = [
             (
-                escape(entry.text),
-                f"{entry.timestamp:%Y-%m-%d %H:%M}" if entry.timestamp else "",
-                "" if entry.score is None else f"{entry.score:.2f}",
-                "yes" if entry.native_id in used else "no",
+                *_shown_row(entry.text, entry.timestamp, entry.score, entry.native_id in used),
                 self._delete_form(entry.native_id, asked) if can_forget else "",
             )
             for entry in result.entries
@@ -131,13 +130,34 @@ class ViewServer(ThreadingHTTPServer):
         return f"<h2>The prompt gets</h2><pre>{section}</pre><h2>Recalled: {took}</h2>{_memories(rows)}"
 
     def _turn(self, turn: JournalEntry) -> str:
-        """One recorded turn, and the rows that the memory finds for its question now."""
+        """One recorded turn: what was asked, recalled and used then, and what was recorded."""
+        assert self.memory is not None
+        asked, recalled = _question_of(turn), self.memory.slot.delivery.recalls.of(turn.event)
+        rows = [
+            (
+                *_shown_row(
+                    row["text"],
+                    row["time"] and datetime.fromisoformat(row["time"]),
+                    row["score"],
+                    row["used"],
+                ),
+                "",
+            )
+            for row in recalled or ()
+        ]
+        then = _memories(rows) if rows else "<p>nothing</p>"
+        if recalled is None:
+            then = (
+                "<p>It is not known: the host kept no recall of this turn, or a memory of it was deleted.</p>"
+            )
         said = "".join(
             f"<p><b>{escape(each.role)}</b> {escape(each.content)}</p>" for each in turn.event.messages
         )
-        asked = _question_of(turn)
-        recorded = f"<h2>Recorded at {turn.event.timestamp:%Y-%m-%d %H:%M}: {escape(turn.status)}</h2>{said}"
-        return self._page(asked, self._found(asked) + recorded if asked else recorded)
+        return self._page(
+            asked,
+            f"<h2>Asked</h2><p>{escape(asked) or 'nothing'}</p><h2>Recalled then</h2>{then}"
+            f"<h2>Recorded at {turn.event.timestamp:%Y-%m-%d %H:%M}: {escape(turn.status)}</h2>{said}",
+        )
 
     def _recorded(self) -> Iterable[JournalEntry]:
         """The last turns of this person, newest first.
@@ -160,6 +180,17 @@ class ViewServer(ThreadingHTTPServer):
             f'<input type="hidden" name="{name}" value="{escape(value)}">' for name, value in given.items()
         )
         return f'<form method="post" action="/">{hidden}<button>delete</button></form>'
+
+
+def _shown_row(
+    text: str, time: datetime | None, score: float | None, used: bool
+) -> tuple[str, str, str, str]:
+    return (
+        escape(text),
+        f"{time:%Y-%m-%d %H:%M}" if time else "",
+        "" if score is None else f"{score:.2f}",
+        "yes" if used else "no",
+    )
 
 
 def _memories(rows: Iterable[tuple[str, ...]]) -> str:

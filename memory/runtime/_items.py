@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any
 
+from anyio import to_thread
+
 from memory.contract import receipts
 from memory.contract.adapter import SupportsNativeMutation, SupportsProvenance, SupportsReadiness
 from memory.contract.errors import BackendRejected, CapabilityNotSupported, ScopeError
@@ -219,7 +221,10 @@ class MemoryItems:
             scope=self.scope, operation=operation, native_id=item_id, arguments=arguments
         )
         async with self.slot.delivery.leases.lease(self.scope):
-            return await mutation.native_mutation(request)
+            receipt = await mutation.native_mutation(request)
+        if name == "forget":
+            await to_thread.run_sync(self.slot.delivery.recalls.forget, self.scope, item_id)
+        return receipt
 
 
 def _rows(raw: Any) -> Iterator[Mapping[str, Any]]:

@@ -16,6 +16,7 @@ from memory.contract.scope import MemoryScope
 from memory.slot.background import Deliveries
 from memory.slot.calls import NativeCalls, Span
 from memory.slot.journaled import JournaledWrites
+from memory.slot.recalls import Recalls
 from memory.slot.rendering import without_recalled_context
 from memory.slot.resetting import Resetting
 from memory.slot.sending import Sender, skipped_receipts
@@ -77,6 +78,7 @@ class Delivery:
         written: the slot's record of its writes.
         journal: the outbox of events.
         has_journal: whether this process, or the one that owns the memory, keeps every event.
+        recalls: what each turn recalled, if there is a journal.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Delivery:
         self._owner = calls.adapter if isinstance(calls.adapter, OwnedElsewhere) else None
         self.store = self._noted_in if self._owner is None else self._owner.host_store
         self.has_journal = journal is not None if self._owner is None else self._owner.keeps_events
+        self.recalls = Recalls(calls.adapter.backend_name, self.store if self.has_journal else None)
         self.journal = journal or Journal(store or SqliteStore(None), past=False)
         self.leases = leases
         self.scope, self.budget, self.token_counter = host
@@ -172,6 +175,7 @@ class Delivery:
         if not self._closed:
             self._closed = True
             self.journal.close()
+            self.recalls.close()
             if self.store is not None:
                 self.store.close()
 
@@ -301,6 +305,7 @@ class Delivery:
         Raises:
             BackendError: the backend failed, or another process is delivering to the scope.
         """
+        self.recalls.forget(scope)
         return await self._journaled.reset(span, self._key(scope))
 
     # Calls beyond the contract, for code that is built on a slot.

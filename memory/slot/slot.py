@@ -342,7 +342,9 @@ class MemorySlot(MemoryAdapter):
         fields["budget"] = fields.get("budget") or self.delivery.budget
         fields.setdefault("exclude_session", True)
         request = request_of(user, session_id, self.delivery.scope_or_default(scope), **fields)
-        return self.for_prompt(await self.retrieve(request)).formatted_context
+        shown = self.for_prompt(await self.retrieve(request))
+        self.delivery.recalls.note(shown)
+        return shown.formatted_context
 
     def for_prompt(self, result: RetrieveResult) -> RetrieveResult:
         """The result as :meth:`before_turn` shows it: equal texts once, and no row below the backend's floor.
@@ -368,7 +370,10 @@ class MemorySlot(MemoryAdapter):
                 ``scenario``, ``context``, ``attribute``, ``metadata``, see :class:`~memory.slot.turns.TurnFields`.
         """
         event = event_from_turn(session_id, self.delivery.scope_or_default(scope), **fields)
-        return await self.delivery.record_turn(event)
+        receipt = await self.delivery.record_turn(event)
+        if receipt.status != "skipped_read_only":
+            await self.delivery.recalls.keep(event)
+        return receipt
 
     def for_scope(
         self,

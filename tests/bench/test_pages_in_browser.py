@@ -8,15 +8,18 @@ import shutil
 import subprocess
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 
 import anyio
 import pytest
 from bench_support import config_of, locomo_sample, registry_with, run, write_locomo
 
+from memory import open_memory_sync
 from memory.bench.engine.experiment import Listeners, begin
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.report.page import Block, Page
 from memory.bench.report.report import write_page
+from memory.cli._view import ViewServer
 from memory.testing._fake_backend import FakeBackend
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -213,3 +216,26 @@ def test_pages_are_printed_whole(pages, tmp_path):
         assert seen["wide"] <= seen["room"], f"{name}: wider than the paper"
         assert not seen["tables"], f"{name}: tables cut off"
         assert not seen["cut"], f"{name}: labels cut off"
+
+
+@pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_memory_and_a_turn_can_be_read_on_a_phone_and_a_desk(tmp_path, dark):
+    file = tmp_path / "my.yaml"
+    file.write_text(
+        "memory: {backend: mem0, journal: true, scope: {run_id: home, persona_id: ada}}", encoding="utf-8"
+    )
+    with open_memory_sync(file) as memory, ViewServer(memory, config=file, runs=tmp_path) as server:
+        long = f"Oolong tea with {'x' * 300}"
+        memory.after_turn(user=long, assistant="Noted.", session_id="monday")
+        memory.before_turn("Which tea do I like?", session_id="tuesday")
+        memory.after_turn(user="Which tea do I like?", assistant="Oolong.", session_id="tuesday")
+        asked = {"memory": "", "asked": "Which tea?", "turns": "", "turns/2": ""}
+        pages = {name: server.page(name if "turn" in name else "", text) for name, text in asked.items()}
+    assert "Recalled then" in pages["turns/2"]
+    measured = laid_out(tmp_path, pages, dark=dark, widths=(390, 1280))
+    assert len(measured) == 8
+    for name, seen in measured.items():
+        assert seen["wide"] <= seen["room"], f"{name}: the page is wider than the screen"
+        assert not seen["faint"], f"{name}: text too faint on what is behind it"
+        assert not seen["broken"], f"{name}: headings that break inside a word"

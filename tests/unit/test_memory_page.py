@@ -73,19 +73,53 @@ def test_a_person_sees_everything_that_is_remembered_and_deletes_a_row_of_it(tmp
         assert re.findall(r'name="id" value="([^"]+)"', client.get("/").text) == ids[1:]
 
 
-def test_a_turn_shows_what_was_asked_recalled_used_and_recorded(tmp_path: Path) -> None:
-    with served(tmp_path) as (_, client):
+def test_a_turn_shows_what_was_asked_recalled_used_and_recorded_then(tmp_path: Path) -> None:
+    with served(tmp_path) as (server, client):
+        memory = server.memory
+        assert memory is not None
+        memory.before_turn("Which tea do I like?", session_id="later")
+        memory.after_turn(user="Which tea do I like?", assistant="Oolong.", session_id="later")
+        memory.after_turn(user="Now I like green tea.", session_id="later")
         turns = re.findall(r'<a href="(/turns/\d+)">', client.get("/turns").text)
-        assert len(turns) == 2
-        page = client.get(turns[-1]).text
-        assert 'value="I like &lt;i&gt;oolong&lt;/i&gt; tea."' in page, "asked"
-        assert re.search(r'data-of="score">\d\.\d\d<', page), "recalled, with its score"
-        assert re.search(r'data-of="time">\d{4}-', page), "and its time"
-        assert 'data-of="in the prompt">yes<' in page, "used"
+        assert len(turns) == 4
+        page = client.get(turns[1]).text
+        assert "<h2>Asked</h2><p>Which tea do I like?</p>" in page
+        rows = [
+            re.findall(r"<td[^>]*>(.*?)</td>", row)
+            for row in page[page.index("<h2>Recalled") : page.index("<h2>Recorded")].split("<tr>")[2:]
+        ]
+        assert (rows[0][0], rows[0][3]) == ("I like &lt;i&gt;oolong&lt;/i&gt; tea.", "yes")
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", row[1]) for row in rows)
+        assert all(re.fullmatch(r"\d\.\d\d", row[2]) for row in rows)
+        assert "green tea" not in page, "the memory of today has it, the turn had not"
         assert re.search(r"<h2>Recorded at [^<]+: committed</h2>", page)
-        assert "<b>assistant</b> Noted." in page
+        assert "<b>assistant</b> Oolong." in page
+        assert "It is not known" in client.get(turns[0]).text, "nobody asked the memory in that turn"
         assert client.get("/turns/999").status_code == 404
         assert "0 runs in" in client.get("/runs").text
+
+
+def test_a_deleted_row_and_a_reset_leave_no_recall(tmp_path: Path) -> None:
+    with served(tmp_path) as (server, client):
+        memory = server.memory
+        assert memory is not None
+        slot, recalls = memory.slot, memory.slot.delivery.recalls
+        for number in (1, 2):
+            memory.before_turn("Which tea do I like?", session_id=f"later {number}")
+            memory.after_turn(user="Which tea do I like?", session_id=f"later {number}")
+        turns = re.findall(r'<a href="(/turns/\d+)">', client.get("/turns").text)
+        assert "oolong" in client.get(turns[0]).text
+        native_id = re.search(r'name="id" value="([^"]+)"', client.get("/", params={"q": "oolong"}).text)
+        assert native_id is not None
+        client.post("/", data={"id": native_id[1], "token": server.token})
+        assert "oolong" not in client.get(turns[0]).text
+        memory.before_turn("Where does my sister live?", session_id="last")
+        memory.after_turn(user="Where does my sister live?", session_id="last")
+        [kept] = [turn.event for turn in server._recorded() if turn.event.session_id == "last"]
+        assert recalls.of(kept)
+        memory.run(lambda slot: slot.reset_scope(slot.scope))
+        assert recalls.of(kept) is None
+        assert slot.scope is not None
 
 
 def test_a_memory_without_a_journal_says_where_turns_would_be(tmp_path: Path) -> None:
