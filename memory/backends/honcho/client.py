@@ -23,11 +23,12 @@ from memory.adapter import BackendAuthError, BackendRateLimited, BackendRejected
 from memory.adapter.fields import without_nul
 from memory.adapter.http import JsonHttp, bearer, expect, none_if_404
 from memory.adapter.sdk import warnings_only
-from memory.backends.honcho.options import MAX_ROWS, HonchoOptions
+from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
 from memory.backends.honcho.translate import IDS
 
 _FIXED = frozenset({"", "v3", "workspaces", "list", "query", "status"})
 _LISTS = frozenset({"messages", "search", "conclusions", "query"})  # routes that answer with a bare list
+DELETED = "sources_of_deleted_conclusions"
 # Exceptions of the SDK itself. Its requests use memslot's connection, which raises memslot's errors.
 ERRORS: ErrorTable = {
     "honcho.http.exceptions.AuthenticationError": NativeError(BackendAuthError),
@@ -210,6 +211,12 @@ class WorkspaceReader:
         """The numbers of waiting and running queue rows of all peers, including summaries."""
         status = await self.reader.aio.queue_status()
         return status.pending_work_units, status.in_progress_work_units
+
+    async def sources_of_deleted(self) -> dict[str, list[int]]:
+        """The messages whose conclusions memslot has deleted, by session and peer, as one peer's metadata."""
+        peers = await all_rows(await self.reader.aio.peers(size=MAX_ROWS))
+        noted = [(peer.metadata or {}).get(DELETED) for peer in peers if peer.id == OTHERS_PEER]
+        return dict(noted[0]) if noted and isinstance(noted[0], dict) else {}
 
     async def conclusions(self, filters: dict[str, Any] | None = None) -> tuple[int, datetime | None]:
         """The number of matching conclusions, and when the newest was derived, by the server's clock."""

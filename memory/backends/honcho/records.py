@@ -164,6 +164,7 @@ async def _mutate(workspace: HonchoScope, request: NativeMutationRequest) -> Any
     given: dict[str, Any] = request.arguments
     view: Any = workspace.user.conclusions.aio
     if request.operation == "delete":
+        await workspace.note_source(str(request.native_id))
         return await view.delete(request.native_id)
     if request.operation == "create":
         session = given.get("session_id")

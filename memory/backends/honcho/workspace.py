@@ -14,7 +14,7 @@ from honcho.api_types import PeerConfig
 from memory import BackendReadiness, MemoryScope
 from memory.adapter import BackendProtocolError, BackendRejected
 from memory.adapter.http import none_if_404
-from memory.backends.honcho.client import Connections, WorkspaceReader
+from memory.backends.honcho.client import DELETED, Connections, WorkspaceReader
 from memory.backends.honcho.named import NamedMessages
 from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
 from memory.backends.honcho.translate import IDS, Part
@@ -137,7 +137,7 @@ class Watch:
             for peer_id in self._server.observed:
                 count = await self._server.count_messages(session.id, peer_id)
                 key = (session.id, session.created_at, peer_id)
-                sources = self._sources.setdefault(key, NamedMessages(self._server, session.id, peer_id))
+                sources = self._sources.setdefault(key, NamedMessages(self._server, session, peer_id))
                 stored += count
                 unnamed += await sources.unnamed(count)
         return stored, unnamed
@@ -230,6 +230,17 @@ class HonchoScope(WorkspaceReader):
                 await anyio.sleep(self.options.poll_s)
             self._sessions[session_id] = session
         return self._sessions[session_id]
+
+    async def note_source(self, conclusion_id: str) -> None:
+        """Before a conclusion is deleted, note its message, which would look as if the model had lost it."""
+        page = await self.reader.aio.conclusions.list(size=1, filters={"id": conclusion_id})
+        for found in page.items:
+            for session in [each for each in await self.sessions() if each.id == found.session_id]:
+                named = NamedMessages(self, session, found.observed_id)
+                key, number = await named.source_of(conclusion_id)
+                noted = await self.sources_of_deleted()
+                noted[key] = sorted({*noted.get(key, ()), *filter(None, [number])})
+                await self._writer.aio.peer(OTHERS_PEER, metadata={DELETED: noted})
 
     def forget(self) -> None:
         """Forget peers and sessions, which may be gone. The next use creates them again."""

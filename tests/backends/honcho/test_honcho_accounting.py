@@ -14,7 +14,9 @@ from memory import (
     BackendReadiness,
     MemorySlot,
     Message,
+    NativeMutationRequest,
     SupportsBulkIngest,
+    SupportsNativeMutation,
     SupportsReadiness,
 )
 
@@ -143,6 +145,25 @@ async def test_a_server_whose_conclusions_name_nothing_is_unknown(double: Honcho
         for conclusion in double.model.workspaces["r_xada"].conclusions:
             conclusion.message_ids = ()
         assert (await _wait(slot)).state == "unknown"
+
+
+async def test_a_deleted_conclusion_leaves_no_doubt_to_a_fresh_process_and_vouches_for_no_other(
+    double: HonchoDouble,
+) -> None:
+    async with slot_on(double) as slot:
+        await _say(slot, 1, 2, one_by_one=double)
+        mutation = slot.capability(SupportsNativeMutation)
+        assert mutation is not None
+        for conclusion in list(double.model.workspaces["r_xada"].conclusions):
+            await mutation.native_mutation(
+                NativeMutationRequest(scope=ADA, operation="delete", native_id=conclusion.id)
+            )
+    async with slot_on(double) as slot:
+        assert (await _wait(slot)).state == "ready"
+        double.model.mute = True
+        await _say(slot, 3, one_by_one=double)
+        answer = await _wait(slot)
+        assert (answer.state, "from 1 of 3 messages" in answer.detail) == ("unknown", True)
 
 
 async def test_a_conclusion_from_several_messages_vouches_for_none_of_them(double: HonchoDouble) -> None:
