@@ -61,6 +61,8 @@ def read_right(row):
 
 
 def stale(row):
+    if row["judged"] and row["status"] in ("scored", "unready") and row["first"] is None:
+        return None  # an answer in words: nobody knows which setting it shows
     return (row["first"] if row["judged"] else row["taken"]) == "stale"
 
 
@@ -68,7 +70,9 @@ def later(rows, lost):
     units = []
     for (who, _, _), asked, _ in changes_of(rows):
         for row in asked:
-            units.append(((who, row["probe_id"]), row["status"] == "failed" or lost(row)))
+            value = row["status"] == "failed" or lost(row)
+            if value is not None:
+                units.append(((who, row["probe_id"]), value))
     return share(units)
 
 

@@ -134,7 +134,9 @@ class Verdict:
 
     # Whether the reply suits the preference in force; None if the judgement cannot be read.
     fit: bool | None
-    shown: str | None = None  # marker of the setting that it shows; None if none or unknown
+    shown: str | None = (
+        None  # marker of the setting that it shows; "" if none; None if the judge names no setting
+    )
     votes: int = 1
     agreement: float = 1.0  # share of the votes that agree
 
@@ -295,4 +297,4 @@ class RuleJudge:
         assert beat.attribute is not None
         assert beat.truth is not None
         shown = self._language.shown(beat.attribute, exchanges[-1].reply)
-        return Verdict(fit=shown == beat.truth.current, shown=shown)
+        return Verdict(fit=shown == beat.truth.current, shown=shown or "")

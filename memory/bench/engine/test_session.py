@@ -83,7 +83,7 @@ class TestSessionRun:
         self._kept: set[str] = set()
         self._warnings: list[str] = []
         self._counts = dict.fromkeys(TEST_COUNTS, 0)
-        self._seen: dict[str, tuple[Shown | None, str | None]] = {}
+        self._seen: dict[str, tuple[bool | None, str | None]] = {}
         self._readiness, self._ready, self._store = "not_offered", False, "not_counted"
 
     async def play(self, readiness: Readiness) -> None:
@@ -271,7 +271,7 @@ class TestSessionRun:
         if attribute is not None:
             fields["choices"] = len(roles.settings(attribute)) or None
             taken = roles.taken(section, attribute, context)
-            fields["taken"] = _relation(truth, Verdict(fit=None, shown=taken))
+            fields["taken"] = _relation(truth, taken or "")
         return fields
 
     async def _offer_artefacts(self) -> None:
@@ -307,16 +307,16 @@ class TestSessionRun:
     ) -> dict[str, Any]:
         """The record fields that the judge's verdicts decide."""
         fields: dict[str, Any] = {
-            "first": _relation(truth, first),
-            "last": _relation(truth, last),
+            "first": _relation(truth, first.shown),
+            "last": _relation(truth, last.shown),
             **of_verdicts(first, last),
         }
         if planned.attribute is not None and planned.kind != "neutral":
             if planned.attribute in self._seen:
                 # The setting counts too, because two older settings contradict each other. Only first replies
                 # count, because a hint changes later ones.
-                fields["coherent"] = (fields["first"], first.shown) == self._seen[planned.attribute]
-            self._seen[planned.attribute] = (fields["first"], first.shown)
+                fields["coherent"] = (first.fit, first.shown) == self._seen[planned.attribute]
+            self._seen[planned.attribute] = (first.fit, first.shown)
         return fields
 
 
@@ -342,15 +342,17 @@ def of_verdicts(first: Verdict, last: Verdict) -> dict[str, Any]:
     }
 
 
-def _relation(truth: PreferenceTruth, verdict: Verdict) -> Shown:
-    if verdict.shown is None:
-        # A model judge says whether the reply suits, but not which setting it shows.
-        return "current" if verdict.fit and truth.current is not None else "nothing"
-    if verdict.shown == truth.current:
+def _relation(truth: PreferenceTruth, shown: str | None) -> Shown | None:
+    """How the setting with this marker stands to the truth; None if nobody knows which setting it is."""
+    if shown is None:
+        return None
+    if not shown:
+        return "nothing"
+    if shown == truth.current:
         return "current"
     relations: dict[Shown, tuple[str, ...]] = {
         "stale": truth.stale,
         "other": truth.other,
         "decoy": truth.decoys,
     }
-    return next((name for name, markers in relations.items() if verdict.shown in markers), "unknown")
+    return next((name for name, markers in relations.items() if shown in markers), "unknown")

@@ -31,6 +31,8 @@ from memory.bench.engine.models import (
 )
 from memory.bench.engine.prompts import load_prompt
 from memory.bench.engine.roles import Exchange, RuleAssistant
+from memory.bench.report.results import read_results
+from memory.bench.report.tables import as_csv
 from memory.contract.errors import BackendRateLimited
 from memory.contract.events import Message
 from memory.runtime._loop import AgentSession
@@ -121,6 +123,23 @@ def test_a_game_played_by_models_scores_by_what_they_say(tmp_path: Path) -> None
     assert roles["judge"].prompt_sha256 == load_prompt("judge").sha256
     assert roles["judge"].prompt_version == 1
     assert len({role.prompt_sha256 for role in roles.values()} - {None}) == 3
+
+
+def test_a_model_as_judge_names_no_setting_so_stale_reversion_is_unknown_everywhere(tmp_path: Path) -> None:
+    game = {**SMALL, "tests": 8}
+    done = begin(matrix(tmp_path, "static_profile", game=game, roles=ROLES), models=models())
+    rows = [row for cell in done.directory.glob("cells/*/results.jsonl") for row in lines(cell)]
+    assert {row["first"] for row in rows} == {None}
+    assert [row for row in rows if row["change"]], "there is nothing to revert to"
+    (found,) = scores(done).values()
+    assert found["stale reversion"] is None
+    assert found["forgetting"] is not None
+    printed = next(
+        row for row in as_csv(read_results([done.directory])).splitlines() if "stale reversion" in row
+    )
+    assert printed.split(",")[5:8] == ["", "", ""]
+    assert done.report is not None
+    assert "stale reversion" not in done.report.read_text("utf-8")
 
 
 def test_the_assistant_is_asked_by_the_session_loop_whether_it_is_tested_or_not(
