@@ -5,11 +5,14 @@ The page holds figures, counts and seconds, and no word of the data.
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from memory.bench.engine.files import each_line
 from memory.bench.report.page import count, share
 from memory.bench.report.results import Entry, Results, read_results
 from memory.bench.report.tables import cost_values, main_figures, quantiles, trouble
@@ -18,21 +21,45 @@ from memory.bench.scores.model import Estimate
 
 HEAD = """# Results
 
-`python docs/_results.py CONFIG=RUN_DIR...` writes this page. The command above each table repeats its run. Each row
-names its model, or what stands in for one. Two numbers in a cell are the median and the 95th percentile.
+`python docs/_results.py CONFIG=RUN_DIR...` writes this page and its records. The command above each table repeats its
+run. Each row names its model, or what stands in for one.
 
 Read the page with care:
 
-- No language model works in these memories. We did **not run** mem0 and Graphiti with a model that extracts, and
-  the long game of 200,000 tokens. They take hours on the machine that made this page.
 - A small model reads poorly. SmolLM2 has 135 million parameters, so its answers say little about a memory.
 - The LoCoMo file has two conversations. Below five personas there are no intervals.
 - Evidence recall says whether a memory showed the turns that hold the answer. It does not say whether a model would
   answer. Answer F1 is the token F1 of what the model did answer.
 - The machine was busy and has two cores. Compare seconds within a table only.
+
+## Recompute it
+
+Each table links its record, a gzip file with one JSON object per line. It holds no word of the data. A line with
+`probe_id` is a request. A line with `ms` is one persona's run, with the milliseconds of every call by phase. `memory`
+and `budget` name the row. A failed request counts 0, and a figure is the mean over these requests:
+
+| figure | requests | value |
+|---|---|---|
+| evidence recall | `gold` above 0 | `found` (null is 0) / `gold` |
+| MRR | `gold` above 0 | 1 / the smallest of `ranks`; 0 without ranks |
+| gold answer shown | `has_answer` | `answer_shown`; null is left out |
+| answer F1, exact match | `read` | `answer_f1`, `exact` |
+| style fit | `judged`, `kind` is neither neutral nor question, not `repeated` | `fit_first` |
+| discrimination | the same with `has_other` | `fit_first` |
+| detection | changes: requests of style fit with one `persona`, `seed` and `change`, by `after`, then `probe_id` | 1 if `fit_first` of two in a row |
+| tokens shown | `status` is scored or unready | `tokens` |
+
+- **Intervals** (95 %, from five personas on). K personas have n requests, with mean m. The variance is
+  V = K / (K - 1) x the sum over personas of (their sum - m x their count)² / n². The size N is m (1 - m) / V, at most n;
+  it is K if m is 0 or 1, and n if V is 0. With q, the quantile of Student's t for K - 1, and z = q² / N, the interval is
+  (m + z / 2 ± sqrt(z (m (1 - m) + z / 4))) / (1 + z). If K = n, N is n and q is 1.959964.
+- **Milliseconds**: the median and the 95th percentile of all calls of `write` and of `retrieve`, linearly interpolated.
+- **Seconds to write 1,000 messages**: the sum of `write` and `wait`, divided by the sum of `messages`.
 """
 
+HERE = Path(__file__).parent
 NAMES = {"game": "The preference game", "locomo": "LoCoMo"}
+TIMED = {"write", "wait", "retrieve"}
 
 
 def figure(found: Estimate) -> str:
@@ -81,6 +108,30 @@ def table(results: Results) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
+def rows(results: Results) -> Iterator[dict[str, Any]]:
+    """The record of a run: each request, and for each persona the milliseconds of every call."""
+    for entry in results.entries:
+        row = {"memory": entry.variant.series, "budget": entry.variant.budget.max_tokens}
+        for place, cell in entry.cells:
+            cell_row = {**row, "persona": cell.persona_id, "seed": cell.seed, "replicate": cell.replicate}
+            spent: dict[str, list[float]] = {}
+            for line in each_line(place / "times.jsonl"):
+                for phase in TIMED & line.keys():
+                    spent.setdefault(phase, []).extend(line[phase])
+            yield {**cell_row, "messages": cell.counts["messages"], "ms": spent}
+            for record in each_line(place / "results.jsonl"):
+                yield {**cell_row, **record}
+
+
+def write_record(results: Results, name: str) -> str:
+    """Write the record of a run beside the page, and return its path from there."""
+    file = Path("records", f"{name}.jsonl.gz")
+    text = "".join(json.dumps(row) + "\n" for row in rows(results))
+    (HERE / file).parent.mkdir(exist_ok=True)
+    (HERE / file).write_bytes(gzip.compress(text.encode(), mtime=0))
+    return file.as_posix()
+
+
 def section(config: str, directory: Path) -> Iterator[str]:
     results = read_results([directory])
     (manifest,) = results.manifests
@@ -88,7 +139,9 @@ def section(config: str, directory: Path) -> Iterator[str]:
     given = "" if data.name is None else f" --data {data.name}"
     config, _, note = config.partition("#")
     turns = "" if data.timeline == "game" else f"{data.turns:,} turns, "
-    yield f"## {NAMES.get(data.timeline, data.timeline)}"
+    game: Any = manifest.settings.get("game") or {}
+    name = "The long game" if game.get("tokens") else NAMES.get(data.timeline, data.timeline)
+    yield f"## {name}"
     yield ""
     file = Path(config).name
     yield f"`memslot example {file} && memslot run {file}{given}`"
@@ -104,6 +157,7 @@ def section(config: str, directory: Path) -> Iterator[str]:
         + (f" at {git.revision[:12]}" if git else "")
         + f", Python {manifest.versions.python}. {data.personas} personas, {data.sessions:,} sessions, "
         f"{turns}{data.probes:,} requests. Data sha256 `{data.sha256[:16]}`." + (f" {note}." if note else "")
+        + f" [Record]({write_record(results, Path(config).stem)})."
     )
     yield ""
     yield from (f"- {sentence}" for sentence in verdict(results))
@@ -119,4 +173,4 @@ def page(runs: Sequence[tuple[str, Path]]) -> str:
 
 if __name__ == "__main__":
     runs = [(config, Path(run)) for config, _, run in (given.partition("=") for given in sys.argv[1:])]
-    (Path(__file__).parent / "results.md").write_text(page(runs), encoding="utf-8")
+    (HERE / "results.md").write_text(page(runs), encoding="utf-8")
