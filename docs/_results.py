@@ -21,22 +21,22 @@ from memory.bench.scores.model import Estimate
 
 HEAD = """# Results
 
-`python docs/_results.py CONFIG=RUN_DIR...` writes this page and its records. The command above each table repeats its
-run. Each row names its model, or what stands in for one.
+`python docs/_results.py CONFIG=RUN_DIR...` writes this page and its records. The command above each table repeats
+its run. Each row names its model, or what stands in for one.
 
 Read the page with care:
 
 - A small model reads poorly. SmolLM2 has 135 million parameters, so its answers say little about a memory.
 - The LoCoMo file has two conversations. Below five personas there are no intervals.
-- Evidence recall says whether a memory showed the turns that hold the answer. It does not say whether a model would
-  answer. Answer F1 is the token F1 of what the model did answer.
+- Evidence recall says whether a memory showed the turns that hold the answer. It does not say whether a model
+  would answer. Answer F1 is the token F1 of what the model did answer.
 - The machine was busy and has two cores. Compare seconds within a table only.
 
 ## Recompute it
 
 Each table links its record, a gzip file with one JSON object per line. It holds no word of the data. A line with
-`probe_id` is a request. A line with `ms` is one persona's run, with the milliseconds of every call by phase. `memory`
-and `budget` name the row. A failed request counts 0, and a figure is the mean over these requests:
+`probe_id` is a request. A line with `ms` is one persona's run, with the milliseconds of every call by phase.
+`memory` and `budget` name the row. A failed request counts 0, and a figure is the mean over these requests:
 
 | figure | requests | value |
 |---|---|---|
@@ -46,14 +46,21 @@ and `budget` name the row. A failed request counts 0, and a figure is the mean o
 | answer F1, exact match | `read` | `answer_f1`, `exact` |
 | style fit | `judged`, `kind` is neither neutral nor question, not `repeated` | `fit_first` |
 | discrimination | the same with `has_other` | `fit_first` |
-| detection | changes: requests of style fit with one `persona`, `seed` and `change`, by `after`, then `probe_id` | 1 if `fit_first` of two in a row |
+| detection | the changes; see below | 1 if two requests in a row have `fit_first` |
 | tokens shown | `status` is scored or unready | `tokens` |
 
-- **Intervals** (95 %, from five personas on). K personas have n requests, with mean m. The variance is
-  V = K / (K - 1) x the sum over personas of (their sum - m x their count)² / n². The size N is m (1 - m) / V, at most n;
-  it is K if m is 0 or 1, and n if V is 0. With q, the quantile of Student's t for K - 1, and z = q² / N, the interval is
-  (m + z / 2 ± sqrt(z (m (1 - m) + z / 4))) / (1 + z). If K = n, N is n and q is 1.959964.
-- **Milliseconds**: the median and the 95th percentile of all calls of `write` and of `retrieve`, linearly interpolated.
+- **A change** is all requests of style fit with the same `persona`, `seed` and `change`. Their order is by `after`,
+  then by `probe_id`.
+- **Intervals** (95 %, from five personas on). K personas have n requests, with mean m. The variance is V = K / (K-1) x
+  the sum over personas of (their sum - m x their count)² / n². The size N is m (1 - m) / V, at most n; it
+  is K if m is 0 or 1, and n if V is 0. With q, the quantile of Student's t for K - 1, and z = q² / N, the
+  interval is (m + z / 2 ± sqrt(z (m (1 - m) + z / 4))) / (1 + z). If K = n, N is n and q is 1.959964. The floor
+  no_memory and the ceiling oracle_ipas have no interval.
+- **A difference** of two rows is the mean of their differences by request. Its interval is that mean ± q sqrt(V),
+  with V of the differences, and q the two-sided quantile of Student's t for K - 1 at 1 - 0.05 / the number of
+  comparisons.
+- **Milliseconds**: the median and the 95th percentile of all calls of `write` and of `retrieve`, linearly
+  interpolated.
 - **Seconds to write 1,000 messages**: the sum of `write` and `wait`, divided by the sum of `messages`.
 """
 
@@ -156,7 +163,8 @@ def section(config: str, directory: Path) -> Iterator[str]:
         f"{manifest.created_at:%Y-%m-%d}, memslot {manifest.versions.memslot}"
         + (f" at {git.revision[:12]}" if git else "")
         + f", Python {manifest.versions.python}. {data.personas} personas, {data.sessions:,} sessions, "
-        f"{turns}{data.probes:,} requests. Data sha256 `{data.sha256[:16]}`." + (f" {note}." if note else "")
+        f"{turns}{data.probes:,} requests. Data sha256 `{data.sha256[:16]}`."
+        + (f" {note}." if note else "")
         + f" [Record]({write_record(results, Path(config).stem)})."
     )
     yield ""
