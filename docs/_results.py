@@ -51,9 +51,9 @@ Each table links its record, a gzip file with one JSON object per line. It holds
 
 - **A change** is all requests of style fit with the same `persona`, `seed` and `change`. Their order is by `after`,
   then by `probe_id`.
-- **Intervals** (95 %, from five personas on). K personas have n requests, with mean m. The variance is V = K / (K-1) x
-  the sum over personas of (their sum - m x their count)² / n². The size N is m (1 - m) / V, at most n; it
-  is K if m is 0 or 1, and n if V is 0. With q, the quantile of Student's t for K - 1, and z = q² / N, the
+- **Intervals** (95 %, from five personas on). K personas have n requests, with mean m. The variance is
+  V = K / (K-1) x the sum over personas of (their sum - m x their count)² / n². The size N is m (1 - m) / V, at most
+  n; it is K if m is 0 or 1, and n if V is 0. With q, the quantile of Student's t for K - 1, and z = q² / N, the
   interval is (m + z / 2 ± sqrt(z (m (1 - m) + z / 4))) / (1 + z). If K = n, N is n and q is 1.959964. The floor
   no_memory and the ceiling oracle_ipas have no interval.
 - **A difference** of two rows is the mean of their differences by request. Its interval is that mean ± q sqrt(V),
