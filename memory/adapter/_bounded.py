@@ -1,10 +1,12 @@
-"""Server addresses, and answers of bounded size. Imports no HTTP client, so that options can use it.
+"""Server addresses, and answers of bounded size and time. Imports no HTTP client, so that options can use it.
 
 A megabyte of gzip may expand to a gigabyte, so answers are requested uncompressed.
 """
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -28,7 +30,8 @@ def bounded_answers(
     """A hook for ``event_hooks={"response": [...]}`` of an httpx client with ``accept-encoding: identity``.
 
     A compressed answer raises :class:`BackendProtocolError`, and so does an answer of more than ``max_bytes``
-    while it is read.
+    while it is read. A body that is still arriving after the request's read timeout raises the library's
+    ``ReadTimeout``; the library itself only limits the pause between two pieces. An event stream has no such limit.
 
     Args:
         backend: its name, for errors.
@@ -40,7 +43,7 @@ def bounded_answers(
         if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
             raise _unusable(backend, "it is packed, which was not asked for")
         stream = _stream_class(type(response.stream))  # type: ignore[arg-type]  # a class is hashable
-        response.stream = stream(response.stream, backend, max_bytes)
+        response.stream = stream(response, backend, max_bytes)
 
     async def bound_async(response: Any) -> None:
         bound(response)
@@ -91,10 +94,14 @@ def _unusable(backend: str, why: str) -> BackendProtocolError:
 
 
 class _Counting:
-    """One answer, and the number of bytes that may still come."""
+    """One answer, the number of bytes that may still come, and the time until which they may come."""
 
-    def __init__(self, stream: Any, backend: str, max_bytes: int) -> None:
-        self._stream = stream
+    def __init__(self, response: Any, backend: str, max_bytes: int) -> None:
+        self._stream = response.stream
+        self._request = response.request
+        streamed = "event-stream" in response.headers.get("content-type", "")
+        seconds = None if streamed else self._request.extensions.get("timeout", {}).get("read")
+        self._until = None if seconds is None else time.monotonic() + seconds
         self._pieces: Any = None
         self._backend = backend
         self._left = max_bytes
@@ -104,6 +111,9 @@ class _Counting:
         self._left -= len(piece)
         if self._left < 0:
             raise _unusable(self._backend, f"it is longer than {self._max_bytes} bytes")
+        if self._until is not None and time.monotonic() > self._until:
+            library: Any = sys.modules[type(self._request).__module__.partition(".")[0]]
+            raise library.ReadTimeout("the answer did not end", request=self._request)
         return piece
 
 
@@ -118,7 +128,7 @@ class _Bounded(_Counting):
         piece = await anext(self._pieces)
         try:
             return self._counted(piece)
-        except BackendProtocolError:
+        except Exception:
             with suppress(StopAsyncIteration), anyio.CancelScope() as scope:
                 scope.cancel()  # ends the stream's generators; trio warns of open ones
                 while True:

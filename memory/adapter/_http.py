@@ -212,7 +212,8 @@ class JsonHttp:
             return answer
         except (ValueError, RecursionError) as error:
             raise BackendProtocolError(
-                f"{self._backend}: {operation} answered HTTP {response.status_code}, but not with JSON",
+                f"{self._backend}: {operation} answered HTTP {response.status_code}, but not with JSON; check the "
+                "server's address",
                 backend_name=self._backend,
                 operation=operation,
                 diagnostics={"exception": type(error).__name__},

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
-from memory.contract._model_reasons import ModelAnswer, note_answer
+from memory.contract._model_reasons import NOT_JSON, ModelAnswer, note_answer
 from memory.contract.admission import count_llm_call
+from memory.contract.errors import BackendProtocolError
 
 _DETAIL = re.compile(r"(?<!\s)\s*+[:={\[('\"].*", re.DOTALL)
 
@@ -83,6 +84,7 @@ def trim_heap() -> None:
 
 ClientT = TypeVar("ClientT")
 _PATHS = ("/chat/completions", "/responses", "/completions")
+_EMBEDDINGS = "/embeddings"
 
 
 def counted_openai(
@@ -111,24 +113,29 @@ def counted_openai(
 
 def _note(response: Any) -> None:
     note_answer(None)
-    if _counts(response):
+    if _is_read(response):
         response.read()
-        _note_completion(response)
+        _note_read(response)
 
 
 async def _note_async(response: Any) -> None:
     note_answer(None)
-    if _counts(response):
+    if _is_read(response):
         await response.aread()
-        _note_completion(response)
+        _note_read(response)
 
 
-def _counts(response: Any) -> bool:
-    return bool(response.status_code == 200 and response.request.url.path.endswith(_PATHS))
+def _is_read(response: Any) -> bool:
+    return bool(response.status_code == 200 and response.request.url.path.endswith((*_PATHS, _EMBEDDINGS)))
 
 
-def _note_completion(response: Any) -> None:
-    """Count the call and its tokens, and note what explains an unreadable answer."""
+def _note_read(response: Any) -> None:
+    """Count a completion and its tokens, and note what explains an unreadable answer."""
+    if response.request.url.path.endswith(_EMBEDDINGS):
+        # To parse the vectors a second time would cost more than all else that memslot does with them.
+        if response.content.lstrip()[:1] != b"{":
+            raise BackendProtocolError(NOT_JSON)
+        return
     try:
         answer = response.json()
     except (ValueError, RecursionError):

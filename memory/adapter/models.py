@@ -4,7 +4,7 @@ from memory.adapter._lexical import LexicalHashEmbedder
 from memory.adapter._local import LocalEmbedder, load_model
 from memory.adapter._model_answers import json_of_answer
 from memory.adapter._sdk import counted_openai
-from memory.contract._model_reasons import model_answer_fault
+from memory.contract._model_reasons import NOT_JSON, model_answer_fault
 from memory.plugins.endpoint import (
     LEXICAL_OR_BLOCK,
     EmbedderBlock,
@@ -16,6 +16,7 @@ from memory.plugins.endpoint import (
 
 __all__ = [
     "LEXICAL_OR_BLOCK",
+    "NOT_JSON",
     "EmbedderBlock",
     "LexicalHashEmbedder",
     "LocalEmbedder",

@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from memory.contract.errors import BackendProtocolError
+
 _SAFE = re.compile(r"[A-Za-z0-9_.:\[\]-]{1,64}\Z")
 _LIMIT = re.compile(
     r"(?:maximum context length (?:is|of)|context (?:size|window) (?:is|of)) ([\d,]{1,12})", re.I
@@ -22,6 +24,7 @@ _ASKED = re.compile(
 _LONGEST_MESSAGE = 2000  # characters of a message to search for token counts
 _TIMEOUTS = ("APITimeoutError", "ReadTimeout", "WriteTimeout", "TimeoutException")
 _TOO_LONG = frozenset({"context_length_exceeded", "exceed_context_size_error", "context_window_exceeded"})
+NOT_JSON = "the endpoint did not answer with JSON; check base_url"
 _WORDS = {
     "insufficient_quota": "the quota is used up; waiting does not help",
     "billing_hard_limit_reached": "the quota is used up; waiting does not help",
@@ -50,7 +53,7 @@ class ModelAnswer:
     def fault(self) -> str | None:
         """Why the answer could not be read; None if unknown."""
         if not self.json:
-            return "the endpoint did not answer with JSON; check base_url"
+            return NOT_JSON
         if self.finish_reason in ("length", "max_tokens"):
             return "the answer was cut at max_tokens; raise max_tokens"
         if self.called_tool is False:
@@ -88,6 +91,8 @@ def reason_of(links: Iterable[BaseException], deadline: str | None) -> tuple[str
         for name, value in _facts(link).items():
             facts.setdefault(name, value)
         unread = unread or isinstance(link, (AttributeError, LookupError, TypeError, ValueError))
+        if isinstance(link, BackendProtocolError):  # raised by memslot's own hooks in the client
+            return str(link), facts
     clause = _clause(facts, deadline)
     answer = _last.get()
     if clause is None and unread and answer is not None and answer.fault:

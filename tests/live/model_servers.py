@@ -101,11 +101,13 @@ class CountingProxy:
 
     Attributes:
         answers: the JSON of every answer of the target, in order.
+        dies_after: from so many answers on, it breaks connections. None means never.
     """
 
     def __init__(self, target: ModelServer) -> None:
         self.answers: list[dict[str, Any]] = []
-        answers, port = self.answers, target.port
+        self.dies_after: int | None = None
+        proxy, answers, port = self, self.answers, target.port
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -120,6 +122,9 @@ class CountingProxy:
                 self._hand_on(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
 
             def _hand_on(self, body: bytes) -> None:
+                if proxy.dies_after is not None and len(answers) >= proxy.dies_after:
+                    self.close_connection = True
+                    return
                 try:
                     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=3600)) as connection:
                         headers = {"Content-Type": "application/json"}

@@ -99,6 +99,57 @@ async def test_paraphrases_that_share_no_word_are_found(
         assert (await memory.health()).details["dimensions"] == 384
 
 
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command ``memslot``, in an environment whose model hub refuses every connection."""
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("memslot")), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        env={**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"},
+    )
+
+
+def test_keywords_are_off_where_no_hub_brings_their_encoder(tmp_path: Path, embedder: ModelServer) -> None:
+    pytest.importorskip("fastembed")
+    file = tmp_path / "memslot.yaml"
+    block = {"embedder": model(embedder, "multilingual-e5-small")}
+    file.write_text(json.dumps(config(tmp_path / "data", "mem0", block)), encoding="utf-8")
+    checks = {
+        each["name"]: each for each in json.loads(command("doctor", str(file), "--json").stdout)["checks"]
+    }
+    assert checks["write"]["status"] == "passed"
+    assert "no model hub can be reached" in checks["health"]["evidence"]
+
+
+def test_an_embedder_that_dies_in_a_run_is_named_with_the_way_to_go_on(
+    tmp_path: Path, embedder: ModelServer
+) -> None:
+    proxy = CountingProxy(embedder)
+    said = [{"session": "s", "role": "user", "content": text} for text in SAID]
+    asked = [{"question": question, "answer": SAID[number]} for question, number in ASKED.items()]
+    data = tmp_path / "talk.jsonl"
+    data.write_text("\n".join(map(json.dumps, [*said, *asked])), encoding="utf-8")
+    file = tmp_path / "memslot.yaml"
+    block = {"embedder": model(proxy, "multilingual-e5-small"), "threshold": 0}
+    patient = {"setup_s": 300, "write_s": 300, "retrieve_s": 300}
+    file.write_text(json.dumps(config(tmp_path / "data", "mem0", block, deadlines=patient)), encoding="utf-8")
+    run = ["run", str(file), "--data", str(data), "--no-doctor"]
+    proxy.dies_after = 3
+    died = command(*run, "--out", str(tmp_path / "runs"))
+    shown = died.stdout + died.stderr
+    assert died.returncode == 1
+    assert "the most" not in shown
+    (place,) = (tmp_path / "runs").iterdir()
+    assert f"--resume {place} goes on" in shown
+    proxy.dies_after = None
+    healed = command(*run, "--resume", str(place))
+    assert healed.returncode == 0, healed.stdout
+    assert "--resume" not in healed.stdout + healed.stderr
+    proxy.close()
+
+
 async def test_a_prompt_that_is_longer_than_the_context_is_named(
     tmp_path: Path, proxy: CountingProxy
 ) -> None:

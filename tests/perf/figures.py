@@ -213,6 +213,13 @@ async def import_cost() -> None:
     show("every name of it, and so all rooms and pydantic", f"{everything:.0f} ms")
     dearest = sorted(rooms.items(), key=lambda room: -room[1])[:6]
     show("  of which", "  ".join(f"{room} {ms:.0f}" for room, ms in dearest))
+    command = "import sys; sys.argv[1:] = ['--help']\nfrom memory.cli import main\nmain()"
+    for name, code in (("import memory", "import memory"), ("memslot --help", command)):
+        with_it = sum(_least_by_module(code).values())
+        without = sum(_least_by_module(f"import sys; sys.modules['fastembed'] = None\n{code}").values())
+        ratio = with_it / without
+        met = ratio <= 1.1
+        show(f"{name}: with fastembed over without", f"{ratio:.2f}x", "1x", met, failed=ratio > 2)
 
 
 def _least_by_module(code: str) -> dict[str, float]:

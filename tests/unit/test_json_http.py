@@ -257,7 +257,7 @@ async def test_an_answer_that_is_too_long_is_not_read_to_its_end() -> None:
             sent += 1
             yield b"x" * 10
 
-    answer = httpx.Response(200, content=endless())
+    answer = httpx.Response(200, content=endless(), request=httpx.Request("GET", "http://server.test"))
     await bounded_answers("test", 20)(answer)
     with anyio.fail_after(20), pytest.raises(BackendProtocolError, match="longer than 20 bytes"):
         await answer.aread()

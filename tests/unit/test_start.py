@@ -9,7 +9,7 @@ import pytest
 
 SDKS = {
     "mem0", "qdrant_client", "openai", "graphiti_core", "kuzu", "honcho", "memos", "nanobot", "httpx", "numpy",
-    "torch", "sqlalchemy", "fastapi", "uvicorn", "pytest",
+    "torch", "sqlalchemy", "fastapi", "uvicorn", "pytest", "fastembed", "onnxruntime", "huggingface_hub",
 }  # fmt: skip
 COMMAND_LINE = {"typer", "click", "rich", "shellingham", "jinja2"}
 FILES = {"yaml", "pluggy", "importlib.metadata", "email"}

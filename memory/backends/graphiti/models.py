@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from memory.adapter import BackendProtocolError, BackendRejected, NativeWorker
 from memory.adapter.fields import first_problem
 from memory.adapter.models import (
+    NOT_JSON,
     LexicalHashEmbedder,
     LocalEmbedder,
     LocalModel,
@@ -59,20 +61,26 @@ class ExtractingLlm(OpenAIGenericClient):
     ) -> dict[str, Any]:
         options = self._options
         said: Any = [{"role": each.role, "content": self._clean_input(each.content)} for each in messages]
-        response = await Write.call(
-            self.client.chat.completions.create(
-                model=model or options.model,
-                messages=said,
-                response_format=_response_format(options, response_model),
-                extra_body=dict(options.extra_body) or None,
-                **options.sampling(max_tokens),
-            )
+        asked = self.client.chat.completions.create(
+            model=model or options.model,
+            messages=said,
+            response_format=_response_format(options, response_model),
+            extra_body=dict(options.extra_body) or None,
+            **options.sampling(max_tokens),
         )
         try:
-            return _read(response, response_model)
+            return _read(await _json(Write.call(asked)), response_model)
         except BackendProtocolError as error:
             error.sent = Write.has_saved()
             raise
+
+
+async def _json(answer: Awaitable[Any]) -> Any:
+    """The SDK's answer. Graphiti would ask three times more for one that is no JSON."""
+    try:
+        return await answer
+    except json.JSONDecodeError as error:
+        raise BackendProtocolError(NOT_JSON, sent=Write.has_saved()) from error
 
 
 def _response_format(options: GraphitiLlm, response_model: type[BaseModel] | None) -> Any:

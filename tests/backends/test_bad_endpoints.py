@@ -1,0 +1,137 @@
+"""A wrong key, a page of HTML and an answer that never ends are each one sentence, and nothing is stored."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from installed import installed
+
+from memory import MemoryScope, MemslotError, SupportsReadiness, open_memory
+from memory.testing import ScriptedLLM
+
+SCOPE = MemoryScope(run_id="run", persona_id="alice")
+PROVIDERS = [
+    ("mem0", "llm"),
+    ("mem0", "embedder"),
+    ("simple_rag", "embedder"),
+    ("graphiti", "llm"),
+    ("graphiti", "embedder"),
+    ("rolling_summary", "llm"),
+]
+NEEDS = {"mem0": "mem0", "simple_rag": "mem0", "graphiti": "graphiti_core"}
+
+
+class Endless:
+    """A server that begins every answer with 200 and then sends white space for ever."""
+
+    def __init__(self) -> None:
+        self._closing = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+        self.base_url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1"
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._threads.append(threading.Thread(target=self._answer, args=(connection,), daemon=True))
+            self._threads[-1].start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.recv(65_536)
+                head = (
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+                )
+                connection.sendall(head)
+                while not self._closing.wait(0.02):
+                    connection.sendall(b"1\r\n \r\n")
+            except OSError:
+                return  # the client left
+
+    def close(self) -> None:
+        self._closing.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def endless() -> Iterator[Endless]:
+    server = Endless()
+    yield server
+    server.close()
+
+
+async def complaint(tmp_path: Path, provider: str, block: str, server: Any, seconds: float) -> str:
+    """What the user is told: by an error, or else by the receipt, the readiness and health."""
+    if (module := NEEDS.get(provider)) and not installed(module):
+        pytest.skip(f"{module} is not installed")
+    scripted = {"model": "m", "base_url": server.base_url, "api_key": "sk-wrong"}
+    options: dict[str, Any] = {block: scripted}
+    if provider == "graphiti":
+        options = {"llm": scripted, **options}
+    if provider == "rolling_summary":
+        options["summariser"] = "llm"
+        options["llm"] = {**scripted, "timeout_s": seconds}
+    field = "condition" if provider in ("simple_rag", "rolling_summary") else "backend"
+    settings = {
+        field: provider,
+        f"{field}s": {provider: options},
+        "data_dir": str(tmp_path),
+        "journal": False,
+        "deadlines": {"write_s": seconds, "retrieve_s": seconds, "health_s": seconds},
+    }
+    try:
+        async with open_memory({"memory": settings}, scope=SCOPE) as memory:
+            receipt = await memory.after_turn(user="My dog is called Biscuit.", session_id="s")
+            assert receipt.status in ("pending", "unknown")
+            readiness = memory.capability(SupportsReadiness)
+            said = [*receipt.warnings]
+            if readiness is not None and receipt.status == "pending":
+                said.append((await readiness.wait_until_ready(SCOPE, seconds)).detail or "")
+            health = await memory.health()
+            assert health.status != "ok"
+            return "; ".join([*said, *health.warnings])
+    except MemslotError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(("provider", "block"), PROVIDERS)
+async def test_an_answer_that_never_ends_ends_at_the_deadline(
+    tmp_path: Path, endless: Endless, provider: str, block: str
+) -> None:
+    with anyio.fail_after(120):
+        said = await complaint(tmp_path, provider, block, endless, 2.0)
+    assert "timed out after" in said or "did not answer within" in said, said
+    assert "\n" not in said
+    assert "Biscuit" not in said
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"), [("401", "401"), ("unreadable", "did not answer with JSON; check base_url")]
+)
+@pytest.mark.parametrize(("provider", "block"), PROVIDERS)
+async def test_a_wrong_key_and_a_page_of_html_are_named(
+    tmp_path: Path, llm: ScriptedLLM, provider: str, block: str, fault: Any, why: str
+) -> None:
+    endpoint = "chat/completions" if block == "llm" else "embeddings"
+    llm.faults.add(fault, times=None, endpoint=endpoint)
+    said = await complaint(tmp_path, provider, block, llm, 20.0)
+    assert llm.faults.fired
+    if (provider, fault) == ("rolling_summary", "unreadable"):  # it asks without the SDK
+        why = "but not with JSON; check the server's address"
+    assert why in said, said
+    assert "\n" not in said
+    assert "Biscuit" not in said
