@@ -55,5 +55,5 @@ def _examples() -> dict[str, Path]:
     except PackageNotFoundError:
         shipped = []
     root = Path(__file__).parents[2]
-    found = shipped or [*root.glob("examples/*.py"), *root.glob("configs/*.yaml")]
+    found = shipped or [*root.glob("examples/*.py"), *root.glob("configs/*.*")]
     return {path.name: path for path in found if path.suffix != ".pyc"}  # pip compiles installed programs
