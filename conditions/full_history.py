@@ -128,7 +128,11 @@ class FullHistory(ControlCondition):
         )
         super().__init__(name, traits)
         self.tables = ScopeTables(store, name, options.durability)
-        self._phrases = tuple(phrase.casefold() for phrase in options.phrases)
+        # Thousands of phrases, by their first characters: a text is compared with those alone that may stand in it.
+        self._start = min((len(phrase) for phrase in options.phrases), default=0)
+        self._phrases: defaultdict[str, list[str]] = defaultdict(list)
+        for phrase in options.phrases:
+            self._phrases[phrase.casefold()[: self._start]].append(phrase.casefold())
         self._counter = counter
         self._unreadable: defaultdict[MemoryScope, set[int]] = defaultdict(set)
         self._turns = lru_cache(_REMEMBERED)(self._parsed)
@@ -195,7 +199,10 @@ class FullHistory(ControlCondition):
         return tuple(turn for turn in turns if self._is_shown(turn.text.casefold()))
 
     def _is_shown(self, text: str) -> bool:
-        return not self._phrases or any(phrase in text for phrase in self._phrases)
+        if not self._phrases:
+            return True
+        starts = {text[at : at + self._start] for at in range(len(text))} & self._phrases.keys()
+        return any(phrase in text for start in starts for phrase in self._phrases[start])
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         removed = await self.tables.count(scope)
