@@ -178,3 +178,12 @@ async def test_a_conclusion_from_several_messages_vouches_for_none_of_them(doubl
             assert "given several at once" in answer.detail
         await _say(slot, 5, one_by_one=double)
         assert "from 4 of 5 messages" in (await _wait(slot)).detail
+
+
+async def test_a_conclusion_from_several_messages_hides_none_that_names_one(double: HonchoDouble) -> None:
+    async with slot_on(double) as slot:
+        await _say(slot, 1, 2, 3, one_by_one=double)
+        conclusions = double.model.workspaces["r_xada"].conclusions
+        for conclusion, numbers in zip(conclusions, [(1,), (1200, 1201), (9000,)], strict=True):
+            conclusion.message_ids = numbers
+        assert "from 1 of 3 messages" in (await _wait(slot)).detail
