@@ -10,15 +10,17 @@ from typing import Any, ClassVar
 from memory.testing import FAKE_KEY, ConformanceProfile
 
 
-class _FaultyClient:
-    """mem0's Qdrant client, with a hook that runs before each call."""
+class _Faulty:
+    """A vector store of mem0, or its client, with a hook that runs before each call."""
 
-    def __init__(self, client: Any, before: Callable[[str], None]) -> None:
-        self._client = client
+    def __init__(self, native: Any, before: Callable[[str], None]) -> None:
+        self._native = native
         self._before = before
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._client, name)
+        value = getattr(self._native, name)
+        if name == "client":
+            return _Faulty(value, self._before)
         if not callable(value):
             return value
 
@@ -29,56 +31,65 @@ class _FaultyClient:
         return call
 
 
-def _partitions(adapter: Any) -> list[Any]:
-    """The ``Memory`` of each open partition."""
+def _memories(adapter: Any) -> list[Any]:
+    """The ``Memory`` of each open scope."""
     return [opened.memory for opened in adapter._native._scopes.values()]
 
 
+def _stores(adapter: Any) -> list[Any]:
+    """The vector stores of the open scopes, each once. A shared one is open before any scope."""
+    shared = getattr(adapter._native, "_shared", None)
+    memories = [*_memories(adapter), *([shared] if shared is not None else [])]
+    return list({id(memory.vector_store): memory.vector_store for memory in memories}.values())
+
+
+def _rows(store: Any) -> Any:
+    """Every row. Some stores of mem0 wrap them in a list or a pair."""
+    listed = store.list(top_k=10_000)
+    return listed[0] if listed and isinstance(listed[0], (list, tuple)) else listed or ()
+
+
 class Mem0Conformance(ConformanceProfile):
-    """mem0 on embedded Qdrant. Faults come from its Qdrant client."""
+    """mem0 on any vector store. Faults come from the store."""
 
     late_s = 0.5
     native_query = ("list", {})
     native_mutations: ClassVar = {"delete": {}, "update": {"text": "I have no passport."}}
 
     async def fingerprint(self, adapter: Any) -> Any:
-        """Every point and every table row of all open partitions, read on mem0's thread."""
+        """Every memory and every table row of all open scopes, read on mem0's thread."""
 
         def dump() -> tuple[Any, ...]:
-            memories = _partitions(adapter)
-            points = [
-                (found.name, point.id, str(point.payload))
-                for memory in memories
-                for found in memory.vector_store.client.get_collections().collections
-                for point in memory.vector_store.client.scroll(found.name, limit=10_000)[0]
+            memories = [
+                (row.id, str(sorted(row.payload.items())))
+                for store in _stores(adapter)
+                for row in _rows(store)
             ]
             tables = [
                 row
-                for memory in memories
+                for memory in _memories(adapter)
                 for table in ("history", "messages")
                 for row in memory.db.connection.execute(f"SELECT * FROM {table}").fetchall()
             ]
-            return sorted(points), sorted(map(str, tables))
+            return sorted(memories), sorted(map(str, tables))
 
         return await adapter.worker.run(dump)
 
     @contextmanager
     def native_fault(self, adapter: Any, kind: str) -> Iterator[None]:
-        """Make the Qdrant client fail like an unreachable server, or answer late."""
+        """Make the store fail like an unreachable server, or answer late."""
 
         def fail(said: str) -> None:
             from qdrant_client.http.exceptions import ResponseHandlingException
 
             raise ResponseHandlingException(ConnectionError(f"{FAKE_KEY} {said}"))
 
-        stores = [memory.vector_store.native for memory in _partitions(adapter)]
-        clients = [store.client for store in stores]
-        for store in stores:
-            store.client = _FaultyClient(
-                store.client, fail if kind == "500" else lambda _: time.sleep(self.late_s)
-            )
+        before = fail if kind == "500" else lambda _: time.sleep(self.late_s)
+        stores = [(store, store.native) for store in _stores(adapter)]
+        for store, native in stores:
+            store.native = _Faulty(native, before)
         try:
             yield
         finally:
-            for store, client in zip(stores, clients, strict=True):
-                store.client = client
+            for store, native in stores:
+                store.native = native
