@@ -18,8 +18,6 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import BackendRejected, SequentialBulk
-from memory.storage.entries import OUTBOX
-from memory.storage.outbox import Outbox
 
 
 def ids(adapter):
@@ -156,17 +154,6 @@ async def test_health_says_that_writes_failed_until_one_succeeds(failure, says):
         assert ("the last record_event failed" in str(health.warnings)) == ("BackendRejected" in says)
         await slot.record_event(event(2))
         assert (await slot.health()).status == "ok"
-
-
-async def test_health_says_that_entries_are_set_aside(tmp_path):
-    with closing(open_store(tmp_path)) as store:
-        async with MemorySlot(Obedient(), scope=ALICE, store=store) as slot:
-            with closing(store.handle(OUTBOX)) as handle:
-                outbox = Outbox(handle, "turn")
-                await handle.run(lambda db: outbox.put(db, ("", ""), "k", "{}", state="aside"))
-            health = await slot.health()
-    assert health.status == "degraded"
-    assert "1 entries of the outbox are set aside" in health.warnings[0]
 
 
 async def test_the_trace_of_a_bulk_write_adds_up_its_receipts():
