@@ -156,9 +156,8 @@ class Reader:
         self.copy(install)
         with self._model() as model:
             self._configure(model)
-            said = said.replace(
-                "\ncodex\n", f'\ncodex exec --skip-git-repo-check --dangerously-bypass-hook-trust "{ASKS}"\n'
-            )
+            if self.name == "codex":
+                said = self._codex(said)
             # Of the same session Nanobot shows its own history, and no memory.
             first = LIKES if self.name != "nanobot" else f'{LIKES}" -s "cli:first'
             self.copy(said.replace(ASKS, first))
@@ -167,6 +166,13 @@ class Reader:
             for _ in range(5 if self.name == "codex" else 1):
                 shown = shown if "oolong" in shown else self.copy(said)
             return shown
+
+    def _codex(self, commands: str) -> str:
+        """Install Codex's hooks, which wait for a server on a busy machine too; how it is asked."""
+        self.copy(commands.removesuffix("codex\n"))
+        settings = FOLDERS["codex"](self.workspace / ".codex").hook.with_name("settings.json")
+        settings.write_text(json.dumps({**json.loads(settings.read_text("utf-8")), "start_s": 60.0}))
+        return f'codex exec --skip-git-repo-check --dangerously-bypass-hook-trust "{ASKS}"\n'
 
     def _model(self) -> Model:
         if self.name == "codex":

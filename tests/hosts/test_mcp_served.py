@@ -7,15 +7,14 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import metadata
 from typing import Any
 
 import anyio
 import httpx
 import pytest
-from mcp import ClientSession
-from mcp.client.streamable_http import streamable_http_client
+from mcp_client import Client, over_http
 
 from memory import MemoryScope, MemorySlot
 from memory.runtime._serving import ServeSettings, answer
@@ -48,30 +47,19 @@ async def served(**settings: Any) -> AsyncIterator[str]:
             signal.signal(number, handler)
 
 
-@asynccontextmanager
-async def session(url: str, who: str) -> AsyncIterator[ClientSession]:
-    headers = {"authorization": f"Bearer {TOKENS[who]}"}
-    async with (
-        httpx.AsyncClient(headers=headers, timeout=30) as http,
-        streamable_http_client(f"{url}/mcp", http_client=http) as (incoming, outgoing, _),
-        ClientSession(incoming, outgoing) as opened,
-    ):
-        await opened.initialize()
-        yield opened
+def session(url: str, who: str) -> AbstractAsyncContextManager[Client]:
+    return over_http(f"{url}/mcp", {"authorization": f"Bearer {TOKENS[who]}"})
 
 
-async def found(of: ClientSession) -> list[str]:
-    result = await of.call_tool("memory_search", {"query": "iguana"})
-    assert not result.isError, result.content
-    said = result.content[0].text
-    return [] if said == "no memories were found" else [row["content"] for row in json.loads(said)]
+async def found(of: Client) -> list[str]:
+    return [row["content"] for row in await of.use("memory_search", query="iguana")]
 
 
 async def test_a_token_has_one_memory_by_mcp_and_by_signet_and_reaches_no_other() -> None:
     tokens = [{"token": token, "persona_id": name} for name, token in TOKENS.items()]
     async with served(tokens=tokens) as url:
         async with session(url, "ada") as ada:
-            await ada.call_tool("memory_store", {"content": "the iguana Rex"})
+            await ada.use("memory_store", content="the iguana Rex")
             assert await found(ada) == ["the iguana Rex"]
         async with session(url, "eve") as eve:
             assert await found(eve) == []
@@ -145,9 +133,8 @@ async def test_mcp_reaches_what_hooks_and_tools_reach() -> None:
             return answer
 
         async def call(tool: str, **arguments: Any) -> tuple[bool, Any]:
-            result = await ada.call_tool(tool, arguments)
-            text = result.content[0].text
-            return result.isError, json.loads(text) if text[:1] in "[{" else text
+            failed, text = await ada.call(tool, arguments)
+            return failed, json.loads(text) if text[:1] in "[{" else text
 
         stored = await post("/api/memory/remember", content="the iguana eats kale", project="/zoo")
         assert await found(ada) == ["the iguana eats kale"]
@@ -179,4 +166,4 @@ async def test_strict_walls_hold_for_mcp() -> None:
             stored = (await http.post("/api/memory/remember", json=body, headers=headers)).json()
         assert await found(ada) == []
         for tool in ("memory_get", "memory_forget"):
-            assert (await ada.call_tool(tool, {"id": stored["id"]})).isError
+            await ada.refused(tool, {"id": stored["id"]})

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import mcp.client
 from host_support import Hosted
+from mcp_client import connected
 
 from memory.hosts._table import HOSTS
 from memory.hosts.mcp.server import build_server
 from memory.runtime import MemoryItems
 from memory.testing import HostModel, HostUnderTest, person
-
-if hasattr(mcp.client, "Client"):  # 2.x
-    connected: Any = mcp.client.Client
-else:
-    from mcp.shared.memory import create_connected_server_and_client_session as connected
 
 
 class Client(HostUnderTest):
@@ -29,14 +24,13 @@ class Client(HostUnderTest):
         self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
     ) -> str:
         async with connected(build_server(MemoryItems(self._memory, person(who)))) as session:
-            found = await session.call_tool("memory_search", {"query": said})
-            failed = found.model_dump(by_alias=True)["isError"]
-            prompt = said if failed else f"{said}\n{found.content[0].text}"
+            failed, found = await session.call("memory_search", {"query": said})
+            prompt = said if failed else f"{said}\n{found}"
             turn = await self._model.acall(prompt)
             if turn.calls_tool:
                 turn = await self._model.acall(prompt, after_tool=True)
             for text in (said, turn.text):
-                await session.call_tool("memory_store", {"content": text})
+                await session.call("memory_store", {"content": text})
         self._said.setdefault(conversation, []).extend((said, turn.text))
         return turn.text
 

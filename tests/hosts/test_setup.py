@@ -11,8 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp import ClientSession, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp_client import over_stdio
 from setting_up import set_up
 from test_hooks import HOSTS, mcp_server, run_hook, section_of, turn
 
@@ -41,8 +40,6 @@ async def test_a_client_of_its_tools_remembers(tmp_path: Path) -> None:
     command = str(Path(sys.executable).with_name(server["command"]))
     found = ""
     for name, given in (("memory_store", {"content": LIKES}), ("memory_search", {"query": ASKS})):
-        given_server = StdioServerParameters(command=command, args=server["args"])
-        async with stdio_client(given_server) as streams, ClientSession(*streams) as session:
-            await session.initialize()
-            found = str((await session.call_tool(name, given)).content)
+        async with over_stdio([command, *server["args"]]) as (session, _):
+            _, found = await session.call(name, given)
     assert LIKES in found
