@@ -130,6 +130,7 @@ perf: $(VENV)/.installed-test
 	$(BIN)/python tests/perf/runtime_figures.py
 	$(BIN)/python tests/perf/many_servers_figures.py
 	$(BIN)/python tests/perf/store_campaign.py
+	$(BIN)/python tests/perf/local_figures.py
 
 # falkordblite brings FalkorDB; where there is no wheel for it, pip compiles it, which takes some minutes.
 live-falkordb: .venv-falkordb/.installed

@@ -82,6 +82,9 @@ def test_mistakes_of_the_configuration_name_the_fix(monkeypatch: pytest.MonkeyPa
     for kind in ("openai", "anthropic"):
         with pytest.raises(ConfigError, match="API_KEY"):
             create_provider(kind, {"model": "x"})
+    create_provider(
+        "openai", {"model": "x", "base_url": "http://127.0.0.1:9/v1"}
+    )  # another server needs no key
 
 
 def test_a_missing_sdk_names_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any, Self
@@ -57,14 +58,20 @@ class OpenAIProvider(ServiceProvider):
 
         self._options = options
         self._limit = "max_completion_tokens" if own else "max_tokens"
-        other = options.api_key.get_secret_value() if options.api_key else "unused"
         client = AsyncOpenAI(
-            api_key=key_of(options, "OPENAI_API_KEY", "openai") if own else other,
+            api_key=self._key(options, own),
             base_url=options.base_url or "https://api.openai.com/v1",
             timeout=options.timeout_s,
             max_retries=options.max_retries,
         )
         super().__init__("openai" if own else "openai_compatible", client, options)
+
+    @staticmethod
+    def _key(options: CompatibleOptions, own: bool) -> str:
+        """OpenAI needs a key. Another server may need none."""
+        if own and (options.base_url is None or "OPENAI_API_KEY" in os.environ):
+            return key_of(options, "OPENAI_API_KEY", "openai")
+        return options.api_key.get_secret_value() if options.api_key else "unused"
 
     async def complete(
         self, messages: Sequence[Message], options: llm.CompletionOptions | None = None
