@@ -31,6 +31,9 @@ Read the page with care:
 - Evidence recall says whether a memory showed the turns that hold the answer. It does not say whether a model
   would answer. Answer F1 is the token F1 of what the model did answer.
 - The machine was busy and has two cores. Compare seconds within a table only.
+- Keywords beside e5 change nothing here. Without spaCy, mem0 asks PostgreSQL for memories that hold every word of
+  the question, so its keyword search on pgvector finds none.
+- The games have no row yet: `memslot example long_game.yaml && memslot run long_game.yaml` plays the long one.
 - mem0 and Graphiti with a model that extracts have no row yet: `results_extractors.yaml` plays them. On this busy
   machine Qwen2.5-Coder 1.5B needed 174 s, two calls and 3,741 tokens for Graphiti's first message. mem0's first
   extraction had read 6,144 tokens of its prompt after 632 s, and was given up after 1,200 s.
