@@ -185,8 +185,8 @@ async def test_over_stdio_what_a_client_says_wrongly_reaches_no_log(tmp_path: Pa
     command = [*SERVER, str(configured(tmp_path))]
     done = await anyio.run_process(command, input=said.encode())
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert answers[0]["id"] == 1
-    assert {answer.get("id") for answer in answers} <= {None, 1, 2}  # 2.x drops the others when stdin ends
+    ids = {answer.get("id") for answer in answers}
+    assert {1} <= ids <= {None, 1, 2}  # 2.x drops the others when stdin ends
     assert "planted" not in done.stderr.decode()
 
 
