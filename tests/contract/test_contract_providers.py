@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit_selection import OF_THE_SLOT
 
 from memory import Deadlines, MemoryAdapter
 from memory.backends.mem0.conformance import Mem0Conformance
@@ -81,10 +82,12 @@ class TestNoMemoryNamed(MemoryContract):
 
 
 class TestFullHistory(MemoryContract):
+    thorough = OF_THE_SLOT
     config = condition("full_history")
 
 
 class TestRollingSummary(MemoryContract):
+    thorough = OF_THE_SLOT
     config = condition("rolling_summary")
 
 
