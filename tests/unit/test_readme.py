@@ -36,3 +36,12 @@ def test_the_addresses_of_the_project_stand_in_one_place() -> None:
 def test_the_one_install_of_the_readme_is_enough_to_chat() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     assert any(each.startswith("jsonschema") for each in extras["mem0"]), "what a session's tools need"
+
+
+def test_no_page_relies_on_a_folder_that_a_wheel_lacks() -> None:
+    # The page of results says where the plugins lie that were run, and asks nobody to open them.
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "conformance-results.md"]
+    lacking = re.compile(r"\b(configs|examples)/")
+    assert [
+        page.name for page in (ROOT / "README.md", *pages) if lacking.search(page.read_text("utf-8"))
+    ] == []
