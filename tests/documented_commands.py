@@ -6,6 +6,7 @@ language, and ``-->``. The blocks of a page run in order in a directory of its o
 commit, so that they find what a reader finds and leave nothing behind. The commands of the environment that runs
 this come first. A block of commands that cannot be run here says why: ``<!-- not run: it installs a release -->``.
 A block ``text`` that follows ``<!-- prints -->`` holds what the block before it prints, whatever the time.
+No library may write to stderr.
 
     python tests/documented_commands.py [README.md docs/index.md ...]
 """
@@ -38,6 +39,8 @@ done = eval(code, names)
 if inspect.iscoroutine(done):
     asyncio.run(done)
 """
+# What libraries write to stderr: warnings, logs and their own bars of progress. No command of memslot does.
+NOISE = re.compile(r"Warning\b|Traceback|\b(DEBUG|INFO|WARNING|ERROR)\b|\.py:\d+|it/s\]")
 RUNNERS = {
     "bash": ["bash", "-euo", "pipefail", "-c"],
     "python": [sys.executable, "-W", "error", "-c", AWAITING],
@@ -109,11 +112,15 @@ def run(block: Block, directory: str) -> str:
         env={**os.environ, "PATH": path},
         stdin=subprocess.DEVNULL,
         stdout=None if block.prints is None else subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=900,
     )
+    sys.stderr.write(done.stderr)
     if done.returncode:
         return f"{block.place}: ended with {done.returncode}"
+    if foreign := [line for line in done.stderr.splitlines() if NOISE.search(line)]:
+        return f"{block.place}: a library wrote to stderr: {foreign[0]}"
     if block.prints is not None and TIME.sub("", done.stdout) != TIME.sub("", block.prints):
         return f"{block.place}: printed something else:\n{done.stdout}"
     return ""

@@ -75,11 +75,12 @@ def print_json(data: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table without cutting any cell.
+    """Print a table of at most eight columns, without cutting any cell.
 
     Cells wrap on a terminal, or if COLUMNS is set. Elsewhere each row is one line, however long, so that
     other programs can search and split it.
     """
+    assert len(headers) <= 8, "more columns do not fit a terminal of 80 characters"
     console = _console()
     table = [[" ".join(cell.split()) for cell in row] for row in (headers, *rows)]
     if console.is_terminal or "COLUMNS" in os.environ:

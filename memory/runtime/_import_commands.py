@@ -62,9 +62,9 @@ def import_(
     if not report.events and not report.problems:
         raise InputError(f"{file.name} holds no message of a user or an assistant; nothing was imported")
     if not as_json:
-        say(
-            f"{file.name}: {report.conversations} conversations, {report.events} events, {report.tokens} tokens"
-        )
+        held = ((report.conversations, "conversation"), (report.events, "event"), (report.tokens, "token"))
+        counts = (f"{count} {name}" if count == 1 else f"{count} {name}s" for count, name in held)
+        say(f"{file.name}: {', '.join(counts)}")
     if not only_read and report.events:
         anyio.run(_imported, loaded, source, report)
     seconds = time.monotonic() - began
