@@ -33,8 +33,8 @@ Read the page with care:
 - The machine was busy and has two cores. Compare seconds within a table only.
 - Keywords beside e5 change nothing here. Without spaCy, mem0 asks PostgreSQL for memories that hold every word of
   the question, so its keyword search on pgvector finds none.
-- The long game has one persona here. [Its figures by budget](experiment.md#what-is-played) tell ideal memories of each
-  kind apart.
+- The long game has one persona here. [Its figures by budget](experiment.md#what-is-played) tell ideal memories of
+  each kind apart.
 - mem0 and Graphiti with a model that extracts have no row yet: `results_extractors.yaml` plays them. On this busy
   machine Qwen2.5-Coder 1.5B needed 174 s, two calls and 3,741 tokens for Graphiti's first message. mem0's first
   extraction had read 6,144 tokens of its prompt after 632 s, and was given up after 1,200 s.
@@ -169,7 +169,7 @@ def section(config: str, directory: Path) -> Iterator[str]:
     yield (
         f"{manifest.created_at:%Y-%m-%d}, memslot {manifest.versions.memslot}"
         + (f" at {git.revision[:12]}" if git else "")
-        + f", Python {manifest.versions.python}. {data.personas} persona(s), {data.sessions:,} sessions, "
+        + f", Python {manifest.versions.python}. {data.personas} persona{'s' * (data.personas > 1)}, {data.sessions:,} sessions, "
         f"{turns}{data.probes:,} requests. Data sha256 `{data.sha256[:16]}`."
         + (f" {note}." if note else "")
         + f" [Record]({write_record(results, Path(config).stem)})."
