@@ -169,8 +169,8 @@ def section(config: str, directory: Path) -> Iterator[str]:
     yield (
         f"{manifest.created_at:%Y-%m-%d}, memslot {manifest.versions.memslot}"
         + (f" at {git.revision[:12]}" if git else "")
-        + f", Python {manifest.versions.python}. {data.personas} persona{'s' * (data.personas > 1)}, {data.sessions:,} sessions, "
-        f"{turns}{data.probes:,} requests. Data sha256 `{data.sha256[:16]}`."
+        + f", Python {manifest.versions.python}. {data.personas} persona{'s' * (data.personas > 1)}, "
+        f"{data.sessions:,} sessions, {turns}{data.probes:,} requests. Data sha256 `{data.sha256[:16]}`."
         + (f" {note}." if note else "")
         + f" [Record]({write_record(results, Path(config).stem)})."
     )
