@@ -90,7 +90,7 @@ class Ledger:
         payload = json.dumps([event.event_id, event.session_id])
         former = self._unnoted
         await self._note(
-            lambda db: self._outbox.insert(db, self._lane, event.mark, payload, state="unknown", sent=True)
+            lambda db: self._outbox.insert(db, self._lane, event.mark, payload, state="noted", sent=True)
         )
         self._unnoted = self._unnoted or former
 

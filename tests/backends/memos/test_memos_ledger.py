@@ -235,7 +235,7 @@ async def test_an_entry_that_is_unreadable_or_gone_leaves_nothing_ready(double, 
         double.model.loses_raw = True
         await slot.record_event(event("I like oolong."))
         with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
-            db.execute("UPDATE outbox SET payload = '[]' WHERE kind = 'memos' AND state = 'unknown'")
+            db.execute("UPDATE outbox SET payload = '[]' WHERE kind = 'memos' AND state = 'noted'")
             db.commit()
         answer = await ready(slot)
         assert (answer.state, "of the outbox is unreadable" in answer.detail) == ("unknown", True)
@@ -256,6 +256,13 @@ async def test_a_store_that_cannot_be_written_leaves_nothing_ready_until_a_reset
 
 def full(*_, **__):
     raise StoreError("the disk is full")
+
+
+async def test_an_event_in_question_is_no_delivery_that_is_late(double, monkeypatch):
+    monkeypatch.setattr("memory.storage.entries.LATE_S", -60.0)  # every delivery is
+    async with opened(double) as slot:
+        await slot.record_event(event("I like oolong."))
+        assert "have waited" not in str((await slot.health()).warnings)
 
 
 async def test_no_text_is_noted(double, tmp_path):
