@@ -134,8 +134,7 @@ async def test_without_its_embedder_a_search_is_no_empty_memory(memos_rig_proces
             health = await memory.health()
         assert health.status == "unavailable"
         assert texts(await ask(memory, "Where do I live?")) != []
-        health = await memory.health()
-        assert health.status == "ok", health.warnings
+        assert (await memory.health()).details["canary"] == "found, unranked"  # the rig has no reranker
 
 
 async def test_an_event_that_a_broken_embedder_lost_is_not_called_committed(
