@@ -106,7 +106,7 @@ def measured_by_chromium(folder, name, text, *, dark, widths):
         f'srcdoc="{html.escape(text)}"></iframe>'
         for width in widths
     )
-    file = folder / f"{name}-{'dark' if dark else 'light'}.html"
+    file = folder / f"{name.replace('/', '-')}-{'dark' if dark else 'light'}.html"
     file.write_text(f"<!doctype html><body>{frames}<script>{MEASURE}</script></body>", encoding="utf-8")
     command = [
         CHROMIUM,
