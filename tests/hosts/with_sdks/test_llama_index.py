@@ -261,3 +261,15 @@ async def test_the_model_searches_and_keeps_facts() -> None:
         assert "Ada likes oolong." in str(await search.acall(query="oolong"))
         others, _ = block.tools("two")
         assert "Ada likes oolong." not in str(await others.acall(query="oolong"))
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")  # LlamaIndex's own
+async def test_a_question_that_leaves_the_short_term_memory_keeps_its_answer() -> None:
+    async with TestLlamaIndex().on_stage() as stage:
+        block = SlotMemoryBlock(stage.memory)
+        question = ChatMessage(role="user", content="Which tea?", additional_kwargs={"session_id": "one"})
+        answer = ChatMessage(role="assistant", content="Oolong.")
+        await block.aget([question], session_id="one")
+        await block.aput([question], from_short_term_memory=True, session_id="one")
+        await block.aget([answer], session_id="one")
+        assert await stage.recorded() == ["Which tea?", "Oolong."]
