@@ -78,7 +78,7 @@ class ItemStore:
             found = self._current(namespace, items, wanted)
             if len(items) <= seen:
                 break
-            seen, asked = len(items), asked * 4
+            seen, asked = len(items), asked * 16
         return found[:limit]
 
     def _current(

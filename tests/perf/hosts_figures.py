@@ -7,6 +7,7 @@ manager; its cost has a figure of its own.
 
 python tests/perf/hosts_figures.py [HOST ...]    in an environment that has the hosts' SDKs; others are left out
 python tests/perf/hosts_figures.py sessions    what 1,500 sessions that nobody ends cost an MCP server
+python tests/perf/hosts_figures.py store       what a filter costs in a LangGraph store of 10,000 items
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from memory.testing import HostModel
 ROOT = Path(__file__).resolve().parents[2]
 TURNS, CONVERSATION, MAX_MS, MAX_LINES, HOOKS, MAX_CPU_MS = 210, 10, 5.0, 200, 20, 60.0
 SESSIONS, MAX_GROWN_MB = 1500, 5.0
+ITEMS, FEW, MAX_TO_ONE = 10_000, 5, 1.7
 CLASSES = {
     "nanobot": "TestNanobot",
     "langchain": "TestMiddleware",
@@ -211,6 +213,43 @@ def sessions() -> None:
     print(f"\nmcp {version}: {SESSIONS} sessions add {grown:.1f} MB of {MAX_GROWN_MB:g} ({verdict})")
 
 
+async def store() -> None:
+    """CPU of a search whose filter keeps few of 10,000 items, over one search for all rows of the memory."""
+    from langgraph.store.base import PutOp, SearchOp
+
+    from memory import open_memory
+    from memory.hosts.langgraph_store import SlotStore
+    from memory.runtime import MemoryItems
+
+    def item(at: int) -> PutOp:
+        colour = "red" if at % (ITEMS // FEW) == 0 else "blue"
+        return PutOp(("tea",), f"cup {at}", {"text": f"Cup {at} holds oolong.", "colour": colour})
+
+    with tempfile.TemporaryDirectory() as directory:
+        scope = {"run_id": "r", "persona_id": "p"}
+        memory = {"backend": "full_history", "scope": scope, "data_dir": directory}
+        async with open_memory({"memory": memory}) as slot:
+            items = SlotStore(slot)
+            await items.abatch([item(at) for at in range(ITEMS)])
+            plain = MemoryItems(slot, slot.scope.model_copy(update={"persona_id": "tea"}))
+            took = []
+            for filtered in (True, False) * 3:
+                began = time.process_time()
+                if filtered:
+                    asked = SearchOp(("tea",), query="oolong", filter={"colour": "red"}, limit=10)
+                    (found,) = await items.abatch([asked])
+                    assert len(found) == FEW
+                else:
+                    assert len(await plain.search("oolong", ITEMS)) == ITEMS
+                took.append(time.process_time() - began)
+            items.close()
+    ratio = sum(took[::2]) / sum(took[1::2])
+    verdict = "ok" if ratio <= MAX_TO_ONE else "MISSED"
+    print(
+        f"\nstore of {ITEMS} items: a filter that keeps {FEW} takes {ratio:.2f} times one search ({verdict})"
+    )
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -221,12 +260,17 @@ def main() -> None:
     if sys.argv[1:] == ["sessions"]:
         sessions()
         return
+    if sys.argv[1:] == ["store"]:
+        anyio.run(store)
+        return
     bindings(sys.argv[1:])
     if not sys.argv[1:]:
         lines()
         hooks()
         if HOSTS["mcp"].installed:
             sessions()
+        if HOSTS["langchain"].installed:
+            anyio.run(store)
 
 
 if __name__ == "__main__":
