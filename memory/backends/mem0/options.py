@@ -43,9 +43,8 @@ STORES = {
     ),
     "pgvector": StoreProfile(_EXACT | RANGES | _TEXT, "psycopg", bool_text=True),
     "chroma": StoreProfile(_EXACT | RANGES, "chromadb", float_equality=True),
-    # faiss filters after ranking and finds nothing for operators; redis and weaviate filter by ids only.
+    # faiss filters after ranking and finds nothing for operators; weaviate filters by ids only.
     "faiss": StoreProfile(package="faiss-cpu"),
-    "redis": StoreProfile(folds_case=True),
     "weaviate": StoreProfile(folds_case=True),
 }
 
@@ -163,7 +162,7 @@ class Mem0Options(PluginOptions):
     """Least semantic score. Default: mem0's 0.1, and 0 for lexical, whose scores are low."""
     cs_filtering: Literal["hard", "soft"] | None = None
     """``hard`` requires scenario, context and attribute of every row; ``soft`` only adds them to the query.
-    Default: hard. Stores that cannot filter (faiss, redis, weaviate, unknown ones) then refuse such requests."""
+    Default: hard. Stores that cannot filter (faiss, weaviate, unknown ones) then refuse such requests."""
     workers: int = Field(default=4, gt=0)
     """Concurrent native calls. On embedded Qdrant, which is not thread-safe, only models are waited for at once."""
     user_id_template: Public[str] | None = None
@@ -180,6 +179,11 @@ class Mem0Options(PluginOptions):
                 "or set infer: false to store messages verbatim"
             )
         store = self.vector_store
+        if store.provider == "redis":
+            yield (
+                "vector_store.provider: mem0 rebuilds its index on redis at every opening, which hides memories "
+                "meanwhile, and hides vectors of another length for good; use qdrant, pgvector or chroma"
+            )
         if store.provider == "qdrant" and ("host" in store.config) != ("port" in store.config):
             yield (
                 "vector_store.config needs host and port together; mem0 would quietly open a local store instead"

@@ -160,13 +160,22 @@ def test_only_qdrant_without_a_server_is_embedded() -> None:
 
 @pytest.mark.parametrize(
     ("provider", "hard"),
-    [("qdrant", True), ("pgvector", True), ("chroma", True), ("faiss", False), ("redis", False)],
+    [("qdrant", True), ("pgvector", True), ("chroma", True), ("faiss", False), ("weaviate", False)],
 )
 def test_what_a_store_can_filter_is_declared(provider: str, hard: bool) -> None:
     block = options(vector_store={"provider": provider})
     assert block.filters_cs == ("hard" if hard else "none")
     assert bool(block.profile.operators) == hard
     assert options(vector_store={"provider": provider}, cs_filtering="soft").filters_cs == "soft"
+
+
+def test_redis_is_refused_because_mem0_hides_memories_there(tmp_path: Path) -> None:
+    """Seen on Redis 8.10 with RediSearch 2.10: after an opening, 290 of 2,000 rows were listed."""
+    server = {"provider": "redis", "config": {"redis_url": "redis://localhost"}}
+    with pytest.raises(
+        ConfigError, match=r"vector_store\.provider.*rebuilds its index.*use qdrant, pgvector"
+    ):
+        create(tmp_path, vector_store=server)
 
 
 def test_an_embedded_store_gets_more_threads_only_to_wait_for_models() -> None:

@@ -34,7 +34,7 @@ SCOPES = st.builds(
     backend_namespace=st.none() | IDS,
     agent_id=st.none() | IDS,
 )
-PROVIDERS = st.sampled_from(["qdrant", "redis", "unheard-of"])
+PROVIDERS = st.sampled_from(["qdrant", "weaviate", "unheard-of"])
 
 
 def scope_ids(**block: Any) -> ScopeIds:
