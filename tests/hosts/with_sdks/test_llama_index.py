@@ -21,13 +21,19 @@ from llama_index.core.base.llms.types import (
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.memory import BaseMemoryBlock, Memory
+from llama_index.core.storage.chat_store.base_db import MessageStatus
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent, JsonSerializer
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
+from stage import NOTHING_WRONG, LongModel, play
 
 from memory.hosts._table import HOSTS
 from memory.hosts.llama_index import SlotMemoryBlock
 from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn, person
+
+# LlamaIndex uses its own deprecated names and pydantic's.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+SHORT = {"token_limit": 800, "token_flush_size": 200}  # one answer of 600 words is longer
 
 
 class Scripted(MockFunctionCallingLLM):
@@ -47,6 +53,9 @@ class Scripted(MockFunctionCallingLLM):
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         prompt = str([message.blocks for message in messages])
         return ChatResponse(message=_message(self.script.call(prompt)))
+
+    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        return self.chat(messages)
 
 
 def _message(turn: ModelTurn) -> ChatMessage:
@@ -95,6 +104,7 @@ class Agents(HostUnderTest):
                 session_id=conversation,
                 memory_blocks=blocks,
                 async_engine=create_async_engine(url, poolclass=NullPool),
+                **SHORT,
             )
         return self._memories[conversation]
 
@@ -191,18 +201,44 @@ class Agents(HostUnderTest):
         self._directory.cleanup()
 
 
+class InTurn(Agents):
+    """An agent and a chat engine in turn. A chat engine reads its memory only before the model answers.
+
+    A long answer therefore leaves the short-term memory, with its question, before the block has read it.
+    """
+
+    _turns = 0
+
+    async def ask(
+        self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
+    ) -> str:
+        self._turns += 1
+        if self._turns % 2:
+            return await super().ask(said, conversation=conversation, who=who, picture=picture)
+        engine = SimpleChatEngine(self._llm, self.memory(conversation, who), prefix_messages=[])
+        return str(await engine.achat(said))
+
+    async def flush(self) -> None:
+        await self.memory("one").aget()
+
+
 class TestLlamaIndex(Living):
-    # LlamaIndex looks through its own deprecated names.
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [
         pytest.mark.anyio,
-        pytest.mark.filterwarnings("ignore::DeprecationWarning"),
         pytest.mark.filterwarnings("ignore:Skipping serialization of known unserializable key. memory"),
     ]
     name = "llama-index"
     cannot = HOSTS["llama-index"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Agents:
-        return Agents(memory, model)
+        long = isinstance(model, LongModel) and not model.uses_tool
+        return (InTurn if long else Agents)(memory, model)
+
+    async def test_answers_longer_than_the_short_term_memory(self) -> None:
+        async with self.on_stage(LongModel(1500)) as stage:
+            assert await play(stage, 10) == NOTHING_WRONG
+            memory = stage.host.memory("one")
+            assert len(await memory.aget_all(status=MessageStatus.ARCHIVED)) > 16
 
 
 class Says(MockFunctionCallingLLM):
@@ -226,7 +262,6 @@ def said(text: str, **calls: Any) -> ChatMessage:
     return ChatMessage(role="assistant", blocks=blocks)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 async def test_a_turn_that_is_handed_to_another_agent_stays_one() -> None:
     async with TestLlamaIndex().on_stage() as stage:
         first = Says(says=[said("Wait.", handoff={"to_agent": "last", "reason": "-"})])
@@ -241,7 +276,6 @@ async def test_a_turn_that_is_handed_to_another_agent_stays_one() -> None:
         assert stage.store.operations.count("search") == 1
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 async def test_of_a_react_agent_neither_thoughts_nor_tools_are_recorded() -> None:
     async with TestLlamaIndex().on_stage() as stage:
         steps = ["Thought: -\nAction: clock\nAction Input: {}\n", "Thought: -\nAnswer: Noted.\nAnswer: yes."]
@@ -250,7 +284,6 @@ async def test_of_a_react_agent_neither_thoughts_nor_tools_are_recorded() -> Non
         assert await stage.recorded() == ["I like oolong tea.", "Noted.\nAnswer: yes."]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 async def test_the_model_searches_and_keeps_facts() -> None:
     async with TestLlamaIndex().on_stage() as stage:
         block = SlotMemoryBlock(
@@ -263,7 +296,6 @@ async def test_the_model_searches_and_keeps_facts() -> None:
         assert "Ada likes oolong." not in str(await others.acall(query="oolong"))
 
 
-@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")  # LlamaIndex's own
 async def test_a_question_that_leaves_the_short_term_memory_keeps_its_answer() -> None:
     async with TestLlamaIndex().on_stage() as stage:
         block = SlotMemoryBlock(stage.memory)
