@@ -91,7 +91,7 @@ def choose_examples(config: pytest.Config) -> None:
 
 # A test may import mem0 before memslot does. Its telemetry would lock a file in the home directory for all workers.
 os.environ.setdefault("MEM0_TELEMETRY", "False")
-os.environ.pop("COLUMNS", None)  # of the terminal that started the workers; piped output is not wrapped
+os.environ.pop("COLUMNS", None)  # of the terminal that started the workers
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from memory import InputError, MemslotError, RetrieveRequest, RetrieveResult
+from memory.contract._quantity import quantity
 from memory.plugins.opening import recorded_journal
 from memory.runtime import Item, MemoryItems
 from memory.slot.slot import MemorySlot
@@ -111,7 +112,7 @@ class ViewServer(ThreadingHTTPServer):
             for item in items[:_SHOWN]
         ]
         shown = f", of which {_SHOWN} are shown" if len(items) > _SHOWN else ""
-        return f"<h2>{len(items):,} memories{shown}</h2>{_memories(rows)}"
+        return f"<h2>{quantity(len(items), 'memories')}{shown}</h2>{_memories(rows)}"
 
     def _found(self, asked: str) -> str:
         """The memory's rows for a question, and the part that a prompt gets."""
@@ -126,7 +127,7 @@ class ViewServer(ThreadingHTTPServer):
             for entry in result.entries
         ]
         section = escape(shown.formatted_context) or "nothing: no row fits the question"
-        took = f"{len(result.entries)} memories in {result.trace.latency_ms or 0:.0f} ms"
+        took = f"{quantity(len(result.entries), 'memories')} in {result.trace.latency_ms or 0:.0f} ms"
         return f"<h2>The prompt gets</h2><pre>{section}</pre><h2>Recalled: {took}</h2>{_memories(rows)}"
 
     def _turn(self, turn: JournalEntry) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from memory.cli._group import FAILED
+from memory.contract._quantity import quantity
 from memory.plugins.console import AsJson, print_json, say
 
 commands = typer.Typer(
@@ -48,12 +49,12 @@ def check(
         print_json({"kind": name, "holds": holds, "notes": found.notes, "problems": problems})
     else:
         say(
-            f"{file.name}: {name}, {', '.join(f'{count:,} {what}' for what, count in holds.items() if count)}"
+            f"{file.name}: {name}, {', '.join(quantity(count, what) for what, count in holds.items() if count)}"
         )
         for note in found.notes:
             say(note, "dim")
         for problem in problems:
             say(problem, "bold red")
-        say(f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}")
+        say(quantity(len(problems), "problems") if problems else "no problems")
     if problems:
         raise typer.Exit(FAILED)

@@ -12,6 +12,7 @@ import typer
 from memory import InputError
 from memory.cli._experiments import Form, is_page_of_several, newest, show_results, written
 from memory.cli._group import FAILED
+from memory.contract._quantity import quantity
 from memory.plugins.console import AsJson, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -132,8 +133,7 @@ def _show(found: Verified, of: str) -> None:
     for deviation in found.deviations:
         payload = f"recorded {deviation.recorded}, computed {deviation.computed or 'nothing'}"
         say(f"differs: {deviation.where}: {payload}", "bold red")
-    many = len(found.deviations)
-    say(f"{of}{many or 'no'} deviation{'s' if many > 1 else ''}")
+    say(f"{of}{quantity(len(found.deviations), 'deviations') if found.deviations else 'no deviation'}")
 
 
 def view(

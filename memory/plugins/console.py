@@ -1,4 +1,4 @@
-"""Output of all commands: colour on a terminal, plain and complete lines elsewhere.
+"""Output of all commands: coloured on a terminal, plain elsewhere, and never cut.
 
 Only laid-out text imports rich, so that hooks, which print a line of JSON, start without it.
 """
@@ -32,6 +32,7 @@ STYLES = {
     "pending": "yellow",
     "skipped": "dim",
 }
+_PIPE_WIDTH = 120
 
 
 def say(text: str, style: str = "") -> None:
@@ -75,40 +76,26 @@ def print_json(data: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of at most eight columns, without cutting any cell.
+    """Print a table of at most eight columns. Long cells fold, and nothing is cut.
 
-    Cells wrap on a terminal, or if COLUMNS is set. Elsewhere each row is one line, however long, so that
-    other programs can search and split it.
+    It is as wide as the terminal or COLUMNS. Elsewhere no line is longer than 120 characters.
     """
-    assert len(headers) <= 8, "more columns do not fit a terminal of 80 characters"
-    console = _console()
-    table = [[" ".join(cell.split()) for cell in row] for row in (headers, *rows)]
-    if console.is_terminal or "COLUMNS" in os.environ:
-        _print_wrapped(console, table)
-    else:
-        _print_aligned(console, table)
-
-
-def _print_wrapped(console: Console, table: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    assert len(headers) <= 8, "more columns do not fit a terminal of 80 characters"
+    console = _console()
+    if not (console.is_terminal or os.environ.get("COLUMNS", "").isdigit()):
+        console.width = _PIPE_WIDTH
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for header in table[0]:
+    for header in headers:
         shown.add_column(Text(header), overflow="fold")
-    for row in table[1:]:
-        shown.add_row(*(Text(cell, _style(cell)) for cell in row))
-    console.print(shown)
-
-
-def _print_aligned(console: Console, table: Sequence[Sequence[str]]) -> None:
-    from rich.cells import cell_len
-    from rich.text import Text
-
-    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
-        console.print(Text("  ".join(cells).rstrip()), soft_wrap=True)
+    for row in rows:
+        cells = (" ".join(cell.split()) for cell in row)
+        shown.add_row(*(Text(cell, _style(cell)) for cell in cells))
+    with console.capture() as laid_out:
+        console.print(shown)
+    console.file.write("".join(f"{line.rstrip()}\n" for line in laid_out.get().splitlines()))
 
 
 def _style(cell: str) -> str:

@@ -13,6 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic import Field
 
+from memory.contract._quantity import quantity
 from memory.contract._surviving import ends_the_task, words_of
 from memory.contract.errors import LifecycleError, MemslotError
 from memory.contract.formatting import without_controls
@@ -292,7 +293,8 @@ def _explained(report: TurnReport | None) -> list[str]:
     else:
         shown, found = len(recall.result.included), len(recall.result.entries)
         trace = recall.result.trace
-        lines.append(f"{shown} of {found} memories, {trace.token_count} tokens by {trace.token_counter}")
+        memories = quantity(found, "memories")
+        lines.append(f"{shown} of {memories}, {trace.token_count} tokens by {trace.token_counter}")
         lines.append(f"asked by {trace.native_operation}")
     lines += recall.section.splitlines()
     lines += [f"{tool.name}: {tool.content}" for tool in (*report.research, *report.output.tool_results)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memory.contract._quantity import quantity
 from memory.contract.errors import ConfigError, InputError
 from memory.plugins.console import AsJson, ConfigFile, Persona, print_json, progress, say
 
@@ -62,9 +63,8 @@ def import_(
     if not report.events and not report.problems:
         raise InputError(f"{file.name} holds no message of a user or an assistant; nothing was imported")
     if not as_json:
-        held = ((report.conversations, "conversation"), (report.events, "event"), (report.tokens, "token"))
-        counts = (f"{count} {name}" if count == 1 else f"{count} {name}s" for count, name in held)
-        say(f"{file.name}: {', '.join(counts)}")
+        held = {"conversations": report.conversations, "events": report.events, "tokens": report.tokens}
+        say(f"{file.name}: {', '.join(quantity(count, what) for what, count in held.items())}")
     if not only_read and report.events:
         anyio.run(_imported, loaded, source, report)
     seconds = time.monotonic() - began
@@ -109,15 +109,17 @@ def _show(report: ImportReport, provider: str, *, only_read: bool, seconds: floa
     if len(report.problems) > _NAMED:
         say(f"skipped: {len(report.problems) - _NAMED} more; --json lists them all")
     for what, count in sorted(report.left_out.items()):
-        say(f"left out: {count} {what}")
+        say(f"left out: {quantity(count, what)}")
     if report.undated:
-        say(f"{report.undated} events have no time in the file; they carry the file's own time")
+        undated = quantity(report.undated, "events have no time", "event has no time")
+        say(f"{undated} in the file; the file's own time is taken")
     if only_read:
         say("dry run: nothing was written")
         return
     if report.unknown:
-        say(f"{len(report.unknown)} events got no answer; they may or may not be stored")
-    say(f"{provider}: {report.written} events written, {report.earlier} there before, {seconds:.0f} s")
+        say(f"{quantity(len(report.unknown), 'events')} got no answer, and may or may not be stored")
+    written = quantity(report.written, "events")
+    say(f"{provider}: {written} written, {report.earlier:,} there before, {seconds:.0f} s")
 
 
 def _as_json(report: ImportReport) -> dict[str, Any]:
@@ -179,4 +181,4 @@ def export(
     if as_json:
         print_json({"file": str(out), "events": count})
     else:
-        say(f"{count} events in {out}")
+        say(f"{quantity(count, 'events')} in {out}")

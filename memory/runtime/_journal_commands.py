@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memory.contract._quantity import quantity
 from memory.contract.errors import ConfigError
 from memory.plugins.console import AsJson, ConfigFile, Persona, print_json, print_table, say
 
@@ -107,7 +108,10 @@ def retry(
     if as_json:
         print_json({"retried": found})
         return
-    say(f"{len(found)} entries wait again" + (f": {', '.join(map(str, found))}" if found else ""))
+    say(
+        quantity(len(found), "entries wait again", "entry waits again")
+        + (f": {', '.join(map(str, found))}" if found else "")
+    )
 
 
 @commands.command()
@@ -151,7 +155,7 @@ def forget(
         return
     say(
         (
-            f"forgot {persona}: {forgotten.scopes} scopes"
+            f"forgot {persona}: {quantity(forgotten.scopes, 'scopes')}"
             if forgotten.recorded
             else f"nothing was recorded of {persona!r}"
         )
@@ -167,4 +171,4 @@ def _forget_numbers(config: Path, numbers: list[int], as_json: bool) -> None:
     if as_json:
         print_json({"forgotten": gone})
         return
-    say(f"{len(gone)} entries removed")
+    say(f"{quantity(len(gone), 'entries')} removed")

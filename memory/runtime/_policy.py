@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field
 from memory.contract import errors
 from memory.contract._loops import loop_or_none
 from memory.contract._model import Frozen, check_number
+from memory.contract._quantity import quantity
 from memory.contract._surviving import ends_the_task
 from memory.contract.errors import MemslotError
 from memory.contract.events import MemoryEvent
@@ -293,8 +294,8 @@ class TurnMemory:
         warnings = []
         if self._reading.state != "closed":
             warnings.append("recall is left alone after repeated failures")
-        if status["not_recorded"]:
-            warnings.append(f"{status['not_recorded']} events were not recorded")
+        if failed := self._writes.counts.not_recorded:
+            warnings.append(f"{quantity(failed, 'events were', 'event was')} not recorded")
         changed = {
             "status": "degraded" if warnings and health.status == "ok" else health.status,
             "warnings": (*health.warnings, *warnings),

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import anyio
 
+from memory.contract._quantity import quantity
 from memory.contract.adapter import CAPABILITIES, capabilities_of, check_operation, declared_health
 from memory.contract.errors import BackendError, BackendTimeout, InputError, LifecycleError, MemslotError
 from memory.contract.events import MemoryEvent
@@ -133,7 +134,7 @@ class _Readiness(_View):
             self._delivery.written.note_derived(scope, queued)
         if not (count := self._delivery.waiting(scope)):
             return answer
-        detail = f"{count} events wait for their delivery"
+        detail = f"{quantity(count, 'events')} not delivered yet"
         return BackendReadiness(state="pending", detail=detail, pending_count=count)
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:

@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from memory.contract._loops import checkpoint
+from memory.contract._quantity import quantity
 from memory.contract.errors import CapabilityNotSupported, MemslotError, ScopeError, StoreError
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import TokenCounter
@@ -144,7 +145,8 @@ class Delivery:
         found = [*self.written.warnings(), *self._resetting.warnings()]
         others = sum(count for key, count in self.journal.undelivered() if not self._is_ours(key))
         if others:
-            found.append(f"{others} events wait for another backend, or another store of this one")
+            waiting = quantity(others, "events wait", "event waits")
+            found.append(f"{waiting} for another backend, or another store of this one")
         if self.journal.begun:
             try:
                 found += (await self.journal.store.run(trouble_of, writes=False)).warnings()

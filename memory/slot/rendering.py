@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from memory.contract._model import Frozen, words_of
+from memory.contract._quantity import quantity
 from memory.contract.adapter import FILTER_OPERATORS, MemoryAdapter, native_scope_of
 from memory.contract.errors import (
     BackendProtocolError,
@@ -159,7 +160,7 @@ class Rendering:
         scores = [entry.score for entry in rows if entry.score is not None and math.isfinite(entry.score)]
         times = [entry.timestamp for entry in rows if entry.timestamp is not None]
         left_out = len(rows) - len(result.included)
-        warnings = (f"{left_out} entries did not fit the budget",) if left_out else ()
+        warnings = (f"{quantity(left_out, 'entries')} did not fit the budget",) if left_out else ()
         return {
             "retrieved_count": len(rows),
             "top_score": max(scores, default=None),

@@ -10,6 +10,7 @@ from collections import Counter
 import anyio
 import anyio.to_thread
 
+from memory.contract._quantity import quantity
 from memory.contract.errors import BackendUnavailable, MemslotError
 from memory.contract.receipts import ResetReceipt
 from memory.contract.scope import MemoryScope
@@ -58,7 +59,7 @@ class Resetting:
     def warnings(self) -> list[str]:
         """A sentence for health if some resets have no known end."""
         begun = self.noted.count_open() - len(self._under_way)
-        return [f"{begun} resets were begun and their end is not known"] if begun > 0 else []
+        return [f"{quantity(begun, 'resets')} began, and the end is not known"] if begun > 0 else []
 
     async def carry_out(self, span: Span, key: JournalKey) -> ResetReceipt:
         """Reset a scope. Earlier events are no longer delivered or replayed.

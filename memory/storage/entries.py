@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from memory.contract._quantity import quantity
 from memory.storage.insert import OUTBOX_TABLES, OUTBOX_VERSION
 from memory.storage.store import Store, digest_of
 from memory.storage.tables import Tables
@@ -140,12 +141,12 @@ class Trouble:
         found = []
         if self.aside:
             found.append(
-                f"{self.aside} entries of the outbox are set aside, the first is number {self.first_aside}; "
+                f"{quantity(self.aside, 'entries')} of the outbox set aside, first number {self.first_aside}; "
                 "see 'memslot journal list', then 'memslot journal retry' or 'forget'"
             )
         if self.late:
             found.append(
-                f"{self.late} entries of the outbox have waited for more than {LATE_S:g} s; "
+                f"{quantity(self.late, 'entries')} of the outbox waiting for more than {LATE_S:g} s; "
                 "bring their destination back"
             )
         return found

@@ -11,6 +11,7 @@ from cli_support import LACKING, fake_plugin, invoke, lacking_plugin
 from rich.cells import cell_len
 
 import memory
+from memory.plugins.console import print_table
 from memory.plugins.registry import MemoryAdapterRegistry
 
 CONDITIONS = {"no_memory", "full_history", "rolling_summary", "simple_rag", "static_profile", "oracle_ipas"}
@@ -25,20 +26,6 @@ def test_json_is_what_the_registry_knows() -> None:
     built_in = {row["name"] for row in rows if row["distribution"] == "memslot"}
     assert built_in >= {"mem0", *CONDITIONS}
     assert {row["version"] for row in rows if row["distribution"] == "memslot"} == {memory.__version__}
-
-
-def test_piped_output_is_one_plain_whole_line_each(add_plugin) -> None:
-    add_plugin("wordy", fake_plugin("wordy", info="summary='w' * 300"))
-    result = invoke("doctor")
-    assert result.exit_code == 0
-    assert "\x1b" not in result.stdout
-    lines = result.stdout.splitlines()
-    assert lines[0].split() == ["name", "kind", "source", "status", "summary"]
-    assert len(lines) == 1 + len(json.loads(invoke("doctor", "--json").stdout))
-    (line,) = (line for line in lines if line.startswith("wordy "))
-    assert "w" * 300 in line
-    assert "memslot-wordy 1.0" in line
-    assert " installed " in line
 
 
 def test_a_missing_sdk_shows_the_exact_pip_line(add_plugin) -> None:
@@ -87,11 +74,28 @@ def test_listing_imports_no_sdk() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("width", [80, 120, 200])
-def test_a_table_fits_a_width_and_loses_nothing(width: int, add_plugin) -> None:
+@pytest.mark.parametrize("columns", ["80", "120", "200", None])
+@pytest.mark.parametrize("command", ["doctor", "tools hosts", "tools signet parity"])
+def test_a_table_fits_a_width_and_loses_nothing(command: str, columns: str | None, add_plugin) -> None:
     add_plugin("wordy", fake_plugin("wordy", info="summary='w' * 300"))
-    shown = invoke("doctor", env={"COLUMNS": str(width)}).stdout
-    assert max(map(cell_len, shown.splitlines())) <= width
-    assert shown.count("w") >= 300
-    words = " ".join(shown.split())
-    assert all(row.name in words for row in MemoryAdapterRegistry().rows())
+    result, whole = (invoke(*command.split(), env={"COLUMNS": each}) for each in (columns, "100000"))
+    assert result.exit_code == 0
+    assert "\x1b" not in result.stdout
+    assert max(map(cell_len, result.stdout.splitlines())) <= int(columns or 120)
+    assert sorted("".join(result.stdout.split())) == sorted("".join(whole.stdout.split()))
+    assert len(whole.stdout.splitlines()) == 1 + len(json.loads(invoke(*command.split(), "--json").stdout))
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200, None])
+def test_eight_columns_fit_and_a_ninth_is_refused(
+    columns: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if columns:
+        monkeypatch.setenv("COLUMNS", str(columns))
+    cells = [letter * 60 for letter in "abcdefgh"]
+    print_table("12345678", [cells])
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= (columns or 120)
+    assert all(shown.count(cell[0]) == 60 for cell in cells)
+    with pytest.raises(AssertionError):
+        print_table("123456789", [])

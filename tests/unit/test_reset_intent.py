@@ -209,7 +209,7 @@ async def test_two_backends_over_one_journal_each_have_what_was_sent_to_them(tmp
         assert [row.event_id for row in slot._adapter.rows] == ["e1"], "what waits for another is not ours"
         health = await slot.health()
         assert health.details["slot"]["waiting_writes"] == 0
-        assert (health.status, "1 events wait for another backend" in health.warnings[0]) == (
+        assert (health.status, "1 event waits for another backend" in health.warnings[0]) == (
             "degraded",
             True,
         )

@@ -18,6 +18,7 @@ from memory.bench.report.results import Results, read_results, results_of
 from memory.bench.report.verdict import banner, problems, remarks, tests_by, unequal, verdict
 from memory.bench.scores.intervals import METHOD, MIN_CLUSTERS, TOO_FEW
 from memory.bench.scores.model import Metrics
+from memory.contract._quantity import quantity
 
 REPORT_FILE = "report.html"
 _TROUBLE = (
@@ -81,16 +82,18 @@ def _about(results: Results) -> Iterator[str]:
     for manifest in results.manifests:
         data = [*manifest.data.values()]
         first = data[0]
-        personas = sum(item.personas for item in data)
-        sessions = sum(item.sessions for item in data)
-        requests = sum(item.probes for item in data)
+        held = {
+            "personas": sum(item.personas for item in data),
+            "sessions": sum(item.sessions for item in data),
+            "requests": sum(item.probes for item in data),
+            "cells": len(manifest.cells),
+        }
         players = ", ".join(f"{role.role}: {role.model or role.kind}" for role in manifest.roles)
         seeds = f" of seed {', '.join(manifest.data)}" if first.seed is not None else f" ({first.name})"
         who = "nobody plays; the memory is asked" if manifest.settings.get("mode") == "probe" else players
         yield (
             f"{manifest.experiment_id}, {manifest.created_at:%Y-%m-%d %H:%M} UTC: {first.timeline}{seeds}, "
-            f"{personas} personas, {sessions:,} sessions, {requests:,} requests, "
-            f"{len(manifest.cells)} cells; {who}."
+            f"{', '.join(quantity(count, what) for what, count in held.items())}; {who}."
         )
 
 

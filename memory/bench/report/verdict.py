@@ -14,6 +14,7 @@ from memory.bench.engine.provenance import SCRIPTED
 from memory.bench.report.page import interval, share, spanned
 from memory.bench.report.results import Entry, Results
 from memory.bench.scores.model import Difference
+from memory.contract._quantity import quantity
 
 
 def verdict(results: Results) -> list[str]:
@@ -54,11 +55,11 @@ def unranked(entry: Entry) -> str:
     metrics = entry.metrics
     lost = [f"{metrics.failed} failed"] if metrics.failed else []
     lost += [f"{metrics.missing} could not be asked"] if metrics.missing else []
-    return f"of {metrics.requests} requests {' and '.join(lost)}" if lost else ""
+    return f"of {quantity(metrics.requests, 'requests')} {' and '.join(lost)}" if lost else ""
 
 
 def _sentence(results: Results, figure: str, budget: int | None, entries: list[Entry]) -> str:
-    where = "Without a token budget" if budget is None else f"At {budget:,} token{'s' * (budget != 1)}"
+    where = "Without a token budget" if budget is None else f"At {quantity(budget, 'tokens')}"
     rivals = [
         entry
         for entry in entries
@@ -71,7 +72,7 @@ def _sentence(results: Results, figure: str, budget: int | None, entries: list[E
     found, chance = best.estimate(figure), results.metrics.chance
     if not found.value:
         return f"{where}, no {'architecture' if architectures else 'control'} gets above 0 % in {figure}."
-    reached = f"{best.shown} reaches {spanned(found)} in {figure}, of {found.n:,} requests"
+    reached = f"{best.shown} reaches {spanned(found)} in {figure}, of {quantity(found.n, 'requests')}"
     if chance is not None and (found.low if found.low is not None else found.value) <= chance:
         return f"{where}, nobody is shown to be better than guessing ({share(chance)}): {reached}."
     if not architectures:
@@ -148,7 +149,9 @@ def problems(results: Results) -> list[str]:
             found.append(f"{entry.shown}: {entry.variant.error.message}")
         for name, why in _REQUESTS.items():
             if number := getattr(entry.metrics, name):
-                found.append(f"{entry.shown}: {number} of {entry.metrics.requests} requests {why}")
+                found.append(
+                    f"{entry.shown}: {number:,} of {quantity(entry.metrics.requests, 'requests')} {why}"
+                )
         for _, cell in entry.cells:
             where = f"{entry.shown}, {cell.persona_id} ({cell.cell_id})"
             if cell.status != "completed" and not entry.variant.error:
@@ -173,12 +176,12 @@ def resumption(results: Results, directory: Path) -> list[str]:
                 continue
             why = f": {cell.error.message}" if cell.error else ""
             lines.append(
-                f"{entry.shown}, {cell.persona_id} ended after {cell.sessions} sessions{why}. "
+                f"{entry.shown}, {cell.persona_id} ended after {quantity(cell.sessions, 'sessions')}{why}. "
                 f"--resume {directory} goes on with cell {cell.cell_id}"
             )
     left = sum(cell.status == "not_run" for entry in results.entries for _, cell in entry.cells)
     if left:
-        lines.append(f"{left} cells were not begun; --resume {directory} plays them")
+        lines.append(f"not begun: {quantity(left, 'cells')}; --resume {directory} goes on with them")
     return lines
 
 

@@ -15,6 +15,7 @@ from memory.bench.report.report import REPORT_FILE
 from memory.bench.report.results import results_of
 from memory.bench.report.verdict import verdict
 from memory.bench.scores.model import Metrics
+from memory.contract._quantity import quantity
 from memory.contract.errors import ConfigError
 
 
@@ -61,7 +62,7 @@ def listing(directory: Path) -> str:
     rows = [_row(directory, run) for run in runs]
     columns = ["run", "who won", "when", "status", "requests that lost"]
     note = "Made anew at each visit. A run without a link has no page: memslot report RUN_DIR writes it."
-    title = f"{len(runs)} run{'s' * (len(runs) != 1)} in {directory.name or directory}"
+    title = f"{quantity(len(runs), 'runs')} in {directory.name or directory}"
     return Page(
         title=f"memslot: {directory.name}",
         verdict=[title if runs else f"{title}: nothing was played here yet."],

@@ -163,7 +163,7 @@ def test_who_won_is_said_with_how_sure_it_is() -> None:
 def test_without_an_architecture_nobody_is_said_to_have_won() -> None:
     (sentence,) = verdict(_fits(one=[True], two=[False]))
     assert sentence == (
-        "At 600 tokens, one reaches 100.0% in style fit, of 1 requests, the most of the controls; no memory "
+        "At 600 tokens, one reaches 100.0% in style fit, of 1 request, the most of the controls; no memory "
         "architecture was played; 100.0 points more than two, the next, with too few personas to say how sure "
         "that is."
     )
@@ -281,7 +281,7 @@ def test_the_page_says_what_its_figures_count_and_how_far_to_trust_them(tmp_path
     for meaning in (METHOD, *(BY_NAME[name].meaning for name in names), *verdict(results)):
         assert all(part in page for part in meaning.partition("; no")[::2])
     assert BY_NAME["right answers"].meaning not in page
-    assert "game of seed 7, 1 personas" in page
+    assert "game of seed 7, 1 persona" in page
     assert "600 tokens, any items" in page
 
 
