@@ -68,7 +68,7 @@ async def test_a_memory_that_needs_no_key_remembers_the_next_time(tmp_path: Path
     said, notices = await talk(file, "Which tea is my favourite?", "/memory")
     assert "oolong" in said
     assert "My favourite tea is oolong." in notices[1]
-    assert "memories, " in notices[1]
+    assert "tokens by utf8-bytes/4" in notices[1]
 
 
 @pytest.mark.parametrize("provider", CONTROLS)
