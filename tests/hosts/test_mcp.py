@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,21 +191,22 @@ async def test_over_stdio_what_a_client_says_wrongly_reaches_no_log(tmp_path: Pa
     assert "planted" not in done.stderr.decode()
 
 
-@pytest.mark.thorough
-def test_over_stdio_odd_clients_are_answered_and_the_server_lives_on(tmp_path: Path) -> None:
-    def call(number: int, **arguments: Any) -> bytes:
-        name = "memory_store" if "content" in arguments else "memory_search"
-        return said(number, "tools/call", {"name": name, "arguments": arguments})
+def line(number: int | None, method: str, params: Any = None) -> bytes:
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
+    if number is None:
+        del message["id"]
+    return json.dumps(message).encode() + b"\n"
 
-    def said(number: int | None, method: str, params: Any = None) -> bytes:
-        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
-        if number is None:
-            del message["id"]
-        return json.dumps(message).encode() + b"\n"
 
-    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    command = [*SERVER, str(configured(tmp_path))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path) as server:
+def call(number: int, **arguments: Any) -> bytes:
+    name = "memory_store" if "content" in arguments else "memory_search"
+    return line(number, "tools/call", {"name": name, "arguments": arguments})
+
+
+@contextmanager
+def spoken_to(command: list[str], directory: Path) -> Iterator[Callable[..., dict[str, Any]]]:
+    """A program that serves MCP: what it says next, once the given lines are written. It must end well."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory) as server:
         assert server.stdin is not None
         assert server.stdout is not None
 
@@ -214,24 +216,67 @@ def test_over_stdio_odd_clients_are_answered_and_the_server_lives_on(tmp_path: P
             found: dict[str, Any] = json.loads(server.stdout.readline())
             return found
 
-        answer(b"\xef\xbb\xbf" + said(0, "initialize", about))
-        server.stdin.write(said(None, "notifications/initialized"))
+        silent = threading.Timer(60, server.kill)  # no more lines come then
+        silent.start()
+        try:
+            # Some clients begin with a byte order mark.
+            started = answer(b"\xef\xbb\xbf" + json.dumps(HELLO).encode() + b"\n")
+            assert started["result"]["serverInfo"]["name"] == "memslot"
+            server.stdin.write(line(None, "notifications/initialized"))
+            yield answer
+        finally:
+            silent.cancel()
+        server.stdin.close()
+        assert server.wait(60) == 0
+
+
+@pytest.mark.thorough
+def test_over_stdio_odd_clients_are_answered_and_the_server_lives_on(tmp_path: Path) -> None:
+    with spoken_to([*SERVER, str(configured(tmp_path))], tmp_path) as answer:
         assert not answer(call(1, content="I like oolong \ud83c tea"))["result"]["isError"]
         for number, limit in enumerate((5.0, None, 5), 2):
             found = answer(call(number, query="tea", limit=limit))["result"]
             assert "oolong" in found["content"][0]["text"]
         assert answer(call(7, query="tea", limit=5.5))["result"]["isError"]
-        for number in range(10, 40):
-            cancelled = said(None, "notifications/cancelled", {"requestId": number})
-            found = answer(call(number, query="tea"), cancelled, said(number + 100, "ping"))
-            while found["id"] != number + 100:  # answered before it was cancelled
-                found = answer()
-        odd = (b"not json\n", b"[]\n", b"\xff\xfe\n", b"\r\n", said(None, "notifications/roots/list_changed"))
-        found = answer(*odd, said(50, "ping"))
+        odd = (b"not json\n", b"[]\n", b"\xff\xfe\n", b"\r\n", line(None, "notifications/roots/list_changed"))
+        found = answer(*odd, line(50, "ping"))
         while found.get("id") != 50:  # the SDK may say that it could not read a message
             found = answer()
-        server.stdin.close()
-        assert server.wait(60) == 0
+
+
+HELD = """
+from pathlib import Path
+import anyio
+from memory.cli import main
+from memory.runtime import ToolRegistry
+
+execute = ToolRegistry.execute
+
+async def finished(self, call, context):
+    query = call.arguments["query"]
+    with anyio.CancelScope(shield=True):  # a call may have its result when it is cancelled
+        while not Path(query).exists():
+            await anyio.sleep(0.01)
+        result = await execute(self, call, context)
+    Path(query + ".found").touch()
+    return result
+
+ToolRegistry.execute = finished
+main()
+"""
+
+
+@pytest.mark.thorough
+def test_over_stdio_a_call_that_is_cancelled_while_it_runs_ends_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HELD, "tools", "mcp", str(configured(tmp_path))]
+    with spoken_to(command, tmp_path) as answer:
+        for at in range(3):
+            number, cancelled = 10 * at + 7, line(None, "notifications/cancelled", {"requestId": 10 * at + 7})
+            assert (
+                answer(call(number, query=f"{at}"), cancelled, line(number + 1, "ping"))["id"] == number + 1
+            )
+            (tmp_path / f"{at}").touch()
+            assert answer(call(number + 2, query=f"{at}.found"))["id"] == number + 2
 
 
 @pytest.mark.thorough
