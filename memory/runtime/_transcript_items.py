@@ -113,18 +113,20 @@ def items_of(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None])
     Raises:
         ConfigError: the file is empty, or begins with neither ``[`` nor ``{``.
     """
-    first = stream.readline()
-    while first and not first.strip():
-        first = stream.readline()
+    # The first line of an export may be all of it, so a list is recognised without its line.
+    pieces = iter(lambda: stream.read(_CHUNK), "")
+    begin = next((piece.lstrip()[0] for piece in pieces if piece.strip()), "")
     stream.seek(0)
-    if not first:
+    if not begin:
         raise ConfigError(f"{name} is empty")
-    begin = first.lstrip()[0]
     if begin == "[":
         yield from _elements(stream, name, wrong)
-    elif begin != "{":
+        return
+    if begin != "{":
         raise ConfigError(f"{name} is neither JSON nor JSON lines")
-    elif _is_whole(first):
+    first = next(line for line in stream if line.strip())
+    stream.seek(0)
+    if _is_whole(first):
         yield from _lines(stream, name, wrong)
     else:
         yield from _one_value(stream, name, wrong)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 import zipfile
 
 import pytest
@@ -135,6 +136,17 @@ def test_a_large_list_is_read_piece_by_piece(tmp_path, monkeypatch):
     left = read_conversations(tmp_path / "chats.json")
     assert next(left).conversation_id == "talk-0"
     assert sum(1 for _ in left) == 29
+
+
+def test_a_large_list_on_one_line_is_never_held_whole(tmp_path):
+    many = [{**SHAREGPT, "id": f"talk-{number}", "about": "x" * 100_000} for number in range(100)]
+    (tmp_path / "chats.json").write_text(json.dumps(many), encoding="utf-8")
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_conversations(tmp_path / "chats.json")) == 100
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000, "the file has 10 MB"
+    finally:
+        tracemalloc.stop()
 
 
 def test_every_problem_of_a_file_is_listed_with_its_line(tmp_path):
