@@ -7,7 +7,7 @@ import json
 import stat
 import subprocess
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from memory.runtime import MemoryItems, TurnMemory, load_config, open_shared
 from memory.runtime import _attach_owner as attach_owner
 from memory.runtime._attach_owner import socket_of
 from memory.runtime._remote import RemoteAdapter
+from memory.runtime._sockets import SocketOwner, connected_to
 from memory.storage import outbox
 
 OWNER = """
@@ -298,6 +299,15 @@ async def test_a_busy_owner_costs_no_call(tmp_path: Path) -> None:
                     tasks.start_soon(write, number)
             assert receipts == ["committed"] * 200
             owner.kill()
+
+
+def test_as_many_calls_as_a_busy_host_makes_wait_at_the_socket(tmp_path: Path) -> None:
+    """98 of 200 failed with the event loop's own 100 places."""
+    with ExitStack() as opened, SocketOwner(tmp_path / "s.sock", what="a test") as owner:
+        assert owner.take()
+        opened.enter_context(owner.listen())
+        for _ in range(120):
+            opened.enter_context(connected_to(owner.path))
 
 
 @pytest.mark.parametrize("line", [b"[]\n", b"5\n", b"\xff\n", b'{"method": 5}\n', b"x" * 1000 + b"\n"])
