@@ -172,5 +172,5 @@ def test_the_readme_names_the_memories_that_need_no_block(tmp_path: Path) -> Non
             anyio.run(adapter.aclose)
             alone.add(row.name)
     readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    (sentence,) = re.findall(r"^(.*) need no block of their own\.$", readme, re.M)
+    (sentence,) = re.findall(r"^(.*) need no settings\.$", readme, re.M)
     assert set() < set(re.findall(r"`(\w+)`", sentence)) <= alone
