@@ -142,6 +142,20 @@ def test_the_demo_plays_what_is_there(tmp_path: Path, monkeypatch: pytest.Monkey
         assert report.startswith("report: ")
 
 
+def test_help_shows_twelve_commands_in_four_groups() -> None:
+    _, *groups = re.split(r"^(Use|Check|Measure|Extend):\n", invoke("--help").stdout, flags=re.MULTILINE)
+    found = {
+        title: re.findall(r"^  (\S+)", rows, re.MULTILINE)
+        for title, rows in zip(groups[::2], groups[1::2], strict=True)
+    }
+    assert found == {
+        "Use": ["setup", "example", "chat", "import", "export", "serve", "journal"],
+        "Check": ["doctor", "view"],
+        "Measure": ["run", "report"],
+        "Extend": ["tools"],
+    }
+
+
 @pytest.mark.parametrize(
     ("count", "what", "shown"),
     [

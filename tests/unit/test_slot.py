@@ -85,6 +85,16 @@ async def test_an_id_that_holds_a_tag_reads_what_it_wrote():
         assert "oolong" in await slot.before_turn("tea?", session_id="t")
 
 
+async def test_a_prompt_leaves_out_the_current_session_unless_asked_for():
+    adapter = Obedient()
+    adapter.names_sessions = True
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        await slot.after_turn(user="I like oolong", session_id="now")
+        assert await slot.before_turn("tea?", session_id="now") == ""
+        assert "oolong" in await slot.before_turn("tea?", session_id="now", exclude_session=False)
+        assert "oolong" in await slot.before_turn("tea?", session_id="later")
+
+
 async def test_a_prompt_shows_equal_texts_once_and_nothing_below_the_backends_floor(monkeypatch):
     adapter = Obedient(score_floor=0.05)
     found = [
