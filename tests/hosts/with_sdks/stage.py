@@ -95,9 +95,11 @@ class InLife(HostContract):
 
     Class attributes:
         name: of the host whose row in docs/hosts.md this class shows.
+        parts: how many parts without words the driver's ``picture`` adds, at best one of every kind.
     """
 
     name: ClassVar[str] = ""
+    parts: ClassVar[int] = 1
 
     @asynccontextmanager
     async def scene(self, act: str = "", model: HostModel | None = None, **policy: Any) -> AsyncIterator[Any]:
@@ -162,7 +164,7 @@ class InLife(HostContract):
             await stage.host.ask("I like oolong tea.", picture=True)
             assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]
             assert [what for what, _ in stage.troubles] == ["left_out"]
-            assert stage.turns.status()["parts_left_out"] == 1
+            assert stage.turns.status()["parts_left_out"] == self.parts
 
     async def test_the_task_of_a_helper_is_not_recorded(self) -> None:
         async with self.scene("ask_through_helper") as stage:

@@ -52,6 +52,15 @@ def clock() -> str:
     return TOOL_RESULT
 
 
+# Every kind of part without words.
+PARTS = [
+    types.Part(inline_data=types.Blob(data=PICTURE.encode(), mime_type="image/png")),
+    types.Part(inline_data=types.Blob(data=b"x", mime_type="audio/wav")),
+    types.Part(file_data=types.FileData(file_uri="https://x.example/a.mp4", mime_type="video/mp4")),
+    types.Part(file_data=types.FileData(file_uri="https://x.example/a", mime_type="application/pdf")),
+]
+
+
 class App(HostUnderTest):
     """One runner for everybody."""
 
@@ -82,7 +91,7 @@ class App(HostUnderTest):
     ) -> str:
         parts = [types.Part(text=said)]
         if picture:
-            parts.append(types.Part(inline_data=types.Blob(data=PICTURE.encode(), mime_type="image/png")))
+            parts += PARTS
         answer = ""
         async for event in self.runner.run_async(
             user_id=who,
@@ -147,6 +156,7 @@ class App(HostUnderTest):
 
 
 class TestADK(Living):
+    parts = len(PARTS)
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio, IGNORED]
     name = "adk"
     cannot = HOSTS["adk"].cannot

@@ -60,6 +60,15 @@ def clock() -> str:
     return TOOL_RESULT
 
 
+# Every kind of part without words.
+PARTS = [
+    Content.from_uri(f"data:image/png;base64,{PICTURE}", media_type="image/png"),
+    Content.from_uri("https://x.example/a.wav", media_type="audio/wav"),
+    Content.from_uri("https://x.example/a.pdf", media_type="application/pdf"),
+    Content.from_hosted_file("file-1"),
+]
+
+
 class Agents(HostUnderTest):
     """One agent for everybody, and sessions by conversation."""
 
@@ -89,8 +98,7 @@ class Agents(HostUnderTest):
         self._asked.append(f"m{len(self._asked)}")
         given = Message("user", [Content.from_text(said)], message_id=self._asked[-1])
         if picture:
-            image = Content.from_uri(f"data:image/png;base64,{PICTURE}", media_type="image/png")
-            given.contents.append(image)
+            given.contents += PARTS
         return str((await self._agent.run(given, session=self.session(conversation, who))).text)
 
     async def stream(self, said: str, *, conversation: str = "one") -> str:
@@ -155,6 +163,7 @@ class Agents(HostUnderTest):
 
 
 class TestAgentFramework(Living):
+    parts = len(PARTS)
     name = "agent-framework"
     cannot = HOSTS["agent-framework"].cannot
 

@@ -93,6 +93,17 @@ def scope_of(runtime: Any) -> MemoryScope:
     return person(runtime.context.name)
 
 
+# Every kind of part without words.
+PARTS = [
+    {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}},
+    {"type": "image", "url": "https://x.example/a.png"},
+    {"type": "audio", "base64": "eA==", "mime_type": "audio/wav"},
+    {"type": "video", "url": "https://x.example/a.mp4"},
+    {"type": "file", "base64": "eA==", "mime_type": "application/pdf"},
+    {"type": "hologram", "data": "x"},
+]
+
+
 class Agent(HostUnderTest):
     """``create_agent`` with the middleware and a checkpointer."""
 
@@ -113,8 +124,7 @@ class Agent(HostUnderTest):
     def given(self, said: str, conversation: str, who: str = "ada", picture: bool = False) -> dict[str, Any]:
         content: Any = said
         if picture:
-            image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}}
-            content = [{"type": "text", "text": said}, image]
+            content = [{"type": "text", "text": said}, *PARTS]
         return {
             "input": {"messages": [{"role": "user", "content": content}]},
             "config": {"configurable": {"thread_id": conversation}},
@@ -248,6 +258,7 @@ class Graph(Agent):
 
 
 class TestMiddleware(Living):
+    parts = len(PARTS)
     name = "langchain"
     cannot = HOSTS["langchain"].cannot
 
@@ -256,6 +267,7 @@ class TestMiddleware(Living):
 
 
 class TestNodes(Living):
+    parts = len(PARTS)
     cannot: ClassVar[Mapping[str, str]] = {
         "works_without_await": "nodes that await need a graph that is awaited; LangGraph says so",
         "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": "LangGraph refuses it itself",

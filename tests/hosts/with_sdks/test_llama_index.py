@@ -11,12 +11,15 @@ import pytest
 from host_support import Living
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
 from llama_index.core.base.llms.types import (
+    AudioBlock,
     ChatMessage,
     ChatResponse,
+    DocumentBlock,
     ImageBlock,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
+    VideoBlock,
 )
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.llms.mock import MockFunctionCallingLLM
@@ -81,6 +84,15 @@ class Kind(BaseMemoryBlock[list[ChatMessage]]):
         """Nothing."""
 
 
+# Every kind of part without words.
+PARTS = [
+    ImageBlock(image=PICTURE.encode(), image_mimetype="image/png"),
+    AudioBlock(audio=b"x", format="wav"),
+    VideoBlock(video=b"x", video_mimetype="video/mp4"),
+    DocumentBlock(data=b"x", document_mimetype="application/pdf"),
+]
+
+
 class Agents(HostUnderTest):
     """One agent; a memory of LlamaIndex for each conversation, a block for each person."""
 
@@ -113,8 +125,7 @@ class Agents(HostUnderTest):
     ) -> str:
         given: Any = said
         if picture:
-            image = ImageBlock(image=PICTURE.encode(), image_mimetype="image/png")
-            given = ChatMessage(role="user", blocks=[TextBlock(text=said), image])
+            given = ChatMessage(role="user", blocks=[TextBlock(text=said), *PARTS])
         return str(await self.agent.run(given, memory=self.memory(conversation, who)))
 
     async def stream(self, said: str, *, conversation: str = "one") -> str:
@@ -228,6 +239,7 @@ class TestLlamaIndex(Living):
         pytest.mark.filterwarnings("ignore:Skipping serialization of known unserializable key. memory"),
     ]
     name = "llama-index"
+    parts = len(PARTS)
     cannot = HOSTS["llama-index"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Agents:

@@ -42,6 +42,14 @@ def clock() -> str:
     return TOOL_RESULT
 
 
+# Every kind of part without words.
+PARTS = [
+    {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"},
+    {"type": "input_file", "file_id": "file-1"},
+    {"type": "input_audio", "input_audio": {"data": "eA==", "format": "wav"}},
+]
+
+
 class App(HostUnderTest):
     """One agent for everybody, with the SDK's sessions."""
 
@@ -78,8 +86,7 @@ class App(HostUnderTest):
     ) -> str:
         given: Any = said
         if picture:
-            image = {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"}
-            given = [{"role": "user", "content": [{"type": "input_text", "text": said}, image]}]
+            given = [{"role": "user", "content": [{"type": "input_text", "text": said}, *PARTS]}]
         return str((await Runner.run(self.agent, given, **self._given(conversation, who))).final_output)
 
     async def stream(self, said: str, *, conversation: str = "one") -> str:
@@ -146,6 +153,7 @@ class App(HostUnderTest):
 
 
 class TestOpenAIAgents(Living):
+    parts = len(PARTS)
     name = "openai-agents"
     cannot = HOSTS["openai-agents"].cannot
 

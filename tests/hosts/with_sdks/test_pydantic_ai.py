@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from host_support import Living, closed_loop
-from pydantic_ai import Agent, BinaryContent, DeferredToolRequests, DeferredToolResults
+from pydantic_ai import (
+    Agent,
+    AudioUrl,
+    BinaryContent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    DocumentUrl,
+    ImageUrl,
+    VideoUrl,
+)
 from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -33,6 +42,16 @@ class User:
 
 def scope_of(ctx: Any) -> MemoryScope:
     return person(ctx.deps.name)
+
+
+# Every kind of part without words.
+PARTS = [
+    BinaryContent(PICTURE.encode(), media_type="image/png"),
+    ImageUrl("https://x.example/a.png"),
+    AudioUrl("https://x.example/a.wav"),
+    VideoUrl("https://x.example/a.mp4"),
+    DocumentUrl("https://x.example/a.pdf"),
+]
 
 
 class Bot(HostUnderTest):
@@ -78,7 +97,7 @@ class Bot(HostUnderTest):
     async def ask(
         self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
     ) -> str:
-        given: Any = [said, BinaryContent(PICTURE.encode(), media_type="image/png")] if picture else said
+        given: Any = [said, *PARTS] if picture else said
         result = await self.agent.run(given, **self._given(conversation, who))
         self._histories[conversation] = result.all_messages()
         return str(result.output)
@@ -163,6 +182,7 @@ class Bot(HostUnderTest):
 
 class TestPydanticAI(Living):
     name = "pydantic-ai"
+    parts = len(PARTS)
     cannot = HOSTS["pydantic-ai"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Bot:

@@ -57,6 +57,14 @@ def clock() -> str:
     return TOOL_RESULT
 
 
+# Every kind of part without words.
+PARTS = [
+    {"image": {"format": "png", "source": {"bytes": PICTURE.encode()}}},
+    {"document": {"format": "pdf", "name": "a", "source": {"bytes": b"x"}}},
+    {"video": {"format": "mp4", "source": {"bytes": b"x"}}},
+]
+
+
 class Agents(HostUnderTest):
     """An agent for each person's conversation."""
 
@@ -93,8 +101,7 @@ class Agents(HostUnderTest):
     ) -> str:
         given: Any = said
         if picture:
-            image = {"image": {"format": "png", "source": {"bytes": PICTURE.encode()}}}
-            given = [{"text": said}, image]
+            given = [{"text": said}, *PARTS]
         return str(await self.agent(conversation, who).invoke_async(given))
 
     async def stream(self, said: str, *, conversation: str = "one") -> str:
@@ -168,6 +175,7 @@ class Agents(HostUnderTest):
 
 class TestStrands(Living):
     name = "strands"
+    parts = len(PARTS)
     cannot = HOSTS["strands"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Agents:
