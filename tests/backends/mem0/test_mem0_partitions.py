@@ -216,7 +216,9 @@ def removed(path: Path) -> None:
     path.unlink()
 
 
-@pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")  # Qdrant's, of a file that it cannot read
+@pytest.mark.filterwarnings(
+    "ignore:unclosed database:ResourceWarning"
+)  # Qdrant's, of a file that it cannot read
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
