@@ -78,8 +78,10 @@ def print_json(data: Any) -> None:
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table of at most eight columns. Long cells fold, and nothing is cut.
 
-    It is as wide as the terminal or COLUMNS. Elsewhere no line is longer than 120 characters.
+    It is as wide as the terminal or COLUMNS. Elsewhere no line is longer than 120 characters. The first column
+    names the row. It stays in one piece if it takes at most half of a line.
     """
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
@@ -88,11 +90,12 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if not (console.is_terminal or os.environ.get("COLUMNS", "").isdigit()):
         console.width = _PIPE_WIDTH
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for header in headers:
-        shown.add_column(Text(header), overflow="fold")
-    for row in rows:
-        cells = (" ".join(cell.split()) for cell in row)
-        shown.add_row(*(Text(cell, _style(cell)) for cell in cells))
+    cells = [[" ".join(cell.split()) for cell in row] for row in rows]
+    name_width = max((cell_len(row[0]) for row in cells), default=0)
+    for at, header in enumerate(headers):
+        shown.add_column(Text(header), overflow="fold", no_wrap=at == 0 and name_width <= console.width // 2)
+    for row in cells:
+        shown.add_row(*(Text(cell, _style(cell)) for cell in row))
     with console.capture() as laid_out:
         console.print(shown)
     console.file.write("".join(f"{line.rstrip()}\n" for line in laid_out.get().splitlines()))

@@ -356,7 +356,8 @@ async def test_the_parity_table_says_what_is_there(routes: set[str]) -> None:
     assert len(methods) == len(set(methods)) == 133, "every method of the SDK stands in one row"
 
 
-def test_parity_is_printed() -> None:
+def test_parity_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
     done = invoke("tools", "signet", "parity", "--json")
     assert done.exit_code == 0
     assert len(json.loads(done.stdout)) == len(parity())
