@@ -275,8 +275,8 @@ The kit has grown. A row with fewer than 100 counted promises was played with an
 promises against models of the Honcho, MemOS and Stigmem servers.
 [What was run on what](backends/index.md) lists the other tests of each backend.
 
-The servers are real. Faults and delays are injected between the server and the adapter's HTTP client. What a
-server holds is read from its database: `HONCHO_DB` and `MEMOS_DB` are PostgreSQL addresses, `STIGMEM_DB` is an
+The servers are real. Faults and delays are injected between the server and the adapter's HTTP client. The kit
+reads what a server holds from its database: `HONCHO_DB` and `MEMOS_DB` are PostgreSQL addresses, `STIGMEM_DB` is an
 SQLite file. *Not tested* counts as not kept.
 
 ## Plugins

@@ -9,7 +9,7 @@ _SINGULAR = {"people": "person", "ies": "y", "s": ""}
 
 
 def quantity(count: int, many: str, one: str | None = None) -> str:
-    """A number and what it counts: "1 person", "3,000 people", "1 message without text".
+    """Return a number with its noun: "1 person", "3,000 people", "1 message without text".
 
     Args:
         many: the words after any number but 1. Their first plural is the noun.

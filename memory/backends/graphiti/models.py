@@ -76,7 +76,7 @@ class ExtractingLlm(OpenAIGenericClient):
 
 
 async def _json(answer: Awaitable[Any]) -> Any:
-    """The SDK's answer. Graphiti would ask three times more for one that is no JSON."""
+    """Return the SDK's answer. If it is not JSON, Graphiti would repeat the question three times."""
     try:
         return await answer
     except json.JSONDecodeError as error:
