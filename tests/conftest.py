@@ -48,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if "TMPDIR" not in os.environ and has_room(SHARED_MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = str(SHARED_MEMORY)
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        give_tests_a_home(config)
     certificates, bundle = ssl.get_default_verify_paths().capath, os.environ.get("SSL_CERT_FILE")
     if certificates is not None and (bundle is None or Path(bundle).parent == Path(certificates)):
         # Looked up there once they are needed: of a bundle every client reads all, which takes 20 ms of CPU.
@@ -61,6 +63,18 @@ def pytest_configure(config: pytest.Config) -> None:
     shared = [str(config.rootpath / folder) for folder in config.getini("pythonpath")]
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*shared, *before])))
+
+
+def give_tests_a_home(config: pytest.Config) -> None:
+    """Set HOME to a new, empty directory, and delete it at the end of the run.
+
+    Sockets of deep directories lie in the home. A file of an earlier run must not meet a test of this one. The path
+    is short, because a socket's path may have 103 bytes. Caches stay where they were.
+    """
+    home = tempfile.mkdtemp(prefix="memslot-", dir="/tmp")
+    os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    os.environ["HOME"] = home
+    config.add_cleanup(functools.partial(shutil.rmtree, home, ignore_errors=True))
 
 
 def spare_qdrant_its_question() -> None:
