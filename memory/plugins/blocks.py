@@ -343,6 +343,8 @@ class _Found:
         if problem["type"] == "missing":
             examples = known[name].examples if name in known else None
             what = f"is required, e.g. {examples[0]}" if examples else "is required"
+        elif problem["type"] in ("model_type", "dict_type"):
+            what = "must be a mapping, such as {name: value}"
         elif problem["type"] == "string_type" and isinstance(value, (int, float)):
             what = "must be text; put it in quotes"
         elif problem["type"] == "extra_forbidden":

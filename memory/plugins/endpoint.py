@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Discriminator, Field, JsonValue, SecretStr, Tag
+from pydantic import BeforeValidator, Discriminator, Field, JsonValue, SecretStr, Tag, model_validator
 
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import InputFile, Public
@@ -56,7 +56,7 @@ class ModelEndpoint(PluginOptions):
 
 
 class Sampling(PluginOptions):
-    """Sampling options of a language model. ``null`` leaves a field out of the request.
+    """The block of a language model, or the model's name alone. ``null`` leaves a field out of the request.
 
     Attributes:
         temperature, reasoning_effort: sampling temperature, and how long a reasoning model may think.
@@ -74,6 +74,11 @@ class Sampling(PluginOptions):
     """How long a reasoning model may think, such as ``low``. Default: not sent."""
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
     """Further fields of every request, as the endpoint names them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: object) -> object:
+        return {"model": given} if isinstance(given, str) else given
 
     def sampling(self, wanted: int = 0) -> dict[str, Any]:
         """Fields of a chat completion, without ``extra_body``.

@@ -181,6 +181,9 @@ _HELP = """/memory            what the last turn was given, and why
 /forget            delete everything this memory has of you, after a question
 /quit              leave"""
 
+_NO_SECTION = """nothing of an earlier conversation fits this question well enough
+the model sees this conversation anyway, so it is not recalled; leave and start again to see it recalled"""
+
 _READ_ONLY = AdapterMode(read_only=True, reason="asked for in the chat")
 
 
@@ -296,6 +299,8 @@ def _explained(report: TurnReport | None) -> list[str]:
         memories = quantity(found, "memories")
         lines.append(f"{shown} of {memories}, {trace.token_count} tokens by {trace.token_counter}")
         lines.append(f"asked by {trace.native_operation}")
+        if not recall.section:
+            lines.append(_NO_SECTION)
     lines += recall.section.splitlines()
     lines += [f"{tool.name}: {tool.content}" for tool in (*report.research, *report.output.tool_results)]
     if not report.recorded:

@@ -71,6 +71,13 @@ async def test_a_memory_that_needs_no_key_remembers_the_next_time(tmp_path: Path
     assert "tokens by utf8-bytes/4" in notices[1]
 
 
+async def test_an_empty_recall_is_explained(tmp_path: Path) -> None:
+    _, notices = await talk(config(tmp_path, "mem0"), "My favourite tea is oolong.", "/memory")
+    assert "0 of 0 memories" in notices[1]
+    assert "nothing of an earlier conversation fits this question" in notices[1]
+    assert "the model sees this conversation anyway" in notices[1]
+
+
 @pytest.mark.parametrize("provider", CONTROLS)
 async def test_a_control_holds_a_conversation_too(tmp_path: Path, provider: str) -> None:
     said, notices = await talk(

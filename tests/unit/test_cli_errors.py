@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -56,6 +57,18 @@ def test_a_bad_command_line_is_one_line(arguments: tuple[str, ...], said: str | 
         assert "Usage: memslot" in result.stdout
     else:
         assert said in error_line(result, 2)
+
+
+@pytest.mark.parametrize("memory", ["mem0", "graphiti", "rolling_summary"])
+def test_a_models_name_alone_is_its_block(tmp_path: Path, monkeypatch: Any, memory: str) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    path = tmp_path / "config.yaml"
+    for llm, said in (
+        ("gpt-4.1-mini", r"llm\.(api_key is missing|base_url: is required)"),
+        ("7", "must be a map"),
+    ):
+        path.write_text(f"memory: {{backend: {memory}, backends: {{{memory}: {{llm: {llm}}}}}}}", "utf-8")
+        assert re.search(said, invoke("doctor", path).stdout)
 
 
 def test_a_locked_embedded_store_is_the_backends_fault(tmp_path: Path) -> None:

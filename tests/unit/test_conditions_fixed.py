@@ -290,7 +290,7 @@ async def test_matrix_from_a_file(wrapped: bool, suffix: str, tmp_path: Path) ->
         ("alice: [", "is not valid YAML or JSON (line "),
         ("alice: {work: {verbosity: [{value: brief, from: 2026-13-45}]}}", "is not valid YAML or JSON"),
         ("[" * 2000, "is not valid YAML or JSON"),
-        ("alice: {work: brief}", "alice.work: Input should be a valid dictionary"),
+        ("alice: {work: brief}", "alice.work: must be a mapping, such as {name: value}"),
         ("alice: {work: {tone: [{valeu: dry}]}}", "alice.work.tone.0"),
     ],
 )
