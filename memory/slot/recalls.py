@@ -33,25 +33,42 @@ class Recalls:
 
     def __init__(self, memory: str, store: Store | None) -> None:
         self._kept = None if store is None else HostStore(memory, store, max_objects=_KEPT)
-        self._last: OrderedDict[tuple[MemoryScope, str | None], RetrieveResult] = OrderedDict()
+        self._last: OrderedDict[tuple[MemoryScope, str | None], tuple[RetrieveResult, int]] = OrderedDict()
+        self._resets: dict[MemoryScope, int] = {}
 
-    def note(self, shown: RetrieveResult) -> None:
-        """Note what the prompt of a coming turn shows."""
-        if self._kept is not None:
-            self._last[shown.request.scope, shown.request.session_id] = shown
+    async def resets(self, scope: MemoryScope) -> int | None:
+        """At least how often a scope was reset before a recall that begins now. None if recalls are not kept."""
+        if self._kept is not None and scope not in self._resets:
+            with suppress(StoreError):
+                count = await to_thread.run_sync(self._kept.resets, scope)
+                if len(self._resets) >= _WAITING:
+                    self._resets.clear()
+                self._resets[scope] = count
+        return self._resets.get(scope)
+
+    def note(self, shown: RetrieveResult, resets: int | None) -> None:
+        """Note what the prompt of a coming turn shows, and :meth:`resets` from before the recall began."""
+        if resets is not None:
+            self._last[shown.request.scope, shown.request.session_id] = shown, resets
             if len(self._last) > _WAITING:
                 self._last.popitem(last=False)
 
     async def keep(self, event: MemoryEvent) -> None:
-        """Keep the recall of a recorded turn. A store that fails costs the recall, never the turn."""
-        shown = self._last.pop((event.scope, event.session_id), None)
+        """Keep the recall of a recorded turn, unless its scope was reset since the recall began.
+
+        A store that fails costs the recall, never the turn.
+        """
+        noted = self._last.pop((event.scope, event.session_id), None)
+        if self._kept is None or noted is None:
+            return
+        shown, resets = noted
         said = next((each.content for each in event.messages if each.role == "user"), "")
-        if self._kept is None or shown is None or shown.request.query != strip_json(said):
+        if shown.request.query != strip_json(said):
             return
         rows = [_row(entry, index in shown.included) for index, entry in enumerate(shown.entries[:_ROWS])]
-        value = {"event_id": event.event_id, "rows": rows}
+        recall = StoredObject(_KIND, event.scope, event.event_id, {"event_id": event.event_id, "rows": rows})
         with suppress(StoreError):
-            await to_thread.run_sync(self._kept.put, StoredObject(_KIND, event.scope, event.event_id, value))
+            self._resets[event.scope] = await to_thread.run_sync(self._kept.put_since, resets, recall)
 
     def of(self, event: MemoryEvent) -> list[dict[str, Any]] | None:
         """What was recalled for a turn: ``id``, ``text``, ``time``, ``score`` and ``used``. None if not kept."""
@@ -62,6 +79,8 @@ class Recalls:
         """Remove the recalls that show a row, or those of a scope that still wait for their turn."""
         for key in [key for key in self._last if key[0] == scope]:
             del self._last[key]
+        if native_id is None:
+            self._resets.pop(scope, None)
         if self._kept is not None and native_id is not None:
             kept: list[Any] = [*self._kept.all(_KIND, scope)]
             for found in kept:

@@ -342,8 +342,9 @@ class MemorySlot(MemoryAdapter):
         fields["budget"] = fields.get("budget") or self.delivery.budget
         fields.setdefault("exclude_session", True)
         request = request_of(user, session_id, self.delivery.scope_or_default(scope), **fields)
+        resets = await self.delivery.recalls.resets(request.scope)
         shown = self.for_prompt(await self.retrieve(request))
-        self.delivery.recalls.note(shown)
+        self.delivery.recalls.note(shown, resets)
         return shown.formatted_context
 
     def for_prompt(self, result: RetrieveResult) -> RetrieveResult:

@@ -6,7 +6,7 @@ No backend stores them. A reset of their scope removes them and overwrites them 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -40,6 +40,10 @@ _PUT = """INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, ?, ?, ?, ?
 ON CONFLICT (kind, owner, id) DO UPDATE SET scope = excluded.scope, value = excluded.value"""
 _PRUNED_EVERY = 256
 _RESETS = "resets"
+# Adds to a scope's count of resets. The row's lock lets a reset and put_since happen only one after the other.
+_COUNT = """INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, '', ?, ?, ?)
+ON CONFLICT (kind, owner, id) DO UPDATE SET
+value = CAST(CAST(kept.value AS INTEGER) + CAST(excluded.value AS INTEGER) AS TEXT)"""
 
 
 class StoredObject(NamedTuple):
@@ -127,9 +131,27 @@ class HostStore(AbstractContextManager["HostStore"]):
 
     def put(self, *objects: StoredObject) -> None:
         """Keep all of these objects, or none. An object replaces its namesake and keeps that one's age."""
+        if objects:
+            self._store.call(self._keeping(objects))
+
+    def put_since(self, resets: int, kept: StoredObject) -> int:
+        """Keep an object unless :meth:`resets` of its owner has changed. Returns how often it was reset."""
+        count, keep = self._counted(kept.owner, 0), self._keeping([kept])
+
+        def compare(db: Any) -> int:
+            db.execute(*count)
+            found = db.execute(
+                "SELECT value FROM kept WHERE kind = ? AND owner = '' AND id = ?", count[1][:2]
+            )
+            now = int(found.fetchone()[0])
+            if now == resets:
+                keep(db)
+            return now
+
+        return self._store.call(compare)
+
+    def _keeping(self, objects: Sequence[StoredObject]) -> Callable[[Any], None]:
         rows = [self._row(kept) for kept in objects]
-        if not rows:
-            return
         self._puts += 1
         kinds = {kept.kind for kept in objects} if self._puts % _PRUNED_EVERY == 0 else ()
 
@@ -141,7 +163,7 @@ class HostStore(AbstractContextManager["HostStore"]):
                     f"DELETE FROM kept WHERE kind = ? AND seq <= ({last})", (kind, kind, self._max_objects)
                 )
 
-        self._store.call(keep)
+        return keep
 
     def drop(self, kind: str, owner: MemoryScope, name: str | None = None) -> None:
         """Remove one object of an owner, or all of a kind, from the disk for good."""
@@ -152,16 +174,17 @@ class HostStore(AbstractContextManager["HostStore"]):
     def reset(self, scope: MemoryScope) -> None:
         """Remove everything that belongs to a scope that was reset, and count the reset."""
         key = self._key(scope)
-        count = (
-            "INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, '', ?, ?, '1') ON CONFLICT "
-            "(kind, owner, id) DO UPDATE SET value = CAST(CAST(kept.value AS INTEGER) + 1 AS TEXT)"
-        )
+        gone = "DELETE FROM kept WHERE scope = ? OR owner = ?"
+        self._erase(self._counted(scope, 1), (gone, (key, key)))
+
+    def _counted(self, scope: MemoryScope, more: int) -> tuple[str, tuple[str, ...]]:
         # A digest, so that a forgotten person leaves no name here.
-        row = (_RESETS, digest_of(key), self._memory)
-        self._erase(("DELETE FROM kept WHERE scope = ? OR owner = ?", (key, key)), (count, row))
+        return _COUNT, (_RESETS, digest_of(self._key(scope)), self._memory, str(more))
 
     def resets(self, scope: MemoryScope | None = None) -> int:
         """How often a scope, or any scope, was reset since the store was created, by any process."""
+        if not self._store.begun:
+            return 0
         whose, value = ("id", digest_of(self._key(scope))) if scope else ("scope", self._memory)
         where = f"SELECT sum(CAST(value AS INTEGER)) FROM kept WHERE kind = ? AND owner = '' AND {whose} = ?"
         return int(self._read(where, _RESETS, value)[0][0] or 0)

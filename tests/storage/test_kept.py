@@ -56,6 +56,15 @@ def test_what_belongs_to_a_scope_goes_with_its_reset(place):
         assert (store.resets(ADA), store.resets(), other.resets()) == (1, 1, 0)
 
 
+def test_what_is_older_than_a_reset_is_not_kept(place):
+    with HostStore("fake", place) as store:
+        assert store.put_since(store.resets(ADA), StoredObject("note", ADA, "a", {"n": 1})) == 0
+        assert reset_host_store(place, "fake", ADA) == ()
+        assert store.put_since(0, StoredObject("note", ADA, "b", {"n": 2})) == 1
+        assert store.put_since(1, StoredObject("note", ADA, "c", {"n": 3})) == 1
+        assert store.all("note") == [{"n": 3}]
+
+
 def test_a_store_that_was_never_begun_is_not_made(tmp_path):
     assert not was_begun(tmp_path)
     assert reset_host_store(tmp_path, "fake", ADA) == ()
