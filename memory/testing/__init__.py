@@ -2,12 +2,11 @@
 
 - :func:`validate` and :class:`MemoryContract` run the conformance kit: as a function, and as pytest classes to
   subclass. A plugin's author declares its limits in a :class:`ConformanceProfile`.
-- :class:`HostContract` tests a binding to an agent framework in the same way.
 - :class:`FakeBackend` over :class:`FakeNativeStore` is a complete adapter. Tests can watch and break its store.
 - :class:`LoopbackServer` models a backend's server on real sockets, with faults on demand.
 - :class:`ScriptedLLM` serves a scripted language model on the loopback. It needs no key.
 
-Enters: tools for tests of memories and hosts, the scripted model too. Stays out: all that an agent in production
+Enters: tools for tests of memories, the scripted model too. Stays out: all that an agent in production
 needs. Names load on first use.
 """
 
@@ -21,16 +20,6 @@ if TYPE_CHECKING:
     from memory.testing._fake_backend import FakeBackend
     from memory.testing._fake_store import FakeNativeError, FakeNativeStore, FakeRow
     from memory.testing._faults import FAKE_KEY, Faults
-    from memory.testing._host_stage import (
-        PICTURE,
-        TOOL_RESULT,
-        HostModel,
-        HostUnderTest,
-        ModelDown,
-        ModelTurn,
-        person,
-    )
-    from memory.testing._hosts import HostContract
     from memory.testing._http_server import LoopbackAnswer, LoopbackRequest
     from memory.testing._loopback import LoopbackProcess, LoopbackServer
     from memory.testing._scripted_llm import ScriptedLLM
@@ -41,7 +30,6 @@ if TYPE_CHECKING:
         Fingerprint,
         HttpConformance,
     )
-    from memory.testing.contract._http_classes import LoopbackContract
     from memory.testing.contract._kit import Kit, unique_word
     from memory.testing.contract._run import Report, validate
 
@@ -55,24 +43,15 @@ __all__ = [
     "FaultInjector",
     "Faults",
     "Fingerprint",
-    "HostContract",
-    "HostModel",
-    "HostUnderTest",
     "HttpConformance",
     "Kit",
     "LoopbackAnswer",
-    "LoopbackContract",
     "LoopbackProcess",
     "LoopbackRequest",
     "LoopbackServer",
     "MemoryContract",
-    "ModelDown",
-    "ModelTurn",
-    "person",
-    "PICTURE",
     "Report",
     "ScriptedLLM",
-    "TOOL_RESULT",
     "unique_word",
     "validate",
 ]
@@ -82,14 +61,11 @@ _LATE = {
     "memory.testing._fake_backend": "FakeBackend",
     "memory.testing._fake_store": "FakeNativeError FakeNativeStore FakeRow",
     "memory.testing._faults": "FAKE_KEY Faults",
-    "memory.testing._host_stage": "PICTURE TOOL_RESULT HostModel HostUnderTest ModelDown ModelTurn person",
-    "memory.testing._hosts": "HostContract",
     "memory.testing._http_server": "LoopbackAnswer LoopbackRequest",
     "memory.testing._loopback": "LoopbackProcess LoopbackServer",
     "memory.testing._scripted_llm": "ScriptedLLM",
     "memory.testing.contract._classes": "MemoryContract",
     "memory.testing.contract._declared": "ConformanceProfile FaultInjector Fingerprint HttpConformance",
-    "memory.testing.contract._http_classes": "LoopbackContract",
     "memory.testing.contract._kit": "Kit unique_word",
     "memory.testing.contract._run": "Report validate",
 }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from http_contract import LoopbackContract
 from http_notes import HTTP_MUTANTS, NotesAdapter, NotesServer
-
-from memory.testing import LoopbackContract
 
 
 class TestHealthy(LoopbackContract):

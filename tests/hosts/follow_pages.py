@@ -37,7 +37,7 @@ PROGRAM = f"""
 import sys
 sys.path[:0] = {[str(path) for path in SUPPORT]!r}
 import importlib, test_programs
-from memory.testing import HostModel
+from host_model import HostModel
 name, module, text = sys.argv[1:]
 script = HostModel()
 given = {{"model": test_programs.MODELS[name](importlib.import_module("test_" + module), script)}}

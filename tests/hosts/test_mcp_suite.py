@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from host_model import HostModel, HostUnderTest, person
 from host_support import Hosted
 from mcp_client import connected
 
 from memory.hosts._table import HOSTS
 from memory.hosts.mcp.server import build_server
 from memory.runtime import MemoryItems
-from memory.testing import HostModel, HostUnderTest, person
 
 
 class Client(HostUnderTest):

@@ -31,7 +31,6 @@ import anyio.lowlevel
 
 from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder, HookFolder
 from memory.hosts._table import HOSTS
-from memory.testing import HostModel
 
 ROOT = Path(__file__).resolve().parents[2]
 TURNS, CONVERSATION, MAX_MS, MAX_LINES, HOOKS, MAX_CPU_MS = 210, 10, 5.0, 200, 20, 60.0
@@ -61,6 +60,8 @@ async def played(host: Any, at: int) -> float:
 
 async def measure(suite: Any) -> tuple[list[float], list[float]]:
     """CPU milliseconds of bare turns, two for each turn, and of bound ones."""
+    from host_model import HostModel
+
     bare: list[float] = []
     bound: list[float] = []
     async with suite.on_stage(HostModel()) as stage:

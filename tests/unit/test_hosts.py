@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 from cli_support import invoke
+from host_contract import HostContract
 from host_pages import block, table
 from packaging.requirements import Requirement
 
 from memory import ConfigError, PluginLoadError
 from memory.hosts import _shared, _table
 from memory.hosts._table import HOSTS
-from memory.testing import HostContract
 
 ROOT = Path(__file__).parents[2]
 SCENES = re.findall(r"async def test_(\w+)", (ROOT / "tests/hosts/with_sdks/stage.py").read_text("utf-8"))

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-PROCESSES = frozenset({"conformance", "mcp"})  # commands that are not hooks
+PROCESSES = frozenset({"mcp"})  # commands that are not hooks
 strict: ContextVar[bool] = ContextVar("strict", default=True)  # whether the running command may fail
 
 

@@ -3,78 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from memory.plugins.console import AsJson, print_json, print_table, say
+from memory.plugins.console import AsJson, print_json
 from memory.stigmem.commands import _intents, strict
 from memory.stigmem.commands._shared import Wait, check_wait, from_stdin, go_on_waiting, within
 
 if TYPE_CHECKING:
-    from memory.stigmem.conformance.wire import Row
     from memory.stigmem.facts import Fact
     from memory.stigmem.intents import Priority
     from memory.stigmem.writers import Surfaces, Write
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.add_typer(_intents.app, name="intent")
-
-
-@app.command()
-def conformance(
-    vectors: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Vectors of the Stigmem project, as JSON.")
-    ] = None,
-    expire_scope: Annotated[
-        bool, typer.Option("--expire-scope", help="Also run what expires every fact of scope public.")
-    ] = False,
-    wait: Wait = 600.0,
-    as_json: AsJson = False,
-) -> None:
-    """Run conformance vectors against STIGMEM_URL, those of FILE and our own; fails where one fails.
-
-    A node cannot delete facts, so a run leaves its own behind.
-    """
-
-    async def run() -> list[Row]:
-        from memory.stigmem.abi import StigmemAbi
-        from memory.stigmem.conformance.run import run_conformance
-        from memory.stigmem.conformance.wire import load_vectors
-
-        url = StigmemAbi.from_env("process").open_node().url
-        return await run_conformance(
-            url,
-            load_vectors(vectors) if vectors is not None else None,
-            api_key=os.environ.get("STIGMEM_API_KEY", "").strip() or None,
-            tag=f"t{uuid.uuid4().hex[:8]}",  # facts of earlier runs stay on the node
-            expire_scope=expire_scope,
-        )
-
-    rows = within(wait, run)
-
-    from memory.stigmem.conformance.wire import Status
-
-    counts = {status.value: sum(row.status is status for row in rows) for status in Status}
-    if as_json:
-        results = [
-            {"id": row.id, "set": row.group, "ours": row.ours, "result": row.status.value, "why": row.why}
-            for row in rows
-        ]
-        print_json({"counts": counts, "vectors": results})
-    else:
-        shown = [(row.id, row.group + " (ours)" * row.ours, row.status.value, row.why) for row in rows]
-        print_table(("vector", "set", "result", "why"), shown)
-        total = ", ".join(f"{count} {status}" for status, count in counts.items())
-        say(f"{len(rows)} vectors: {total}")
-    if counts["failed"]:
-        raise typer.Exit(1)
 
 
 @app.command()

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import pytest
 from honcho_double import HonchoDouble
+from http_contract import LoopbackContract
 from kit_selection import OF_THE_SLOT
 
-from memory.testing import LoopbackContract, MemoryContract
+from memory.testing import MemoryContract
 
 
 class _OnDouble(LoopbackContract, MemoryContract):

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
+from http_contract import LoopbackContract
 from kit_selection import OF_THE_SLOT
 from memos_double import MemosDouble
 
 from memory.backends.memos.answers import items
-from memory.testing import LoopbackContract, MemoryContract
+from memory.testing import MemoryContract
 
 _REPLACED = {"native_ids": "of raw memories, which MemOS replaces by what it makes of them"}
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
+from http_contract import LoopbackContract
 from kit_selection import OF_THE_SLOT
 from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 
-from memory.testing import LoopbackContract, MemoryContract
+from memory.testing import MemoryContract
 
 
 class _OnDouble(LoopbackContract, MemoryContract):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from host_model import TOOL_RESULT, HostModel, HostUnderTest, person
 from host_support import Living
 from loopback_model import Model
 from nanobot import Nanobot
@@ -16,7 +17,6 @@ from nanobot_support import nanobot_config
 from memory.hosts._table import HOSTS
 from memory.hosts.nanobot import tool
 from memory.hosts.nanobot.sdk import attach
-from memory.testing import TOOL_RESULT, HostModel, HostUnderTest, person
 
 
 class ScriptedModel(Model):

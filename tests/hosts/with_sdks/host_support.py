@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from host_contract import HostContract
 from stage import InLife
 
 from memory import MemorySlot
 from memory.runtime import TurnMemory, TurnPolicy, turns_of
-from memory.testing import HostContract
 
 
 class Hosted(HostContract):

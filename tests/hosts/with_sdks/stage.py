@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
+from host_contract import HostContract
+from host_model import HostModel, ModelTurn
 from host_pages import assert_on_the_page, verdict
-
-from memory.testing import HostContract, HostModel, ModelTurn
 
 NOTICE = "<task-notification><task-id>b1</task-id><status>completed</status></task-notification>"
 TURNS = 120

@@ -18,11 +18,11 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.preload_memory_tool import PreloadMemoryTool
 from google.genai import types
+from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest
 from host_support import Living
 
 from memory.hosts._table import HOSTS
 from memory.hosts.adk import RecordingPlugin, SlotMemoryService
-from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest
 
 IGNORED = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 

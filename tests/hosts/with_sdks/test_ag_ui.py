@@ -6,8 +6,7 @@ import importlib.util
 from typing import Any
 
 import pytest
-
-from memory.testing import HostModel
+from host_model import HostModel
 
 pytest.importorskip("ag_ui", reason="ag-ui-protocol is not installed here")
 

@@ -17,11 +17,11 @@ from agent_framework import (
     ResponseStream,
     tool,
 )
+from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn
 from host_support import Living
 
 from memory.hosts._table import HOSTS
 from memory.hosts.agent_framework import SlotContextProvider
-from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn
 
 
 class Scripted(FunctionInvocationLayer, BaseChatClient):

@@ -9,10 +9,10 @@ from typing import Any
 
 import anyio
 import pytest
+from host_model import TOOL_RESULT, HostModel, HostUnderTest, person
 from host_support import Living
 
 from memory.hosts._table import HOSTS
-from memory.testing import TOOL_RESULT, HostModel, HostUnderTest, person
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 from agent.memory_manager import MemoryManager
+from host_model import PICTURE, HostModel, HostUnderTest
 from host_support import Living
 from loopback_model import Model
 from setting_up import set_up
@@ -21,7 +22,6 @@ from setting_up import set_up
 from memory.hosts import _shared, hermes
 from memory.hosts._table import HOSTS
 from memory.hosts.hermes import SlotProvider
-from memory.testing import PICTURE, HostModel, HostUnderTest
 
 PLUGIN = Path(hermes.__file__).parent / "_files" / "hermes"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
+from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn, person
 from host_support import Living
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
@@ -35,7 +36,6 @@ from pydantic import BaseModel
 from memory import MemoryScope
 from memory.hosts._table import HOSTS
 from memory.hosts.langchain import MemoryMiddleware, MemoryNodes, MemoryState
-from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn, person
 
 
 class Scripted(BaseChatModel):

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pytest
+from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn, person
 from host_support import Living
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
 from llama_index.core.base.llms.types import (
@@ -32,7 +33,6 @@ from stage import NOTHING_WRONG, LongModel, play
 
 from memory.hosts._table import HOSTS
 from memory.hosts.llama_index import SlotMemoryBlock
-from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn, person
 
 # LlamaIndex uses its own deprecated names and pydantic's.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -20,13 +20,13 @@ from agents import (
 )
 from agents.memory import SQLiteSession
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, person
 from host_support import Living, closed_loop
 from openai.types.responses import ResponseReasoningItem
 from openai.types.responses.response_reasoning_item import Summary
 
 from memory.hosts._table import HOSTS
 from memory.hosts.openai_agents import MemoryHooks
-from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, person
 
 
 @pytest.fixture(autouse=True)

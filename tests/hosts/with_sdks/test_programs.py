@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from host_model import HostModel
 from setting_up import set_up
 
 from memory.hosts._table import HOSTS
-from memory.testing import HostModel
 
 
 def _openai(module: Any, script: HostModel) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, person
 from host_support import Living, closed_loop
 from pydantic_ai import (
     Agent,
@@ -32,7 +33,6 @@ from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from memory import MemoryScope
 from memory.hosts._table import HOSTS
 from memory.hosts.pydantic_ai import MemoryCapability
-from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, person
 
 
 @dataclass

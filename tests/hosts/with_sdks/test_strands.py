@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, person
 from host_support import Living
 from pydantic import BaseModel
 from strands import Agent, ToolContext, tool
@@ -17,7 +18,6 @@ from strands.session import FileSessionManager
 
 from memory.hosts._table import HOSTS
 from memory.hosts.strands import SlotStore
-from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, person
 
 
 class Scripted(Model):

@@ -1,4 +1,4 @@
-"""The stage of :class:`~memory.testing.HostContract`: the model, the agent, and the results."""
+"""The stage of :class:`~host_contract.HostContract`: the model, the agent, and the results."""
 
 from __future__ import annotations
 

@@ -11,13 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-import httpx
-
-from memory import BackendError, InputError
-from memory.adapter import normalise_error
-from memory.adapter.http import bearer, http_client
-from memory.stigmem.client import StigmemNode
-from memory.stigmem.conformance.wire import (
+from vectors_wire import (
     NotRun,
     Problem,
     Row,
@@ -29,6 +23,10 @@ from memory.stigmem.conformance.wire import (
     require,
     retagged,
 )
+
+from memory import BackendError, InputError
+from memory.adapter.http import bearer, http_client
+from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FACT_SCOPES, FactScope, build_uri
 from memory.stigmem.writers import Surfaces, Write, carry_out
 
@@ -292,33 +290,16 @@ async def run_conformance(
         tag: a part of the vectors' entities. It separates runs, because a node cannot delete facts.
         expire_scope: whether to run the vector that expires *every* fact of scope ``public``. Use it only on
             a throw-away node.
-
-    Raises:
-        InputError: ``tag`` holds other characters than lower-case letters, digits and dashes.
-        BackendUnavailable: the node cannot be reached.
     """
-    if tag.strip("abcdefghijklmnopqrstuvwxyz0123456789-"):
-        raise InputError("tag: use lower-case letters, digits and dashes")
     async with (
         StigmemNode(url, api_key, timeout_s=_TIMEOUT_S, retry_pause_s=0.1) as node,
         http_client(node.url, backend="stigmem", timeout_s=_TIMEOUT_S, headers=bearer(api_key)) as http,
     ):
         wire = Wire(http)
-        await _reach(wire, url)
         rows = [row async for row in _given_rows(wire, retagged(vectors or {}, tag))]
         rows += [row async for row in own_rows(wire, expire_scope=expire_scope)]
         rows += [row async for row in gate_rows(node)]
     return rows
-
-
-async def _reach(wire: Wire, url: str) -> None:
-    try:
-        await wire.send("GET", "/.well-known/stigmem")
-    except httpx.HTTPError as error:
-        failure = normalise_error(error, backend_name="stigmem", operation="GET /.well-known/stigmem")
-        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            failure.args = (f"{failure}: nobody answers at {url}",)
-        raise failure from error
 
 
 async def _given_rows(wire: Wire, vectors: Mapping[str, Any]) -> AsyncIterator[Row]:

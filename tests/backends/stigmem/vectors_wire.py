@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, Self
 import anyio
 import httpx
 
-from memory import BackendError, InputError
+from memory import BackendError
 from memory.stigmem.client import JOB_TIMEOUT_S
 
 
@@ -137,20 +136,9 @@ async def outcome(
 _ENTITY = re.compile(r"\A(stigmem://[^/]+/[a-z-]+/|[a-z]+:(?!/))")
 
 
-def load_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a data file ``{"sdk_py": {"ASSERT_VECTORS": [...], ...}}``. Returns vectors by the names of sets.
-
-    Raises:
-        InputError: the file cannot be read or holds no such object.
-    """
-    try:
-        data = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"vectors: the file cannot be read as JSON ({type(error).__name__})") from error
-    found = data.get("sdk_py") if isinstance(data, dict) else None
-    if not isinstance(found, dict):
-        raise InputError("vectors: the file holds no object sdk_py")
-    return found
+def load_vectors(path: Path) -> dict[str, Any]:
+    """The vectors in a data file ``{"sdk_py": {"ASSERT_VECTORS": [...], ...}}``, by the names of their sets."""
+    return dict(json.loads(path.read_bytes())["sdk_py"])
 
 
 def filled(value: Any) -> Any:

@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
+from host_model import HostModel, HostUnderTest, Stage, person
 
 from memory import AdapterMode, MemorySlot, open_memory
 from memory.testing._fake_backend import FakeBackend
 from memory.testing._fake_store import FakeNativeStore
 from memory.testing._faults import FaultKind
-from memory.testing._host_stage import HostModel, HostUnderTest, Stage, person
 from memory.testing.pytest_plugin import KEY, pytest_configure
 
 LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"
