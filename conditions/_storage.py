@@ -15,6 +15,7 @@ import anyio.to_thread
 from pydantic import ValidationError
 
 from memory import MemoryEvent, MemoryScope, Message
+from memory.adapter import quantity
 from memory.adapter.stores import Durability, Store, Tables, scope_key
 
 TABLES = Tables(
@@ -272,7 +273,7 @@ def unreadable(rows: Sequence[int]) -> list[str]:
     if not rows:
         return []
     numbers = ", ".join(str(number) for number in rows[:5]) + (", ..." if len(rows) > 5 else "")
-    what = f"{len(rows)} rows of condition_events cannot be read and are left out ({numbers})"
+    what = f"unreadable and left out: {quantity(len(rows), 'rows')} of condition_events ({numbers})"
     return [f"{what}; restore the store from a copy, or reset the scope"]
 
 

@@ -44,6 +44,7 @@ from memory.adapter import (
     PluginInfo,
     PluginOptions,
     hookimpl,
+    quantity,
     section_overhead,
 )
 from memory.adapter.stores import Durability, Store
@@ -171,7 +172,7 @@ class RollingSummary(ControlCondition):
         failing = [each.last_error for each in progress if each.last_error]
         found = [f"the last summary failed: {failing[0]}"] if failing else []
         if archived:
-            found.append(f"{archived} messages went into the history unsummarised")
+            found.append(f"{quantity(archived, 'messages')} went into the history unsummarised")
         return found
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
@@ -199,7 +200,7 @@ class RollingSummary(ControlCondition):
         elif notebook.progress.failures or notebook.progress.raw_archived > before.raw_archived:
             warnings.append(f"summarising failed: {notebook.progress.last_error}")
         if archived := notebook.progress.raw_archived - before.raw_archived:
-            warnings.append(f"{archived} messages went into the history unsummarised")
+            warnings.append(f"{quantity(archived, 'messages')} went into the history unsummarised")
         rewritten = notebook.progress.consolidations > before.consolidations
         return self.receipt(
             event,
@@ -223,9 +224,11 @@ class RollingSummary(ControlCondition):
         named = [event_id for entry in entries for event_id in entry.event_ids]
         warnings = self._caveat()
         if notebook.pending:
-            warnings.append(f"{len(notebook.pending)} messages are not summarised yet")
+            warnings.append(
+                f"{quantity(len(notebook.pending), 'messages are', 'message is')} not summarised yet"
+            )
         if progress.raw_archived:
-            warnings.append(f"{progress.raw_archived} messages could not be summarised")
+            warnings.append(f"{quantity(progress.raw_archived, 'messages')} could not be summarised")
         warnings += unreadable(notebook.unreadable)
         if left_out:
             warnings.append(f"the budget leaves out {left_out} lines of the summary")
@@ -256,10 +259,13 @@ class RollingSummary(ControlCondition):
         progress, waiting = notebook.progress, len(notebook.pending)
         because = f" ({progress.last_error})" if progress.last_error else ""
         state: Literal["ready", "pending", "failed"] = "pending" if waiting else "ready"
-        detail = f"{waiting} messages are not summarised yet{because}" if waiting else ""
+        behind = quantity(waiting, "messages are", "message is")
+        detail = f"{behind} not summarised yet{because}" if waiting else ""
         if progress.raw_archived:
             state = "failed"
-            archived = f"{progress.raw_archived} messages went into the history unsummarised{because}"
+            archived = (
+                f"{quantity(progress.raw_archived, 'messages')} went into the history unsummarised{because}"
+            )
             detail = f"{archived}; {waiting} more wait" if waiting else archived
         if waiting and self._consolidation.read_only:
             detail += "; nothing is summarised while read-only"

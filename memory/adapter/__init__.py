@@ -8,6 +8,7 @@ Enters: code that two adapters would otherwise both contain. Stays out: rules th
 
 from memory.adapter._base import BaseAdapter, SequentialBulk, SynchronousWrites, release
 from memory.adapter._worker import NativeWorker, ShieldedCalls
+from memory.contract._quantity import quantity
 from memory.contract.adapter import (
     CAPABILITIES,
     FILTER_OPERATORS,
@@ -84,6 +85,7 @@ __all__ = [
     "hookimpl",
     "native_scope_of",
     "normalise_error",
+    "quantity",
     "release",
     "section_overhead",
     "yield_turn",

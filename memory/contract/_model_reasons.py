@@ -78,12 +78,11 @@ def model_answer_fault() -> str | None:
     return None if answer is None else answer.fault
 
 
-def reason_of(links: Iterable[BaseException], deadline: str | None) -> tuple[str | None, dict[str, Any]]:
+def reason_of(links: Iterable[BaseException]) -> tuple[str | None, dict[str, Any]]:
     """Why a call failed, as a clause or None, and the facts behind it for diagnostics.
 
     Args:
         links: an error and its causes, nearest first.
-        deadline: the name of the deadline that bounds the call, such as ``write_s``.
     """
     facts: dict[str, Any] = {}
     unread = False
@@ -93,7 +92,7 @@ def reason_of(links: Iterable[BaseException], deadline: str | None) -> tuple[str
         unread = unread or isinstance(link, (AttributeError, LookupError, TypeError, ValueError))
         if isinstance(link, BackendProtocolError):  # raised by memslot's own hooks in the client
             return str(link), facts
-    clause = _clause(facts, deadline)
+    clause = _clause(facts)
     answer = _last.get()
     if clause is None and unread and answer is not None and answer.fault:
         clause = answer.fault
@@ -127,7 +126,7 @@ def _facts(link: BaseException) -> dict[str, Any]:
     return facts
 
 
-def _clause(facts: Mapping[str, Any], deadline: str | None) -> str | None:
+def _clause(facts: Mapping[str, Any]) -> str | None:
     words = {facts.get("code"), facts.get("type")}
     limit, prompt, param = facts.get("context_tokens"), facts.get("prompt_tokens"), facts.get("param")
     if limit is not None and prompt is not None:
@@ -139,8 +138,9 @@ def _clause(facts: Mapping[str, Any], deadline: str | None) -> str | None:
         if word in _WORDS:
             return _WORDS[word]
     if "timeout_s" in facts:
-        raised = f"deadlines.{deadline}" if deadline else "the call's deadline"
-        return f"timed out after {facts['timeout_s']:g} s; raise {raised} or use a faster model"
+        # Backends with a server have timeout_s. An embedder gets the shorter of the two deadlines.
+        limits = "deadlines.write_s and retrieve_s (or timeout_s, if its block has it)"
+        return f"timed out after {facts['timeout_s']:g} s; raise {limits}, or use a faster model"
     if facts.get("finish_reason") == "length":
         return ModelAnswer(finish_reason="length").fault
     if words & {"unsupported_parameter", "unsupported_value"} and param:

@@ -93,15 +93,6 @@ _STATUSES: Mapping[int, type[BackendError]] = {
 }
 _DISK_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM})
 _OF_SQLITE = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
-_DEADLINES = {
-    "record_event": "write_s",
-    "record_events": "write_s",
-    "retrieve": "retrieve_s",
-    "setup_scope": "setup_s",
-    "reset_scope": "reset_s",
-    "health": "health_s",
-    "readiness": "query_s",
-}
 _SAFE_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 
 
@@ -111,7 +102,6 @@ def normalise_error(
     backend_name: str,
     operation: str,
     table: ErrorTable = MappingProxyType({}),
-    deadline: str | None = None,
 ) -> BackendError:
     """Map a native exception to exactly one :class:`BackendError`; the caller raises it ``from error``.
 
@@ -123,7 +113,6 @@ def normalise_error(
         error: what was raised.
         backend_name, operation: for the message.
         table: the meaning of the SDK's exceptions, in addition to those of Python and httpx.
-        deadline: name of the deadline that bounds the call, such as ``write_s``. Default: the operation's.
     """
     if isinstance(error, BackendError):
         error.backend_name = error.backend_name or backend_name
@@ -134,7 +123,7 @@ def normalise_error(
     links = list(_chain(error, contexts=False))
     if not any(_classify(link, table) for link in links):  # an exception that was being handled may tell more
         links = list(_chain(error))
-    why, facts = reason_of(links, deadline or _DEADLINES.get(operation))
+    why, facts = reason_of(links)
     diagnostics: dict[str, Any] = {"exception": _shown_name(type(error)), **facts}
     if causes := [_shown_name(type(cause)) for cause in _chain(error)][1:]:
         diagnostics["causes"] = causes

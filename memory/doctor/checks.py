@@ -9,6 +9,7 @@ from itertools import permutations
 
 import anyio
 
+from memory.contract._quantity import quantity
 from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import BackendTimeout, MemslotError
 from memory.contract.receipts import BackendHealth, BackendReadiness, RetrieveResult, WriteReceipt
@@ -174,7 +175,7 @@ class SlotChecks:
     async def write_read(self) -> Outcome:
         """Each persona finds its own writes."""
         results = [await self._recalled(trial) for trial in self._trials]
-        size = f"{len(results[0].included)} entries, {results[0].trace.token_count} tokens"
+        size = f"{quantity(len(results[0].included), 'entries')}, {results[0].trace.token_count} tokens"
         if not self._slot.traits.recalls_writes:
             if any(trial.seen for trial in self._trials):
                 raise CheckFailed("declares that it does not recall what is written, and did")

@@ -110,7 +110,8 @@ class SyncMemory:
 
     def _call(self, call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         if self.slot.closed:
-            raise LifecycleError("this memory is closed; open it again with open_memory_sync")
+            why = "its 'with' block ended, or nothing holds what open_memory_sync returned"
+            raise LifecycleError(f"this memory is closed: {why}; open it again with open_memory_sync")
         return self._thread.call(partial(call, *arguments))
 
     def run(self, call: Callable[[MemorySlot], Awaitable[T]]) -> T:

@@ -141,13 +141,13 @@ class Trouble:
         found = []
         if self.aside:
             found.append(
-                f"{quantity(self.aside, 'entries')} of the outbox set aside, first number {self.first_aside}; "
-                "see 'memslot journal list', then 'memslot journal retry' or 'forget'"
+                f"{quantity(self.aside, 'entries are', 'entry is')} set aside (the first is number "
+                f"{self.first_aside}): look at 'memslot journal list', then retry or forget it by 'memslot journal'"
             )
         if self.late:
             found.append(
-                f"{quantity(self.late, 'entries')} of the outbox waiting for more than {LATE_S:g} s; "
-                "bring their destination back"
+                f"{quantity(self.late, 'entries have', 'entry has')} waited for more than {LATE_S:g} s; "
+                "bring the destination back"
             )
         return found
 

@@ -190,9 +190,7 @@ async def test_a_model_that_is_too_slow_names_the_deadline(tmp_path: Path, proxy
     block = {"llm": model(proxy)}
     settings = config(tmp_path, "graphiti", block, deadlines={"write_s": 0.5}, journal=False)
     async with open_memory(settings, scope=SCOPE) as memory:
-        said = (
-            r"raise deadlines\.write_s or use a faster model|did not answer within 0\.5 s; nothing was stored"
-        )
+        said = r"raise deadlines\.write_s|did not answer within 0\.5 s; nothing was stored"
         with pytest.raises(BackendTimeout, match=said):
             await memory.after_turn(user=" ".join(SAID * 20), session_id="s")
 

@@ -407,7 +407,7 @@ async def test_a_refused_event_is_set_aside_and_holds_up_no_other(
         assert ids(adapter) == ["e2"]
         health = await memory.health()
         assert health.status == "degraded"
-        assert "1 entry of the outbox set aside" in str(health.warnings)
+        assert "1 entry is set aside (the first is number 1)" in str(health.warnings)
         if on_failure == "raise":
             with pytest.raises(BackendRejected, match="refused for good"):
                 await memory.record(event(1))

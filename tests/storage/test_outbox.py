@@ -147,7 +147,7 @@ async def test_one_that_is_refused_is_set_aside_and_blocks_nothing(open_outbox):
     assert await states(outbox) == {"a": "aside", "b": "committed"}
     trouble = await outbox.trouble()
     assert trouble == Trouble(aside=1, first_aside=1)
-    assert "1 entry of the outbox set aside, first number 1" in trouble.warnings()[0]
+    assert "1 entry is set aside (the first is number 1)" in trouble.warnings()[0]
 
 
 async def test_one_that_cannot_be_read_is_set_aside(open_outbox):

@@ -146,7 +146,7 @@ async def test_an_unreadable_row_is_named_and_blocks_nothing(kind: str, tmp_path
         changed(tmp_path, "UPDATE condition_scopes SET progress = '{}', summary = ''")
     async with opened(kind, tmp_path) as slot:
         found = await slot.retrieve(RetrieveRequest(query="?", scope=ALICE, session_id="t"))
-        wrong = "1 rows of condition_events cannot be read and are left out (2); restore the store"
+        wrong = "unreadable and left out: 1 row of condition_events (2); restore the store"
         assert wrong in str(found.trace.warnings)
         health = await slot.health()
         assert (health.status, wrong in str(health.warnings)) == ("degraded", True)

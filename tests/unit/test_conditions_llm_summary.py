@@ -203,7 +203,7 @@ async def test_three_faults_archive_the_messages_and_say_why(
         state, result = await ready(slot), await ask(slot)
         entries = await history(slot)
     assert state.state == "failed"
-    assert state.detail.startswith("1 messages went into the history unsummarised (")
+    assert state.detail.startswith("1 message went into the history unsummarised (")
     assert FAULTS[fault] in state.detail
     assert len(entries) == 1
     assert entries[0].endswith("USER: Marzipan is my secret.")

@@ -44,7 +44,7 @@ async def test_what_is_not_summarised_yet_is_never_shown() -> None:
     assert "old words" in result.formatted_context
     assert "fresh words" not in result.formatted_context
     assert "fresh words" not in str(result.raw)
-    assert "1 messages are not summarised yet" in result.trace.warnings
+    assert "1 message is not summarised yet" in result.trace.warnings
 
 
 async def test_a_test_point_ends_the_session() -> None:

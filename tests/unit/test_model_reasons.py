@@ -81,7 +81,8 @@ def test_the_reason_is_in_the_message_and_the_users_words_are_not(status, error,
 
 def test_a_timeout_says_how_long_and_what_to_raise():
     failure = error_of(0, httpx.ReadTimeout("slow"))
-    assert "timed out after 54 s; raise deadlines.write_s or use a faster model" in str(failure)
+    limits = "deadlines.write_s and retrieve_s (or timeout_s, if its block has it)"
+    assert f"timed out after 54 s; raise {limits}, or use a faster model" in str(failure)
     assert type(failure) is BackendTimeout
 
 

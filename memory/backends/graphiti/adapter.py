@@ -143,9 +143,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                 graph.users -= 1
         except WriteFailed as error:
             cause, name = error.__cause__ or error, self.backend_name
-            failure = normalise_error(
-                cause, backend_name=name, operation="the write", table=ERRORS, deadline="write_s"
-            )
+            failure = normalise_error(cause, backend_name=name, operation="the write", table=ERRORS)
             failure.sent = False  # nothing is stored, even if a model's answer was lost
             raise failure from cause
         finally:

@@ -12,7 +12,7 @@ from honcho import Peer
 from honcho.api_types import PeerConfig
 
 from memory import BackendReadiness, MemoryScope
-from memory.adapter import BackendProtocolError, BackendRejected
+from memory.adapter import BackendProtocolError, BackendRejected, quantity
 from memory.adapter.http import none_if_404
 from memory.backends.honcho.client import DELETED, Connections, WorkspaceReader
 from memory.backends.honcho.named import NamedMessages
@@ -26,7 +26,7 @@ _HELD = (
     "wait while its worker does not run"
 )
 _UNNAMED = (
-    "messages no conclusion was drawn from one alone: the server's model was given several at once, there was "
+    "no conclusion was drawn from one alone: the server's model was given several at once, there was "
     "nothing to conclude, the model failed, or they never entered its queue; its API does not tell which"
 )
 
@@ -107,7 +107,9 @@ class Watch:
             return _pending(detail, waiting + running)
         late = max(0, expected - (total - (self._rows_before or 0)))
         if late and idle_s < max(_LATE_S, self._quiet_s):
-            return _pending(f"idle, but {late} messages are not in the queue yet", late)
+            return _pending(
+                f"idle, but {quantity(late, 'messages are', 'message is')} not in the queue yet", late
+            )
         if self._uncertain and not quiet:
             return _pending("idle, but only just")
         stored, unnamed = await self._account()
@@ -118,7 +120,7 @@ class Watch:
         self._rows_before, self._uncertain = total, False
         self.derived = not unnamed
         if unnamed:
-            detail = f"from {unnamed} of {stored} {_UNNAMED}"
+            detail = f"from {unnamed} of {quantity(stored, 'messages')} {_UNNAMED}"
             return BackendReadiness(state="unknown", detail=detail, last_derived_at=self._newest)
         return BackendReadiness(state="ready", pending_count=0, last_derived_at=self._newest)
 
@@ -196,7 +198,7 @@ class HonchoScope(WorkspaceReader):
                 self._sessions.pop(session_id, None)  # deleted by another client
             raise
         if len(stored) != len(batch):
-            raise BackendProtocolError(f"{len(batch)} messages were sent, {len(stored)} answered")
+            raise BackendProtocolError(f"of {quantity(len(batch), 'messages')}, {len(stored)} were answered")
         answered_for = {(message.workspace_id, message.session_id) for message in stored}
         if answered_for != {(self.workspace_id, session.id)}:
             raise BackendProtocolError("the answer is about messages of another workspace or session")

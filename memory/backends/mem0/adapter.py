@@ -41,6 +41,7 @@ from memory.adapter import (
     Operation,
     SequentialBulk,
     SynchronousWrites,
+    quantity,
 )
 from memory.adapter.fields import NotBlank
 from memory.backends.mem0.options import OPENAI_PROVIDERS, Mem0Options
@@ -181,7 +182,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         if extracted == 0:
             warnings.append("mem0 extracted nothing from this event")
         elif extracted is None and len(written) < len(messages):
-            warnings.append(f"mem0 stored {len(written)} of {len(messages)} messages")
+            warnings.append(f"mem0 stored {len(written)} of {quantity(len(messages), 'messages')}")
         elif extracted is not None and len(written) < extracted:
             lost = "it drops exact duplicates"
             warnings.append(f"mem0 stored {len(written)} of {extracted} extracted memories; {lost}")

@@ -258,9 +258,7 @@ class NativeMem0:
         return failure
 
     def _mapped(self, error: BaseException) -> BackendError:
-        return normalise_error(
-            error, backend_name=self._name, operation="Memory.add", table=ERRORS, deadline="write_s"
-        )
+        return normalise_error(error, backend_name=self._name, operation="Memory.add", table=ERRORS)
 
     def search(self, query: str, ids: Ids, filters: Mapping[str, Any], top_k: int) -> tuple[Row, bool]:
         """Call ``Memory.search``. Returns its answer, and whether its reranker failed."""

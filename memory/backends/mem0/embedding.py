@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from mem0.embeddings.base import EmbeddingBase
 
-from memory.adapter import BackendProtocolError, BackendRejected
+from memory.adapter import BackendProtocolError, BackendRejected, quantity
 from memory.backends.mem0.stores import Notes, StoreLock
 
 Vector = list[float]
@@ -114,7 +114,7 @@ class Embedding(EmbeddingBase):  # type: ignore[misc]
             with self._turn.released():
                 vectors = self._vectors(action, texts)
         if len(vectors) != len(texts):
-            problem = f"the embedder answered with {len(vectors)} vectors for {len(texts)} texts"
+            problem = f"the embedder made {len(vectors)} vectors of {quantity(len(texts), 'texts')}"
             raise BackendProtocolError(problem, sent=False)
         length = self.dimensions
         for vector in vectors:

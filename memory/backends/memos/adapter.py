@@ -44,6 +44,7 @@ from memory.adapter import (
     Operation,
     SequentialBulk,
     ShieldedCalls,
+    quantity,
 )
 from memory.adapter.stores import OUTBOX, Outbox
 from memory.backends.memos.answers import (
@@ -246,7 +247,7 @@ class MemosAdapter(SequentialBulk):
             raise BackendUnavailable(f"search: {unfound_by(mode)}", diagnostics={"status": 200}, sent=False)
         entries = to_entries(data, [shared for shared in self._options.readable_cubes if shared != cube])
         made = sum(entry.native_id is None and not entry.prose for entry in entries)
-        warnings = (f"{made} texts came without the id of a stored memory",) if made else ()
+        warnings = (f"{quantity(made, 'texts')} came without the id of a stored memory",) if made else ()
         trace = self.trace(request.scope, "product/search", warnings=warnings)
         return RetrieveResult(request=request, raw=data, entries=entries, trace=trace)
 

@@ -15,7 +15,7 @@ from typing import Literal
 import anyio
 
 from memory import BackendError, BackendReadiness
-from memory.adapter import BackendProtocolError
+from memory.adapter import BackendProtocolError, quantity
 from memory.backends.memos.answers import Item, event_ids, unextracted, untouched
 from memory.backends.memos.client import Native
 from memory.backends.memos.ledger import Ledger, Written
@@ -147,16 +147,15 @@ class Readiness:
     async def ask(self, cube: str) -> BackendReadiness:
         before = dict(self._unreconciled)
         busy = await self._busy([cube])
-        if busy and self.options.redis:
-            return BackendReadiness(state="pending", pending_count=busy, detail=f"{busy} tasks under way")
         if busy:
-            return BackendReadiness(
-                state="pending", detail=f"{busy} tasks under way, of all users of this server"
-            )
+            whose, count = ("", busy) if self.options.redis else (", of all users of this server", None)
+            detail = f"{quantity(busy, 'tasks')} under way{whose}"
+            return BackendReadiness(state="pending", pending_count=count, detail=detail)
         if self.options.redis:
             failed = await self._failures(cube) - self._old_failures.get(cube, frozenset())
             if failed:
-                return BackendReadiness(state="failed", detail=f"{len(failed)} tasks of the scheduler failed")
+                why = f"{quantity(len(failed), 'tasks')} of the scheduler failed"
+                return BackendReadiness(state="failed", detail=why)
         self._reconcile([cube], before)
         return await self._judge(cube)
 
@@ -193,12 +192,13 @@ class Readiness:
         raw = sum(map(unextracted, stored.values()))
         awaiting = sum(map(self._awaits_scheduler, stored.values()))
         gone, crowded, lost = await self._count_unfound(cube, stored)
-        failed = [f"{_RAW} in {raw} of {len(stored)} memories"] if raw else []
+        failed = [f"{_RAW} in {raw} of {quantity(len(stored), 'memories')}"] if raw else []
         failed += [_LOST] if lost else []
         unknown = [ledger.problem or _UNKNOWN_PAST] if ledger.problem or not ledger.begun else []
-        unknown += [f"of {gone} events {_GONE}"] if gone else []
-        unknown += [f"{awaiting} memories are {_UNTOUCHED}"] if awaiting else []
-        unknown += [f"{crowded} events are stored, and not among the first memories found"] if crowded else []
+        unknown += [f"of {quantity(gone, 'events')} {_GONE}"] if gone else []
+        unknown += [f"{quantity(awaiting, 'memories are', 'memory is')} {_UNTOUCHED}"] if awaiting else []
+        stored_unfound = quantity(crowded, "events are", "event is")
+        unknown += [f"{stored_unfound} stored, and not among the first memories found"] if crowded else []
         if failed or unknown:
             return BackendReadiness(
                 state="failed" if failed else "unknown", detail="; ".join(failed + unknown)

@@ -35,7 +35,7 @@ from memory import (
     SupportsFeedback,
     Trace,
 )
-from memory.adapter import BackendRejected, ContextEntry, ShieldedCalls, StoreError
+from memory.adapter import BackendRejected, ContextEntry, ShieldedCalls, StoreError, quantity
 from memory.adapter.stores import Entry, Lane, Outbox, RecentKeys, Tables, Verdict, scope_key, scope_of
 
 log = logging.getLogger("memslot.mirror")
@@ -381,13 +381,13 @@ class Shadow:
         row = (KIND, self.name, f"{_RESET}-%")
         [unreset] = await self._outbox.store.run(lambda db: db.execute(resets, row).fetchone(), writes=False)
         if unreset:
-            found.append(f"{unreset} scopes could not be reset, and it may hold what was erased")
+            found.append(f"{quantity(unreset, 'scopes')} could not be reset, and it may hold what was erased")
         if reasons := [why for why in self._unlike.values() if why]:
             why = ", ".join(sorted(set(reasons)))
-            found.append(f"its memory of {len(reasons)} scopes is not the primary's: {why}")
+            found.append(f"its memory of {quantity(len(reasons), 'scopes')} is not the primary's: {why}")
         found += (await self._outbox.trouble()).warnings()
         if self._log.lost:
-            found.append(f"{self._log.lost} lines of the log could not be written")
+            found.append(f"{quantity(self._log.lost, 'lines')} of the log could not be written")
         return [f"shadow {self.name}: {warning}" for warning in found]
 
 

@@ -25,7 +25,7 @@ from memory import (
     ScopeError,
     WriteReceipt,
 )
-from memory.adapter import AdapterSettings, AdapterTraits, SequentialBulk, ShieldedCalls
+from memory.adapter import AdapterSettings, AdapterTraits, SequentialBulk, ShieldedCalls, quantity
 from memory.adapter.fields import parse_time
 from memory.backends.stigmem import translate
 from memory.backends.stigmem.client import OpenScope, Scopes, scope_id
@@ -84,7 +84,9 @@ class StigmemAdapter(SequentialBulk):
                 if stored:
                     error.sent = True  # part of the event is stored
                     error.diagnostics["stored_messages"] = len(stored)
-                    progress = f"{len(stored)} of {len(facts)} messages are stored, write it again"
+                    progress = (
+                        f"{len(stored)} of {quantity(len(facts), 'messages')} are stored, write it again"
+                    )
                     error.args = (f"{error}; {progress}",)
                 raise
         warnings = []

@@ -172,7 +172,7 @@ async def test_a_fresh_adapter_says_ready_of_nothing_that_led_nowhere(double: Ho
         assert (await _wait(slot)).state == "unknown"
     async with slot_on(double) as slot:
         answer = await _wait(slot)
-        assert (answer.state, "from 1 of 1 messages" in answer.detail) == ("unknown", True)
+        assert (answer.state, "from 1 of 1 message" in answer.detail) == ("unknown", True)
         assert (await _wait(slot)).state == "unknown"
 
 

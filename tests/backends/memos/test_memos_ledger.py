@@ -61,7 +61,7 @@ async def test_a_raw_memory_that_was_seen_is_still_asked_for_when_it_is_gone(dou
         assert (await ready(slot)).state == "unknown"
         double.model.rows = [row for row in double.model.rows if "oolong" not in row.memory]
         answer = await ready(slot)
-        assert (answer.state, "of 1 events nothing is stored" in answer.detail) == ("unknown", True)
+        assert (answer.state, "of 1 event nothing is stored" in answer.detail) == ("unknown", True)
 
 
 @pytest.mark.thorough
@@ -198,7 +198,7 @@ async def test_what_was_sent_more_than_once_is_one_event_in_question(double):
         for _ in range(2):
             double.faults.add("reset", endpoint="POST /product/add")
             assert (await slot.record_event(said)).status == "unknown"
-        assert "of 1 events nothing is stored" in (await ready(slot)).detail
+        assert "of 1 event nothing is stored" in (await ready(slot)).detail
         assert (await slot.record_event(said)).status == "queued"
         assert (await ready(slot)).state == "ready"
     async with opened(double) as slot:

@@ -117,7 +117,7 @@ async def test_with_redis_a_task_that_failed_is_told_and_an_old_one_is_not():
             await ready(slot)
             double.model.tasks[-1].status = "failed"
             answer = await ready(slot)
-            assert (answer.state, answer.detail) == ("failed", "1 tasks of the scheduler failed")
+            assert (answer.state, answer.detail) == ("failed", "1 task of the scheduler failed")
             await slot.setup_scope(ALICE)
             assert (await ready(slot)).state == "failed", "setting up again forgives nothing"
             await slot.reset_scope(ALICE)
@@ -133,7 +133,7 @@ async def test_a_memory_that_the_scheduler_lost_is_not_ready(double):
         double.model.loses_raw = True
         await slot.record_event(event("I like oolong tea."))
         answer = await ready(slot)
-        assert (answer.state, "of 1 events nothing is stored" in answer.detail) == ("unknown", True)
+        assert (answer.state, "of 1 event nothing is stored" in answer.detail) == ("unknown", True)
         double.model.loses_raw = False
         await slot.record_event(event("I like rooibos."))
         assert (await ready(slot)).state == "unknown", "a doubt is not forgotten for what came after"

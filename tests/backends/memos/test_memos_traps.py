@@ -361,7 +361,7 @@ async def test_an_extraction_of_nothing_is_unknown_as_a_model_that_cannot_be_rea
         assert (receipt.status, receipt.native_ids) == ("unknown", ())
         assert "kept nothing" in receipt.warnings[0]
         answer = await ready(slot)
-        assert (answer.state, "of 1 events nothing is stored" in answer.detail) == ("unknown", True)
+        assert (answer.state, "of 1 event nothing is stored" in answer.detail) == ("unknown", True)
         assert "failed" not in answer.detail
 
 
