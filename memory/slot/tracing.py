@@ -9,7 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from memory.contract._quantity import quantity
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import Trace
 
@@ -31,7 +30,7 @@ def log_trace(trace: Trace) -> None:
         None if trace.attempts == 1 else f"{trace.attempts} attempts",
         None
         if trace.included_count is None
-        else f"{trace.included_count} of {quantity(trace.retrieved_count, 'entries')}",
+        else f"{trace.included_count} of {trace.retrieved_count} entries",
         None if trace.token_count is None else f"{trace.token_count} tokens",
         f"{len(trace.warnings)} warnings" if trace.warnings else None,
         "read-only" if trace.read_only else None,
