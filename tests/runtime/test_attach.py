@@ -19,6 +19,7 @@ from conditions.full_history import FullHistory
 from memory import (
     AdapterMode,
     BackendUnavailable,
+    InputError,
     MemoryEvent,
     MemorySlot,
     SupportsNativeMutation,
@@ -181,6 +182,40 @@ async def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
     async with open_shared(given) as first, open_shared(given) as second:
         await first.after_turn(user="My bike is red.", session_id="a")
         assert "red" in await text(second)
+
+
+async def test_no_socket_lies_in_a_shared_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, another user could create its path first."""
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    monkeypatch.setenv("TMPDIR", str(shared))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    async with AsyncExitStack() as opened:
+        for user in ("ada", "long" * 30):
+            given = config(tmp_path, data_dir=str(tmp_path / user))
+            first = await opened.enter_async_context(open_shared(given))
+            second = await opened.enter_async_context(open_shared(given))
+            assert await text(first) == ""
+            await second.after_turn(user=f"The bike of {user} is red.", session_id="a")
+            assert user in await text(first)
+        assert list(shared.iterdir()) == []
+
+
+async def test_an_event_of_70_mb_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    given = config(tmp_path, journal=True)
+    async with open_shared(given) as first, open_shared(given) as second:
+        for slot in (first, second):
+            with pytest.raises(
+                InputError, match=r"takes 70000[0-9]+ bytes; at most 16000000 are allowed"
+            ) as found:
+                await slot.after_turn(user="x" * 70_000_000, session_id="a")
+            assert len(str(found.value)) < 200
+            assert slot.delivery.waiting() == 0
+        await second.after_turn(user="My bike is red.", session_id="a")
+        assert "red" in await text(first)
 
 
 async def test_nonsense_on_the_socket_disturbs_nobody(tmp_path: Path) -> None:
