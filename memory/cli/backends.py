@@ -67,7 +67,7 @@ def show(
     config: ConfigFile,
     as_json: AsJson = False,
 ) -> None:
-    """Show a configuration resolved: variables and defaults filled in, everything private hidden."""
+    """Show a configuration as it is read. Variables and defaults are filled in, and private values hidden."""
     import anyio
     import yaml
 

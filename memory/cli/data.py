@@ -26,7 +26,7 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a file is, how much it holds, and everything that is wrong in it, by line.
+    """Say what a file is, what it holds, and what is wrong, by line.
 
     Exits with 1 where something is wrong.
     """

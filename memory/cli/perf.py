@@ -39,7 +39,7 @@ def perf(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a backend side by side with its bare library: searches, adds, many scopes, and starts.
+    """Measure a backend beside its bare library. It measures searches, adds, many scopes, and starts.
 
     Needs no key and no server. Everything happens in one run, in alternating order, so that ratios hold on a busy
     machine too.

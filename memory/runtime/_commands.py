@@ -81,7 +81,7 @@ def _root() -> None:
 
 @signet.command()
 def parity(as_json: AsJson = False) -> None:
-    """Print what of Signet is covered, partial or absent, and why: each route, and each method of Signet's SDK."""
+    """List what of Signet is covered, partial or absent. It names each route and SDK method, and says why."""
     from memory.contract.errors import PluginLoadError
 
     try:

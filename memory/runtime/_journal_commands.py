@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -43,7 +44,7 @@ def list_(
     waiting: Annotated[bool, typer.Option("--waiting", help="Only what is not delivered yet.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List every entry of the outbox by its number, with ids, times and state; it shows no words."""
+    """List every entry by its number. It shows ids, times and state, and no words."""
     from memory.storage.entries import OPEN, list_entries
 
     with _outbox(config) as store:
@@ -58,9 +59,15 @@ def list_(
         print_json({"entries": rows, "counts": counts})
         return
     if rows:
-        names = [name for name in rows[0] if name not in ("run", "destination")]
-        print_table(names, [["" if row[name] is None else str(row[name]) for name in names] for row in rows])
+        known = [name for name in rows[0] if name not in ("run", "destination")]
+        names = [name for name in known if any(row[name] for row in rows)]
+        print_table(names, [[_cell(row[name]) for name in names] for row in rows])
     say("; ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "the outbox is empty")
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return re.sub(r"(?<=\d)T(\d\d:\d\d:\d\d)[.\d]*Z$", r" \1", text)
 
 
 def _row(entry: Entry) -> dict[str, Any]:
@@ -127,7 +134,7 @@ def forget(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a person's events from disk for good, and reset their scopes in the configuration's backend."""
+    """Erase a person's events, and reset their scopes in the backend."""
     import anyio
 
     from memory.plugins.config import load_config

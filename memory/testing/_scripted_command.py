@@ -29,7 +29,7 @@ def scripted_llm(
         int, typer.Option(help="Port on the loopback; 0 takes a free one.", min=0, max=65535)
     ] = PORT,
 ) -> None:
-    """Start an OpenAI-compatible endpoint whose answers are scripted: no key, no model, no network.
+    """Start an OpenAI-compatible endpoint with scripted answers. It needs no key, no model and no network.
 
     It knows the prompts of mem0, Graphiti and the rolling summary, and extracts by simple rules what a model would
     understand: good for trying, worthless for measuring. Runs until interrupted, or until COMMAND ends, which finds

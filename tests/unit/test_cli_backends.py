@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from cli_support import LACKING, fake_plugin, invoke, lacking_plugin
 from rich.cells import cell_len
 
 import memory
+from memory import open_memory_sync
 from memory.plugins.console import print_table
 from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -74,16 +76,52 @@ def test_listing_imports_no_sdk() -> None:
     assert done.stderr == ""
 
 
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A configuration whose journal holds a turn, and a directory of results."""
+    place = tmp_path_factory.mktemp("tables")
+    config = place / "memory.yaml"
+    config.write_text(
+        "memory: {backend: full_history, scope: {run_id: r, persona_id: ada}, data_dir: kept, journal: true}\n"
+        "run: {doctor: false, game: {users: 1, sessions: 10, tests: 3}}\n"
+    )
+    with open_memory_sync(config) as opened:
+        opened.after_turn(user="I like oolong tea.", session_id="s")
+    assert invoke("run", config, "no_memory", "full_history", "--out", place / "runs").exit_code == 0
+    return {"CONFIG": str(config), "RUNS": str(place / "runs")}
+
+
 @pytest.mark.parametrize("columns", ["80", "120", "200", None])
-@pytest.mark.parametrize("command", ["doctor", "tools hosts", "tools signet parity"])
-def test_a_table_fits_a_width_and_loses_nothing(command: str, columns: str | None, add_plugin) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        "doctor",
+        "tools hosts",
+        "tools signet parity",
+        "journal list CONFIG",
+        "report RUNS",
+        "report RUNS --failures",
+    ],
+)
+def test_a_table_fits_a_width_and_loses_nothing(
+    command: str, columns: str | None, add_plugin, places: dict[str, str]
+) -> None:
     add_plugin("wordy", fake_plugin("wordy", info="summary='w' * 300"))
-    result, whole = (invoke(*command.split(), env={"COLUMNS": each}) for each in (columns, "100000"))
+    words = [places.get(word, word) for word in command.split()]
+    result, whole = (invoke(*words, env={"COLUMNS": each}) for each in (columns, "100000"))
     assert result.exit_code == 0
     assert "\x1b" not in result.stdout
-    assert max(map(cell_len, result.stdout.splitlines())) <= int(columns or 120)
+    # A sentence is one line at any width. Two blanks stand between the cells of a table.
+    table = [line for line in result.stdout.splitlines() if "  " in line or line not in whole.stdout]
+    assert max(map(cell_len, table)) <= int(columns or 120)
     assert sorted("".join(result.stdout.split())) == sorted("".join(whole.stdout.split()))
-    assert len(whole.stdout.splitlines()) == 1 + len(json.loads(invoke(*command.split(), "--json").stdout))
+    names = re.findall(r"^(\S+)  ", whole.stdout, re.MULTILINE)
+    assert [
+        name for name in names if not re.search(rf"^{re.escape(name)}\b", result.stdout, re.MULTILINE)
+    ] == []
+    if command == "journal list CONFIG":
+        (entry,) = json.loads(invoke(*words, "--json").stdout)["entries"]
+        assert entry["key"] in result.stdout, "an id is never broken"
 
 
 @pytest.mark.parametrize("columns", [80, 120, 200, None])

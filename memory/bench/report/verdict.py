@@ -75,8 +75,9 @@ def _sentence(results: Results, figure: str, budget: int | None, entries: list[E
     reached = f"{best.shown} reaches {spanned(found)} in {figure}, of {quantity(found.n, 'requests')}"
     if chance is not None and (found.low if found.low is not None else found.value) <= chance:
         return f"{where}, nobody is shown to be better than guessing ({share(chance)}): {reached}."
+    played = "" if architectures else " No memory architecture was played."
     if not architectures:
-        reached += ", the most of the controls; no memory architecture was played"
+        reached += ", the most of the controls"
     elif len(architectures) > 1:
         reached += f", the most of {len(architectures)} architectures"
     others = [
@@ -85,9 +86,9 @@ def _sentence(results: Results, figure: str, budget: int | None, entries: list[E
         if entry is not best and (difference := _difference(results, best, entry)) is not None
     ]
     if not others:
-        return f"{where}, {reached}; nothing comparable was played beside it."
+        return f"{where}, {reached}. Nothing comparable was played beside it.{played}"
     control, difference = max(others, key=lambda other: other[0].estimate(figure).value or 0.0)
-    return f"{where}, {reached}; {_against(results, best, control, difference)}."
+    return f"{where}, {reached}. That is {_against(results, best, control, difference)}.{played}"
 
 
 def _against(results: Results, best: Entry, control: Entry, found: Difference) -> str:

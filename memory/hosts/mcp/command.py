@@ -26,7 +26,7 @@ def mcp(
         bool, typer.Option("--hooks", help="Answer the hooks of coding agents as well; over stdio only.")
     ] = False,
 ) -> None:
-    """Serve a memory to an MCP client: tools to search, store, get, modify and forget, as far as the backend can.
+    """Serve a memory to an MCP client. Tools search, store, get, modify and forget, as far as the backend can.
 
     Over stdio, stdout carries the protocol alone. It ends when the client closes stdin.
     """

@@ -91,7 +91,7 @@ def failure_line(error: Exception) -> str:
 
 commands = HookGroup(
     name="stigmem",
-    help="Tell a Stigmem node what an agent does, and an agent what the node knows. For hooks: does nothing "
+    help="Tell a Stigmem node what an agent does, and the reverse. For hooks: does nothing "
     "without STIGMEM_URL, and exits with 0 whatever happens. With --process, which may stand anywhere, it exits "
     "with 2 without a URL or on bad input, and with 1 where the node fails. Reads STIGMEM_URL, STIGMEM_API_KEY and "
     "STIGMEM_SOURCE_ENTITY.",

@@ -25,7 +25,7 @@ app.add_typer(_intents.app, name="intent")
 
 @app.command()
 def mcp() -> None:
-    """Serve the node's facts to an MCP client over stdio, by the environment variables alone.
+    """Serve the node's facts to an MCP client over stdio. It reads the environment variables alone.
 
     Six tools: assert_fact, query_facts, recall, resolve_contradiction, subscribe_scope, lint_scope. Starts although
     the node is down; its tools then answer with errors until it is back. Ends when the client closes stdin.
@@ -63,7 +63,7 @@ def boot(
     wait: Wait = 5.0,
     as_json: AsJson = False,
 ) -> None:
-    """Print what the node knows that the agent should: markdown for its system prompt, or nothing."""
+    """Print what the agent should know. It is markdown for the system prompt, or nothing."""
 
     async def handshake() -> Any:
         from memory import BackendError

@@ -37,7 +37,7 @@ def conform(
         bool, typer.Option("--specs", help="Print what is promised, and play nothing.")
     ] = False,
 ) -> None:
-    """Test a memory with the conformance kit, and list the promises it keeps, breaks or does not make.
+    """Test a memory with the conformance kit. It lists the promises that the memory keeps, breaks or does not make.
 
     Each spec runs on an empty store in its own scope. A spec that never returns is ended and named, and the
     others still run. Exits with 1 if a promise is broken.

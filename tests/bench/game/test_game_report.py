@@ -151,8 +151,8 @@ def _won(low: float | None, high: float | None, value: float = 0.25) -> str:
 def test_who_won_is_said_with_how_sure_it_is() -> None:
     """The best architecture against the best control: floor and ceiling are nobody's rivals."""
     assert _won(0.1, 0.4) == (
-        "At 600 tokens, mem0 reaches 75.0% in style fit, of 4 requests; 25.0 points more than rag, the best "
-        "control (95 % interval +10.0% to +40.0%)."
+        "At 600 tokens, mem0 reaches 75.0% in style fit, of 4 requests. That is 25.0 points more than rag, the "
+        "best control (95 % interval +10.0% to +40.0%)."
     )
     unsure = "not distinguishable from rag, the best control (+25.0%; 95 % interval -10.0% to +60.0%)"
     assert unsure in _won(-0.1, 0.6)
@@ -163,14 +163,14 @@ def test_who_won_is_said_with_how_sure_it_is() -> None:
 def test_without_an_architecture_nobody_is_said_to_have_won() -> None:
     (sentence,) = verdict(_fits(one=[True], two=[False]))
     assert sentence == (
-        "At 600 tokens, one reaches 100.0% in style fit, of 1 request, the most of the controls; no memory "
-        "architecture was played; 100.0 points more than two, the next, with too few personas to say how sure "
-        "that is."
+        "At 600 tokens, one reaches 100.0% in style fit, of 1 request, the most of the controls. That is "
+        "100.0 points more than two, the next, with too few personas to say how sure that is. No memory "
+        "architecture was played."
     )
     (equal,) = verdict(_fits(one=[True], two=[True]))
-    assert equal.endswith("was played; exactly as much as two, the next.")
+    assert "That is exactly as much as two, the next. No memory" in equal
     (alone,) = verdict(_fits(one=[True]))
-    assert alone.endswith("was played; nothing comparable was played beside it.")
+    assert "Nothing comparable was played beside it. No memory" in alone
     assert verdict(_results({"one": []})) == ["Nothing could be scored."]
 
 
