@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from memory.hosts._shared import add_section, left_out, spoken, tested
+from memory.hosts._shared import add_section, left_out, spoken, tested, unknown
 from memory.hosts._tools import ARGUMENTS, DESCRIPTIONS, ModelTools, schema
 from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text
 
@@ -68,14 +68,15 @@ class Turns:
         after = _index(messages, state["memory_turn"].partition("\n")[2])
         said = messages[max(begun, -1 if after is None else after) + 1 :]
         answers = spoken(
-            ("assistant", str(message.text))
+            (_role(message), str(message.text))
             for message in said
-            if isinstance(message, AIMessage) and not message.tool_calls
+            if _role(message) == "assistant" and not getattr(message, "tool_calls", ())
         )
         structured = state.get("structured_response")
         if not answers and structured is not None:
             answers = spoken([("assistant", answer_text(structured))])
         parts = [kind for message in (messages[begun], *said) for kind in left_out(message.content)]
+        parts += unknown(map(_role, messages[begun:]))
         return {**asked, "messages": answers, "left_out": parts} if answers else {}
 
     def _where(self, runtime: Any) -> dict[str, Any]:
@@ -112,6 +113,15 @@ def _index(messages: Sequence[AnyMessage], turn: str) -> int | None:
     return None
 
 
+def _role(message: AnyMessage) -> str:
+    """Return the speaker of a message. A ``ChatMessage`` names its own, which may be unknown."""
+    if isinstance(message, HumanMessage):
+        return "user"
+    if isinstance(message, AIMessage):
+        return "assistant"
+    return str(getattr(message, "role", message.type))
+
+
 def _digest(message: AnyMessage) -> str:
     return sha256(str(message.text).encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -121,7 +131,7 @@ def last_human(messages: Sequence[AnyMessage]) -> int | None:
     humans = [
         at
         for at, message in enumerate(messages)
-        if isinstance(message, HumanMessage) and "lc_source" not in message.additional_kwargs
+        if _role(message) == "user" and "lc_source" not in message.additional_kwargs
     ]
     return humans[-1] if humans else None
 

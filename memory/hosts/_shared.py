@@ -82,7 +82,9 @@ def tested(name: str) -> Iterator[None]:
 
 _OF_WORDS = ("text", "input_text", "output_text")
 # Parts that are left out by design and not counted: thoughts, and calls and results of tools.
-_OF_TOOLS = re.compile(r"thinking|reasoning|redacted|tool|function|guard|cache|approval", re.IGNORECASE)
+_OF_TOOLS = re.compile(
+    r"thinking|reasoning|redacted|tool|function|call|compaction|guard|cache|approval", re.IGNORECASE
+)
 
 
 def words(content: Any) -> str:
@@ -122,6 +124,14 @@ def spoken(found: Iterable[tuple[str, str]]) -> list[Message]:
         for role, text in found
         if role in ("user", "assistant") and text.strip()
     ]
+
+
+_ROLES = frozenset({"user", "assistant", "system", "developer", "tool", "function"})
+
+
+def unknown(roles: Iterable[str]) -> list[str]:
+    """Return the kind of each message whose speaker is unknown. Such a message is left out of a turn."""
+    return [f"{role} message" for role in roles if role not in _ROLES]
 
 
 def add_section(content: Any, section: str, *, kind: str = "text") -> Any:

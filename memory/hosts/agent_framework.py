@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memory import ConfigError, MemoryScope
-from memory.hosts._shared import left_out, spoken, tested
+from memory.hosts._shared import left_out, spoken, tested, unknown
 from memory.hosts._tools import DESCRIPTIONS, ModelTools
 from memory.runtime import HostTurns, OpenMemory, UserOf
 
@@ -66,7 +66,7 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
         if self._answers is not None:
             context.extend_tools(self.source_id, _tools(self._answers, scope, session_id))
         if begun := _last_turn(context.input_messages):
-            state.update(turn=str(begun[0].message_id or uuid.uuid4().hex), said=begun[0].text)
+            state.update(turn=_name(begun[0], context.input_messages), said=begun[0].text)
         elif "turn" not in state:
             state.update(turn=uuid.uuid4().hex, said="")
         recall = await self._turns.recall(state["turn"], state["said"], session_id=session_id, scope=scope)
@@ -88,7 +88,10 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
                 session_id=_session(session, context),
                 scope=self._turns.scope_of(context),
                 messages=messages,
-                left_out=[kind for message in parts for kind in left_out(message.contents)],
+                left_out=[
+                    *(kind for message in parts for kind in left_out(message.contents)),
+                    *unknown(map(_role, parts)),
+                ],
             )
 
 
@@ -105,6 +108,12 @@ def _session(session: Any, context: Any) -> str:
 
 def _role(message: Any) -> str:
     return str(getattr(message.role, "value", message.role))
+
+
+def _name(asked: Any, messages: Sequence[Any]) -> str:
+    """Return a turn's name: its message's id, unless another message has the same one."""
+    alone = [message.message_id for message in messages].count(asked.message_id) == 1
+    return str(asked.message_id) if asked.message_id and alone else uuid.uuid4().hex
 
 
 def _last_turn(messages: Sequence[Any]) -> list[Any]:

@@ -10,11 +10,11 @@ import hashlib
 import inspect
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from memory import ConfigError
-from memory.hosts._shared import add_section, left_out, tested, words
+from memory.hosts._shared import add_section, left_out, tested, unknown, words
 from memory.hosts._tools import DESCRIPTIONS, ModelTools, schema
 from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text
 
@@ -38,8 +38,7 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
     Args:
         memory: an open memory. The code that opened it closes it, after the last run.
         session_id: the conversation. If the run has an SDK ``Session``, use its id.
-        user_id: a user id within the memory's scope, a whole scope, or a function of ``session_id`` that
-            returns either.
+        user_id: a user id within the memory's scope, a whole scope, or a function of ``session_id``.
         records: whether hooks record. Use False and :meth:`record` for runs with guardrails, because hooks
             get an answer before a guardrail stops it.
         base: your own ``RunConfig`` for ``**turns``. Its filter runs after this one.
@@ -97,13 +96,13 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
 
         return FunctionTool(name, DESCRIPTIONS[name], schema(name), invoke)
 
-    async def section(self, agent: Any, items: Iterable[Any]) -> str:
+    async def section(self, agent: Any, items: Sequence[Any]) -> str:
         """Return the memories for the last user message of a model's input.
 
         After a handover there may be no user message, and an agent inside a tool has a task in its place.
         Both get the memories of the turn.
         """
-        said = _last_user_text(items)
+        said = _said(_last_turn(items))
         if said.strip() and (id(agent) in self._agents or not self._agents):
             self._said = said
         turn = hashlib.sha256(self._said.encode("utf-8", "surrogatepass")).hexdigest()
@@ -133,15 +132,18 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
             await self._record(ItemHelpers.input_to_new_input_list(result.input), result.final_output)
 
     async def _record(self, items: Sequence[Any], output: Any) -> None:
-        said = _last_user_text(items) or self._said
+        turn = _last_turn(items)
+        said = _said(turn) or self._said
         self._turns.end(self._session_id)
         if said.strip():
+            parts = [kind for item in turn[:1] for kind in left_out(item.get("content"))]
+            parts += left_out([item for item in turn if "role" not in item])
             await self._turns.record(
                 uuid.uuid4().hex,
                 session_id=self._session_id,
                 user=said,
                 assistant=answer_text(output),
-                left_out=left_out(_last_user_content(items)),
+                left_out=[*parts, *unknown(item["role"] for item in turn if "role" in item)],
             )
 
     def _is_tool(self, context: Any) -> bool:
@@ -175,24 +177,24 @@ class _Filter:
 
 def _with_section(items: Sequence[Any], section: str) -> list[Any]:
     """Return a copy with the section below the last user message, or as a separate first message."""
-    shown = list(items)
-    for at in range(len(shown) - 1, -1, -1):
-        if _is_user(shown[at]):
-            content = add_section(shown[at].get("content"), section, kind="input_text")
-            shown[at] = {**shown[at], "content": content}
-            return shown
-    return [{"role": "user", "content": section}, *shown]
+    users = [at for at, item in enumerate(items) if _is_user(item)]
+    if not users:
+        return [{"role": "user", "content": section}, *items]
+    asked = items[users[-1]]
+    content = add_section(asked.get("content"), section, kind="input_text")
+    return [*items[: users[-1]], {**asked, "content": content}, *items[users[-1] + 1 :]]
 
 
 def _is_user(item: Any) -> bool:
     return isinstance(item, dict) and item.get("role") == "user"
 
 
-def _last_user_content(items: Iterable[Any]) -> Any:
-    users = [item for item in items if _is_user(item)]
-    return users[-1].get("content") if users else ""
+def _last_turn(items: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the last user message and the items after it."""
+    users = [at for at, item in enumerate(items) if _is_user(item)]
+    return [item for item in items[users[-1] :] if isinstance(item, dict)] if users else []
 
 
-def _last_user_text(items: Iterable[Any]) -> str:
-    """Return the words of the last user message, without pictures and files."""
-    return words(_last_user_content(items))
+def _said(turn: Sequence[dict[str, Any]]) -> str:
+    """Return the words of a turn's user message, without pictures and files."""
+    return words(turn[0].get("content")) if turn else ""

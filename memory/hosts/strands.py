@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 import uuid
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from memory import ContextBudget, Message
-from memory.hosts._shared import left_out, tested, words
+from memory.hosts._shared import left_out, tested, unknown, words
 from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text
 
 with tested("strands"):
     from strands.memory.extraction.triggers import InvocationTrigger
     from strands.memory.extraction.types import ExtractionTriggerContext, MemoryMessageFilter
     from strands.memory.types import MemoryEntry, MemoryStore
+    from strands.middleware import ExecuteToolStage
 
 _MAX_UNANSWERED = 16
+_in_tool: ContextVar[bool] = ContextVar("memslot_in_strands_tool", default=False)
 _VALIDATED = re.compile("Successfully validated .* structured output")
 _EVERYTHING = MemoryMessageFilter(exclude=[])  # Strands' default hides tool calls, which _said must see
 
@@ -93,13 +96,19 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
 
         A batch may end within a turn. A question waits for its answer in a later batch, and is not recorded
         without one. If another process got the question, before an interrupt, the agent's history has it.
+        A batch of an agent inside another agent's tool is not recorded, because an agent wrote its question.
         """
         first = getattr(context, "sequence_numbers", None) or [
             self._count + at for at in range(len(messages))
         ]
         self._count += len(messages)
+        if _in_tool.get():
+            return
         for message, number in zip(messages, first, strict=True):
             self._fill.update(_structured(message))
+            asked = max((at for at in self._asked if at < number), default=number)
+            if (kinds := unknown([message["role"]])) and asked in self._asked:
+                self._asked[asked].left_out += kinds
             if (said := self._said(message)) is None:
                 continue
             if said.role == "user":
@@ -107,7 +116,6 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
                 while len(self._asked) > _MAX_UNANSWERED:
                     del self._asked[min(self._asked)]
                 continue
-            asked = max((at for at in self._asked if at < number), default=number)
             turn = self._asked.setdefault(asked, self._asked_before(message))
             turn.answers[number] = said
             await self._turns.record(
@@ -138,10 +146,21 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
             output = self._fill.pop(result.get("toolUseId"), None)
             if output is not None and _VALIDATED.match(words(result.get("content"))):
                 return Message(role="assistant", content=answer_text(output))
-        if any("toolUse" in block for block in blocks):
+        if any("toolUse" in block for block in blocks) or message["role"] not in ("user", "assistant"):
             return None
         text = words(blocks)
         return Message(role=message["role"], content=answer_text(text)) if text.strip() else None
+
+
+async def _mark_tool(context: Any, run: Any) -> AsyncIterator[Any]:
+    """Mark that a tool is running, so that nothing is recorded for agents inside it."""
+    before = _in_tool.get()
+    _in_tool.set(True)
+    try:
+        async for event in run(context):
+            yield event
+    finally:
+        _in_tool.set(before)
 
 
 class _Trigger(InvocationTrigger):  # type: ignore[misc]
@@ -151,6 +170,7 @@ class _Trigger(InvocationTrigger):  # type: ignore[misc]
 
     def attach(self, context: ExtractionTriggerContext) -> None:
         self._agent = weakref.ref(context.agent)
+        context.agent.add_middleware(ExecuteToolStage, _mark_tool)
         super().attach(context)
 
     def messages(self) -> Sequence[Mapping[str, Any]]:

@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
@@ -89,6 +90,15 @@ async def play(stage: Any, turns: int) -> dict[str, int]:
     return judged if in_order or any(judged.values()) else {**judged, "out of order": 1}
 
 
+@dataclass(frozen=True)
+class Said:
+    """A message of a list that a front end sends. An empty ``id`` stands for none."""
+
+    role: str
+    text: str
+    id: str = ""
+
+
 class InLife(HostContract):
     """The scenes. A driver has the acts that its SDK knows: ``edit``, ``regenerate``, ``resend``, ``leave``,
     ``ask_through_helper``, ``approve``, ``summarise``.
@@ -96,10 +106,14 @@ class InLife(HostContract):
     Class attributes:
         name: of the host whose row in docs/hosts.md this class shows.
         parts: how many parts without words the driver's ``picture`` adds, at best one of every kind.
+        takes_any_role: whether a run's input may hold a message of a role that nobody knows.
+        keeps_ids_apart: whether the SDK keeps two messages of the same id.
     """
 
     name: ClassVar[str] = ""
     parts: ClassVar[int] = 1
+    takes_any_role: ClassVar[bool] = False
+    keeps_ids_apart: ClassVar[bool] = True
 
     @asynccontextmanager
     async def scene(self, act: str = "", model: HostModel | None = None, **policy: Any) -> AsyncIterator[Any]:
@@ -146,11 +160,28 @@ class InLife(HostContract):
 
     async def test_a_front_end_that_sends_the_whole_list_each_time(self) -> None:
         async with self.scene("resend") as stage:
-            said: list[tuple[str, str]] = []
+            said: list[Said] = []
             for at in range(1, 5):
-                said.append(("user", f"Sentence {at}."))
-                said.append(("assistant", await stage.host.resend(said)))
-            assert await stage.recorded() == [text for _, text in said]
+                said.append(Said("user", f"Sentence {at}.", f"q{at}"))
+                said.append(Said("assistant", await stage.host.resend(said), f"a{at}"))
+            assert await stage.recorded() == [message.text for message in said]
+
+    @pytest.mark.parametrize("ids", ["none", "one for each turn", "one for all"])
+    async def test_a_list_with_odd_ids_and_unknown_messages_loses_no_words(self, ids: str) -> None:
+        if ids != "none" and not self.keeps_ids_apart:
+            pytest.skip("the SDK replaces a message by the next one of its id")
+        async with self.scene("resend") as stage:
+            said: list[Said] = []
+            for at in range(1, 4):
+                of_turn = {"none": "", "one for each turn": f"m{at}", "one for all": "m"}[ids]
+                said.append(Said("user", f"Sentence {at}.", of_turn))
+                if self.takes_any_role:
+                    said.append(Said("plugin", "A plugin's words.", of_turn))
+                said.append(Said("assistant", await stage.host.resend(said), of_turn))
+            assert await stage.recorded() == [one.text for one in said if one.role != "plugin"]
+            assert stage.turns.status()["parts_left_out"] == 3 * self.takes_any_role
+            named = [("left_out", "a turn is recorded without 1 plugin message")]
+            assert stage.troubles == named * 3 * self.takes_any_role
 
     async def test_what_the_host_says_in_the_users_name_is_not_recorded(self) -> None:
         async with self.scene() as stage:

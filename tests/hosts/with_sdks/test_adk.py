@@ -20,6 +20,7 @@ from google.adk.tools.preload_memory_tool import PreloadMemoryTool
 from google.genai import types
 from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest
 from host_support import Living
+from stage import Said
 
 from memory.hosts._table import HOSTS
 from memory.hosts.adk import RecordingPlugin, SlotMemoryService
@@ -106,16 +107,16 @@ class App(HostUnderTest):
     async def stream(self, said: str, *, conversation: str = "one") -> str:
         return await self.ask(said, conversation=conversation, mode=StreamingMode.SSE)
 
-    async def resend(self, said: list[tuple[str, str]]) -> str:
+    async def resend(self, said: list[Said]) -> str:
         """To a session of this request's own, which has the events so far."""
         self._requests = getattr(self, "_requests", 0) + 1
         name = f"request-{self._requests}"
         session = await self.sessions.create_session(app_name="app", user_id="ada", session_id=name)
-        for role, text in said[:-1]:
-            content = types.Content(role=role, parts=[types.Part(text=text)])
-            author = "user" if role == "user" else "bot"
-            await self.sessions.append_event(session, Event(author=author, content=content))
-        return await self.ask(said[-1][1], conversation=name)
+        for message in said[:-1]:
+            content = types.Content(role=message.role, parts=[types.Part(text=message.text)])
+            author = "user" if message.role == "user" else "bot"
+            await self.sessions.append_event(session, Event(id=message.id, author=author, content=content))
+        return await self.ask(said[-1].text, conversation=name)
 
     async def leave(self, said: str) -> None:
         content = types.Content(role="user", parts=[types.Part(text=said)])

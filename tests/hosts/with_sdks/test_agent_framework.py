@@ -19,6 +19,7 @@ from agent_framework import (
 )
 from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn
 from host_support import Living
+from stage import Said
 
 from memory.hosts._table import HOSTS
 from memory.hosts.agent_framework import SlotContextProvider
@@ -105,9 +106,9 @@ class Agents(HostUnderTest):
         stream = self._agent.run(said, session=self.session(conversation), stream=True)
         return "".join([update.text async for update in stream])
 
-    async def resend(self, said: list[tuple[str, str]]) -> str:
+    async def resend(self, said: list[Said]) -> str:
         """As AG-UI does: the whole list, with the ids of the messages, in a run of its own."""
-        listed = [Message(role, [text], message_id=f"m{at}") for at, (role, text) in enumerate(said)]
+        listed = [Message(message.role, [message.text], message_id=message.id or None) for message in said]
         return str((await self.made().run(listed, session=AgentSession(session_id="front-end"))).text)
 
     async def edit(self, said: str) -> None:
@@ -164,6 +165,7 @@ class Agents(HostUnderTest):
 
 class TestAgentFramework(Living):
     parts = len(PARTS)
+    takes_any_role = True
     name = "agent-framework"
     cannot = HOSTS["agent-framework"].cannot
 

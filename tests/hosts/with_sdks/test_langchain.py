@@ -32,6 +32,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from pydantic import BaseModel
+from stage import Said
 
 from memory import MemoryScope
 from memory.hosts._table import HOSTS
@@ -162,10 +163,17 @@ class Agent(HostUnderTest):
         before = next(state for state in states if {"model", "answer"} & set(state.next))
         await self.agent.ainvoke(None, before.config, context=User("ada"))
 
-    async def resend(self, said: list[tuple[str, str]]) -> str:
+    async def resend(self, said: list[Said]) -> str:
         self._saver = InMemorySaver()
         agent = self.made()
-        given = {**self.given("", "one"), "input": {"messages": list(said)}}
+        made = {"user": HumanMessage, "assistant": AIMessage}
+        messages = [
+            made[message.role](message.text, id=message.id or None)
+            if message.role in made
+            else ChatMessage(message.text, role=message.role, id=message.id or None)
+            for message in said
+        ]
+        given = {**self.given("", "one"), "input": {"messages": messages}}
         return str((await agent.ainvoke(**given))["messages"][-1].text)
 
     async def leave(self, said: str) -> None:
@@ -259,6 +267,8 @@ class Graph(Agent):
 
 class TestMiddleware(Living):
     parts = len(PARTS)
+    takes_any_role = True
+    keeps_ids_apart = False
     name = "langchain"
     cannot = HOSTS["langchain"].cannot
 
@@ -268,6 +278,8 @@ class TestMiddleware(Living):
 
 class TestNodes(Living):
     parts = len(PARTS)
+    takes_any_role = True
+    keeps_ids_apart = False
     cannot: ClassVar[Mapping[str, str]] = {
         "works_without_await": "nodes that await need a graph that is awaited; LangGraph says so",
         "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": "LangGraph refuses it itself",
@@ -386,4 +398,4 @@ async def test_a_history_with_ids_twice_and_messages_of_unknown_kinds_loses_no_w
         state["messages"] = [*messages, ChatMessage("-", role="x"), AIMessage("Answer two.", id="m")]
         await nodes.record(state)
         assert await stage.recorded() == ["Two.", "Answer two."]
-        assert stage.troubles == [("left_out", "a turn is recorded without 1 hologram")]
+        assert stage.troubles == [("left_out", "a turn is recorded without 1 hologram, 1 x message")]

@@ -29,7 +29,7 @@ from llama_index.core.storage.chat_store.base_db import MessageStatus
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent, JsonSerializer
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
-from stage import NOTHING_WRONG, LongModel, play
+from stage import NOTHING_WRONG, LongModel, Said, play
 
 from memory.hosts._table import HOSTS
 from memory.hosts.llama_index import SlotMemoryBlock
@@ -134,11 +134,15 @@ class Agents(HostUnderTest):
             pass
         return str(await handler)
 
-    async def resend(self, said: list[tuple[str, str]]) -> str:
+    async def resend(self, said: list[Said]) -> str:
         """To a memory and a block of this request's own."""
         self._memories, self._blocks = {}, {}
-        await self.memory("one").aset([ChatMessage(role=role, content=text) for role, text in said[:-1]])
-        return await self.ask(said[-1][1])
+        history = [
+            ChatMessage(role=message.role, content=message.text, additional_kwargs={"id": message.id})
+            for message in said[:-1]
+        ]
+        await self.memory("one").aset(history)
+        return await self.ask(said[-1].text)
 
     async def leave(self, said: str) -> None:
         handler = self.agent.run(said, memory=self.memory("one"))

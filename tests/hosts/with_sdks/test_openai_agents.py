@@ -24,6 +24,7 @@ from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, person
 from host_support import Living, closed_loop
 from openai.types.responses import ResponseReasoningItem
 from openai.types.responses.response_reasoning_item import Summary
+from stage import Said
 
 from memory.hosts._table import HOSTS
 from memory.hosts.openai_agents import MemoryHooks
@@ -99,9 +100,12 @@ class App(HostUnderTest):
         with closed_loop():
             return str(Runner.run_sync(self.agent, said, **self._given(conversation)).final_output)
 
-    async def resend(self, said: list[tuple[str, str]]) -> str:
+    async def resend(self, said: list[Said]) -> str:
         given = {**self._given("one"), "session": None}
-        items = [{"role": role, "content": text} for role, text in said]
+        items = [
+            {"role": message.role, "content": message.text} | ({"id": message.id} if message.id else {})
+            for message in said
+        ]
         return str((await Runner.run(self.agent, items, **given)).final_output)
 
     async def leave(self, said: str) -> None:
@@ -154,6 +158,7 @@ class App(HostUnderTest):
 
 class TestOpenAIAgents(Living):
     parts = len(PARTS)
+    takes_any_role = True
     name = "openai-agents"
     cannot = HOSTS["openai-agents"].cannot
 

@@ -29,6 +29,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+from stage import Said
 
 from memory import MemoryScope
 from memory.hosts._table import HOSTS
@@ -108,15 +109,15 @@ class Bot(HostUnderTest):
         self._histories[conversation] = result.all_messages()
         return "".join(words)
 
-    async def resend(self, said: list[tuple[str, str]]) -> str:
+    async def resend(self, said: list[Said]) -> str:
         """To an agent with the history that the front end sent."""
         self._histories["one"] = [
-            ModelRequest(parts=[UserPromptPart(text)])
-            if role == "user"
-            else ModelResponse(parts=[TextPart(text)])
-            for role, text in said[:-1]
+            ModelRequest(parts=[UserPromptPart(message.text)], run_id=message.id or None)
+            if message.role == "user"
+            else ModelResponse(parts=[TextPart(message.text)], run_id=message.id or None)
+            for message in said[:-1]
         ]
-        return await self.ask(said[-1][1])
+        return await self.ask(said[-1].text)
 
     async def leave(self, said: str) -> None:
         async with self.agent.run_stream(said, **self._given("one", "ada")) as result:

@@ -10,6 +10,7 @@ from typing import Any
 from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, person
 from host_support import Living
 from pydantic import BaseModel
+from stage import Said
 from strands import Agent, ToolContext, tool
 from strands.memory import MemoryManager
 from strands.memory.types import AddMessagesContext
@@ -108,19 +109,22 @@ class Agents(HostUnderTest):
         events = [event async for event in self.agent(conversation).stream_async(said)]
         return str(events[-1])
 
-    async def resend(self, said: list[tuple[str, str]]) -> str:
+    async def resend(self, said: list[Said]) -> str:
         """To an agent of this request's own."""
-        agent, _ = self._made(
-            "one", "ada", [{"role": role, "content": [{"text": text}]} for role, text in said[:-1]]
-        )
-        return str(await agent.invoke_async(said[-1][1])).strip()
+        messages: list[Any] = [
+            {"role": message.role, "content": [{"text": message.text}], "id": message.id} for message in said
+        ]
+        begun = next(at for at in range(len(said) - 1, -1, -1) if said[at].role == "user")
+        agent, _ = self._made("one", "ada", messages[:begun])
+        return str(await agent.invoke_async(messages[begun:])).strip()
 
     async def leave(self, said: str) -> None:
         async for _ in self.agent("one").stream_async(said):
             break
 
     async def ask_through_helper(self, said: str, task: str) -> str:
-        helper = Agent(Scripted(HostModel()), callback_handler=None)
+        helper, _ = self._made("helped", "ada", [])  # with the same memory
+        helper.model = Scripted(HostModel())
 
         @tool(name="clock")
         async def ask_helper() -> str:
@@ -174,6 +178,7 @@ class Agents(HostUnderTest):
 
 
 class TestStrands(Living):
+    takes_any_role = True
     name = "strands"
     parts = len(PARTS)
     cannot = HOSTS["strands"].cannot
