@@ -1,6 +1,6 @@
 """An agent that takes envelopes from a Stigmem node: it keeps their limits, asks whom they name, or escalates.
 
-    STIGMEM_URL=http://127.0.0.1:8765 STIGMEM_SOURCE_ENTITY=agent:buyer python examples/stigmem_agent.py 12.50 9/5
+    STIGMEM_URL=http://127.0.0.1:8765 STIGMEM_SOURCE_ENTITY=agent:buyer python stigmem_agent.py 12.50 9/5
 
 Its one skill is to take one of the offers given: a price, or a price and the days until delivery. It takes the
 offer within the limits that the envelope's preferences rank first. Send it something to do, and see what it did:

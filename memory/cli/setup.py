@@ -44,10 +44,6 @@ def setup(
             autocompletion=complete_provider,
         ),
     ] = None,
-    condition: Annotated[
-        str | None,
-        typer.Option(help="The memory, where a backend has the same name.", autocompletion=complete_provider),
-    ] = None,
     source: Annotated[
         Path | None,
         typer.Option("--from", metavar="OLD", help="Keep all of this configuration but its provider."),
@@ -73,15 +69,13 @@ def setup(
     from memory.plugins.registry import MemoryAdapterRegistry
     from memory.slot.calls import Deadlines
 
-    if backend is not None and condition is not None:
-        raise InputError("--backend and --condition are both given; one provider is active at a time")
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; give another name, or --force to replace it")
     host = host or _ask(f"agent ({', '.join(HOSTS)}, or none)", "none")
     if host != "none" and host not in HOSTS:
         raise InputError(f"no host {host!r}; there are: {', '.join(HOSTS)}, none")
-    name = condition or backend or _ask("memory ('memslot doctor' lists them)", "mem0")
-    info = MemoryAdapterRegistry().info(name, None if condition is None else "control")
+    name = backend or _ask("memory ('memslot doctor' lists them)", "mem0")
+    info = MemoryAdapterRegistry().info(name)
     if source is None:
         place = data_dir or _ask("directory for its data", ".memslot")
         answers = {**_ask_model(info.options), **_ask_embedder(info.options), **_ask_required(info.options)}

@@ -46,7 +46,7 @@ def assert_on_the_page(name: str, turns: int, recorded: int, judged: Mapping[str
 def block(host: Host) -> str:
     """What to copy: the commands that install and configure, and the program for a ``memslot.yaml`` beside it."""
     program = host.program("memslot.yaml")
-    commands = f"{host.install}\nmemslot setup --condition full_history\n"
+    commands = f"{host.install}\nmemslot setup --backend full_history\n"
     if program.startswith("#"):
         return f"{_NOT_RUN}\n```bash\n{commands}{program}```"
     kind = "json" if program.startswith("{") else "python"

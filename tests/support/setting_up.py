@@ -14,7 +14,7 @@ def set_up(directory: Path, host: str) -> str:
     done = subprocess.run(
         [
             Path(sys.executable).with_name("memslot"), "setup",
-            "--host", host, "--condition", "full_history", "--data-dir", "data",
+            "--host", host, "--backend", "full_history", "--data-dir", "data",
         ],
         env={**usual, "HOME": str(directory)}, cwd=directory,
         capture_output=True, text=True, timeout=300, check=False,

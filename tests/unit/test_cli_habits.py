@@ -69,7 +69,7 @@ def shell(instruction: str, words: str = "") -> Any:
         ("memslot tools config ", ["show"]),
         ("memslot tools stig", ["stigmem"]),
         ("memslot setup --backend hon", ["honcho"]),
-        ("memslot setup --condition full", ["full_history"]),
+        ("memslot setup --backend full", ["full_history"]),
         ("memslot run some.yaml no", ["no_memory"]),
         ("memslot run --no", ["--no-doctor"]),
     ],

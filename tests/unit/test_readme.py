@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import tomllib
 from pathlib import Path
+
+import pytest
+from cli_support import invoke
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACEHOLDER = "https://example.invalid/memslot"
@@ -41,7 +45,26 @@ def test_the_one_install_of_the_readme_is_enough_to_chat() -> None:
 def test_no_page_relies_on_a_folder_that_a_wheel_lacks() -> None:
     # The page of results says where the plugins lie that were run, and asks nobody to open them.
     pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "conformance-results.md"]
+    shipped = [*(ROOT / "configs").glob("*.yaml"), *(ROOT / "examples").glob("*.py")]
     lacking = re.compile(r"\b(configs|examples)/")
-    assert [
-        page.name for page in (ROOT / "README.md", *pages) if lacking.search(page.read_text("utf-8"))
-    ] == []
+    relying = [
+        page for page in (ROOT / "README.md", *pages, *shipped) if lacking.search(page.read_text("utf-8"))
+    ]
+    assert relying == []
+
+
+@pytest.mark.thorough
+def test_the_picture_shows_the_quickstarts_report(tmp_path: Path) -> None:
+    run = invoke("run", ROOT / "configs" / "quickstart.yaml", "--out", tmp_path, "--json")
+    found = {
+        each["label"]: next(
+            one["estimate"]["value"] for one in each["measures"] if one["name"] == "read right"
+        )
+        for each in json.loads(run.stdout)["metrics"]["providers"]
+    }
+    picture = (ROOT / "docs" / "turn.svg").read_text("utf-8")
+    names = re.findall(r"<text x=\"400\" y=\"\d+\">([a-z_]+)</text>", picture)
+    shares = re.findall(r">([\d.]+) %</text>", picture)
+    assert {name: float(share) for name, share in zip(names, shares, strict=True)} == {
+        name.removesuffix("_ipas"): round(100 * value, 1) for name, value in found.items()
+    }
