@@ -3,9 +3,9 @@
     STIGMEM_URL=http://127.0.0.1:8765 STIGMEM_SOURCE_ENTITY=agent:buyer python stigmem_agent.py 12.50 9/5
 
 Its one skill is to take one of the offers given: a price, or a price and the days until delivery. It takes the
-offer within the limits that the envelope's preferences rank first. Send it something to do, and see what it did:
+offer within the limits that the envelope's preferences rank first. ``IntentClient.submit`` sends it something to
+do. See what it did:
 
-    memslot tools stigmem intent create --goal "buy a lamp" --to agent:buyer --escalate-to agent:boss
     memslot tools stigmem boot stigmem://127.0.0.1:8765/user/me
 """
 

@@ -32,7 +32,6 @@ NO_RESULT = {
     "tools new-plugin",  # files, and nothing else
     "tools scripted-llm",  # a server, or another command beside it
     "tools stigmem mcp",  # a server
-    "tools stigmem intent show",  # JSON, and nothing else
 }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from memory.plugins.console import AsJson, print_json
-from memory.stigmem.commands import _intents, strict
+from memory.stigmem.commands import strict
 from memory.stigmem.commands._shared import Wait, check_wait, from_stdin, go_on_waiting, within
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from memory.stigmem.writers import Surfaces, Write
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-app.add_typer(_intents.app, name="intent")
 
 
 @app.command()

@@ -30,15 +30,12 @@ T = TypeVar("T")
 _limit: ContextVar[tuple[anyio.CancelScope, float]] = ContextVar("_limit")
 
 
-def within(
-    wait: float, call: Callable[[], Awaitable[T]], hint: Callable[[], str] = str, *, grace_s: float = 0.0
-) -> T:
+def within(wait: float, call: Callable[[], Awaitable[T]], *, grace_s: float = 0.0) -> T:
     """Return the result of ``call``.
 
     Args:
         wait: seconds for the call.
         call: the work.
-        hint: returns text that is added to the error.
         grace_s: further seconds, for a call that keeps its own deadline.
 
     Raises:
@@ -52,8 +49,7 @@ def within(
         import anyio
         import httpx  # noqa: F401
 
-        import memory.stigmem.abi
-        import memory.stigmem.intent_client  # noqa: F401
+        import memory.stigmem.abi  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != "httpx":
             raise
@@ -69,7 +65,7 @@ def within(
         with _alarm(wait + grace_s + _CLOSING_S, late):
             return anyio.run(limited)
     except TimeoutError:
-        raise BackendTimeout(late + hint(), backend_name="stigmem") from None
+        raise BackendTimeout(late, backend_name="stigmem") from None
 
 
 def go_on_waiting(*_: object) -> None:

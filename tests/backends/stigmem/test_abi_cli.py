@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,14 +22,7 @@ WRITES: dict[str, list[str]] = {
     "decide": ["decide", "use-sqlite", "--summary", "s"],
     "escalate": ["escalate", "--to", OTHER, "--goal", "g", "--priority", "high"],
 }
-INTENT = ["intent", "create", "--goal", "book a table", "--to", OTHER, "--escalate-to", USER]
-READS: dict[str, list[str]] = {
-    "boot": ["boot", USER],
-    "intent create": INTENT,
-    "intent list": ["intent", "list"],
-    "intent show": ["intent", "show", "5b8c5a7e-52d1-4c43-a0dd-0d35b0d6f1f6"],
-}
-ALL = {**WRITES, **READS}
+ALL = {**WRITES, "boot": ["boot", USER]}
 every = pytest.mark.parametrize("command", ALL)
 
 
@@ -99,47 +91,6 @@ def test_boot_prints_what_goes_into_the_prompt_and_nothing_else(double: StigmemD
     assert printed["summary"] + "\n" == result.stdout
     assert [fact["relation"] for fact in printed["facts"]] == ["intent:handoff_to", "intent:handoff_summary"]
     assert printed["problems"] == []
-
-
-@pytest.mark.parametrize("flags", [[], ["--process"]])
-def test_an_intent_is_sent_listed_and_shown(double: StigmemDouble, flags: list[str]) -> None:
-    created = run(*INTENT, "--priority", "high", *flags, url=double.url)
-    assert (created.exit_code, created.stderr) == (0, "")
-    entity = created.stdout.strip()
-    listed = run("intent", "list", "--to", OTHER, *flags, url=double.url)
-    assert entity in listed.stdout
-    assert "book a table" in listed.stdout
-    assert run("intent", "list", "--to", USER, *flags, url=double.url).stdout == ""
-    assert entity in json.loads(run("intent", "list", "--json", url=double.url).stdout)["envelopes"]
-    shown = json.loads(run("intent", "show", entity, *flags, url=double.url).stdout)
-    assert (shown["from"], shown["to"], shown["escalation"]["priority"]) == (AGENT, [OTHER], "high")
-
-
-def test_a_whole_intent_comes_from_a_file(double: StigmemDouble, tmp_path: Path) -> None:
-    file = tmp_path / "intent.json"
-    body = {
-        "to": [OTHER],
-        "goal": "replaced",
-        "escalation": {"escalate_to": USER, "priority": "low"},
-        "handoff": {"summary": "s", "fact_refs": ["stigmem://node/fact/f"]},
-        "constraint": [{"kind": "budget", "limit": {"type": "number", "v": 50}, "unit": "EUR"}],
-    }
-    file.write_text(json.dumps(body), encoding="utf-8")
-    more = ["--goal", "g", "--priority", "critical"]
-    result = run("intent", "create", "--file", str(file), *more, "--json", "--process", url=double.url)
-    assert result.exit_code == 0, result.stderr
-    entity = json.loads(result.stdout)["entity"]
-    shown = json.loads(run("intent", "show", entity, url=double.url).stdout)
-    assert (shown["goal"], shown["escalation"]["priority"]) == ("g", "critical")
-    assert shown["constraint"][0]["limit"]["v"] == 50
-    assert shown["handoff"]["fact_refs"] == ["stigmem://node/fact/f"]
-    file.write_text("[1]", encoding="utf-8")
-    assert "is not a JSON object" in run("intent", "create", "--file", str(file), url=double.url).stderr
-    file.write_text("[" * 200_000, encoding="utf-8")
-    assert "is not a JSON object" in run("intent", "create", "--file", str(file), url=double.url).stderr
-    missing = str(tmp_path / "absent.json")
-    assert run("intent", "create", "--file", missing, url=double.url).exit_code == 0
-    assert run("intent", "create", "--file", missing, "--process", url=double.url).exit_code == 2
 
 
 # -- how they fail ----------------------------------------------------------------------------------------
@@ -217,7 +168,7 @@ def test_the_command_line_imports_no_http_client() -> None:
 def test_without_the_extra_the_line_to_install_it_is_said(flags: str, code: int) -> None:
     result = python(
         "import sys; sys.modules['httpx'] = None; from memory.cli import main; "
-        f"sys.argv = ['memslot', 'tools', 'stigmem', 'intent', 'list'{flags}]; main()",
+        f"sys.argv = ['memslot', 'tools', 'stigmem', 'boot', '{USER}'{flags}]; main()",
         STIGMEM_URL="http://127.0.0.1:1",
     )
     assert (result.returncode, result.stdout) == (code, "")

@@ -18,7 +18,7 @@ from typing import IO
 import pytest
 from abi_support import AGENT, OTHER, USER, FaultyNode, closed_port
 from stigmem_double import StigmemDouble
-from test_abi_cli import ALL, INTENT, WRITES, every, relations, run
+from test_abi_cli import ALL, WRITES, every, relations, run
 
 from memory.stigmem.spool import LOCK
 
@@ -50,11 +50,10 @@ def locked(file: IO[str]) -> bool:
 @pytest.mark.parametrize(
     "streams", [">&-", ">/dev/full", "2>&-", ">&- 2>&-", ">/dev/full 2>/dev/full", "<&-"]
 )
-@pytest.mark.parametrize("command", ["done t-1", "done", "intent list", "boot stigmem://node/user/alice"])
+@pytest.mark.parametrize("command", ["done t-1", "done", "boot stigmem://node/user/alice"])
 def test_a_hook_whose_streams_are_closed_or_full_ends_well(
     double: StigmemDouble, streams: str, command: str
 ) -> None:
-    run(*INTENT, url=double.url)
     result = shell(f"memslot tools stigmem {command} {streams}; echo $? >&2", double.url)
     assert result.stderr.splitlines()[-1:] == ["0"], result.stderr
     assert "Traceback" not in result.stderr
@@ -86,23 +85,17 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "an option for an argument": (["done", "-t"], "No such option"),
     "a misspelt command": (["dnoe", "t-1"], "No such command 'dnoe'"),
     "a misspelt option": (["--bogus"], "No such option"),
-    "half a group": (["intent"], "Missing command"),
-    "a group's option": (["intent", "list", "--bogus"], "No such option"),
     "no number": (["done", "t-1", "--wait", "soon"], "Invalid value for '--wait'"),
     "a missing option": (["handoff", "--to", OTHER], "Missing option '--summary'"),
     "not a time": (["done", "t-1", "--wait", "nan"], "--wait: must be"),
     "no time": (["boot", USER, "--wait", "0"], "--wait: must be"),
-    "for ever": (["intent", "list", "--wait", "inf"], "--wait: must be"),
+    "for ever": (["boot", USER, "--wait", "inf"], "--wait: must be"),
     "no URI": (["escalate", "--to", "reviewer", "--goal", "g"], "to: is not a URI with '://'"),
     "no priority": (
         ["escalate", "--to", OTHER, "--goal", "g", "--priority", "urgent"],
         "priority: must be one of",
     ),
     "too long": (["handoff", "--to", OTHER, "--summary", "x" * 5000], "summary: is 5000 bytes of UTF-8"),
-    "no escalation": (
-        ["intent", "create", "--goal", "g", "--to", OTHER],
-        "IntentEnvelope.escalation: is required",
-    ),
 }
 
 
@@ -122,7 +115,7 @@ def test_wrong_usage_breaks_no_hook_and_fails_a_process(double: StigmemDouble, w
     assert double.node.facts == []
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["done", "--help"], ["intent", "--help"]])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["done", "--help"]])
 def test_help_is_given_with_and_without_a_url(arguments: list[str]) -> None:
     for url in (None, "http://127.0.0.1:1"):
         result = run(*arguments, url=url)
@@ -130,25 +123,6 @@ def test_help_is_given_with_and_without_a_url(arguments: list[str]) -> None:
         assert result.stdout.startswith("Usage: ")
     assert "--process" in run("--help", url=None).stdout
     assert "--install-completion" not in run("--help", url=None).stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--file", "absent.json"], "--file: absent.json: No such file or directory"),
-        (["--file", "."], "--file: .: Is a directory"),
-    ],
-)
-def test_bad_input_of_an_intent_names_the_option(
-    double: StigmemDouble, arguments: list[str], message: str
-) -> None:
-    result = run(*INTENT, *arguments, url=double.url)
-    assert (result.exit_code, result.stderr.count("\n")) == (0, 1)
-    assert result.stderr.startswith(f"warning: {message}")
-    failed = run(*INTENT, *arguments, "--process", url=double.url)
-    assert failed.exit_code == 2
-    assert failed.stderr.startswith(f"error: {message}")
-    assert double.node.facts == []
 
 
 @pytest.mark.thorough
@@ -211,15 +185,8 @@ def test_no_command_outlives_its_wait(command: str) -> None:
 
 
 def test_a_slow_node_is_waited_for_and_each_wait_is_told(double: StigmemDouble) -> None:
-    for command in (
-        ["done"],
-        ["boot"],
-        ["intent", "create"],
-        ["intent", "list"],
-        ["intent", "show"],
-        ["ping"],
-    ):
-        help_text = run(*command, "--help", url=None).stdout
+    for command in ("done", "boot", "ping"):
+        help_text = run(command, "--help", url=None).stdout
         assert "--wait" in help_text, command
         assert "5.0" in help_text, command
 
@@ -240,7 +207,7 @@ def test_a_name_that_does_not_resolve_in_time_holds_no_hook_up(tmp_path: Path) -
             assert time.monotonic() < until, "no other sender can begin"
             time.sleep(0.05)
     strict = shell(
-        "memslot tools stigmem intent list --wait 0.2 --process", "http://n.test:1", PYTHONPATH=str(tmp_path)
+        f"memslot tools stigmem boot {USER} --wait 0.2 --process", "http://n.test:1", PYTHONPATH=str(tmp_path)
     )
     assert strict.returncode == 1
 
@@ -265,14 +232,6 @@ def test_a_handoff_left_half_way_says_which_facts_exist(flags: list[str]) -> Non
     assert "intent:continuation may exist; missing: intent:handoff_to" in result.stderr
 
 
-def test_an_intent_that_was_sent_and_not_answered_is_named() -> None:
-    with FaultyNode({3: "late"}) as node:
-        result = run(*INTENT, "--wait", "1.5", url=node.url)
-        assert result.exit_code == 0
-        sent = node.requests[2].json["id"].removeprefix("intent:")
-        assert f"not finished within 1.5 s; the envelope {sent} may exist" in result.stderr
-
-
 # -- ping -------------------------------------------------------------------------------------------------
 
 
@@ -291,5 +250,5 @@ def test_pings_of_many_processes_do_not_contradict_each_other(double: StigmemDou
 
 def test_a_closed_port_is_no_reason_to_wait() -> None:
     began = time.monotonic()
-    assert run("intent", "list", "--wait", "600", url=closed_port()).exit_code == 0
+    assert run("boot", USER, "--wait", "600", url=closed_port()).exit_code == 0
     assert time.monotonic() - began < 300
