@@ -16,8 +16,9 @@ from typing import Any
 
 import anyio
 import pytest
+from said import said
 
-from memory import ContextBudget, MemoryEvent, MemoryScope, MemorySlot, Message, RetrieveRequest, open_memory
+from memory import ContextBudget, MemoryEvent, MemoryScope, MemorySlot, RetrieveRequest, open_memory
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 
@@ -81,17 +82,11 @@ def repetitive_events(count: int) -> list[MemoryEvent]:
         who, what = chosen.choice(["Hal", "Ann"]), chosen.choice(["Rome", "Oslo", "Paris"])
         fact = f"{who} likes {words} in {what}"
         triplet = {"source": who, "relation": "LIKES", "target": what, "fact": fact}
-        events.append(
-            MemoryEvent(
-                event_id=f"e{number}",
-                scope=ALICE,
-                session_id=f"s{number // 8}",
-                turn_id=str(number),
-                timestamp=START + timedelta(minutes=number // 2),
-                messages=(Message(role="user", content=f"I like {words} with {who} in {what}."),),
-                metadata={"triplets": [triplet]},
-            )
-        )
+        fields = {"session_id": f"s{number // 8}", "metadata": {"triplets": [triplet]}}
+        # Two events each have the same time.
+        at = START + timedelta(minutes=number // 2)
+        words = f"I like {words} with {who} in {what}."
+        events.append(said(ALICE, words, number=number, timestamp=at, **fields))
     return events
 
 

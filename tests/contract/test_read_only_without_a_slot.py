@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from installed import installed
+from said import said
 
 from memory import (
     AdapterMode,
@@ -54,14 +55,7 @@ def anyio_backend() -> str:
 
 
 def event(event_id: str, text: str = "I like oolong.") -> MemoryEvent:
-    return MemoryEvent(
-        event_id=event_id,
-        scope=SCOPE,
-        session_id="s",
-        turn_id=event_id,
-        timestamp=datetime(2026, 1, 1, tzinfo=UTC),
-        messages=(Message(role="user", content=text), Message(role="assistant", content="Noted.")),
-    )
+    return said(SCOPE, text, Message(role="assistant", content="Noted."), event_id=event_id)
 
 
 def create(name: str, tmp_path: Path) -> MemoryAdapter:

@@ -1,31 +1,23 @@
 """The journal: the past of a memory, resets and forgetting, on a file and on a server."""
 
-import json
-import os
 from contextlib import suppress
 
 import anyio
 import anyio.lowlevel
 import pytest
 from journals import backlog, keep, key, open_journal, waiting, wipe
+from said import said
 from slot_support import ALICE as ADA
 from slot_support import BOB
 
-from memory import InputError, MemoryEvent, Message, WriteReceipt
+from memory import InputError, WriteReceipt
 from memory.contract.errors import JournalError
 from memory.storage.entries import Verdict, list_entries
 from memory.storage.journal import JournalEntry
 
 
 def event(name, scope=ADA, text="Oolong."):
-    return MemoryEvent(
-        event_id=name,
-        scope=scope,
-        session_id="s",
-        turn_id="t",
-        timestamp="2026-01-02T03:04:05Z",
-        messages=(Message(role="user", content=text),),
-    )
+    return said(scope, text, number=1, event_id=name)
 
 
 def committed(name):
@@ -227,24 +219,3 @@ async def test_nothing_on_the_way_of_an_event_goes_through_the_whole_journal(tmp
                 assert not [step for step in steps if step.startswith("SCAN outbox")], (query, steps)
 
         await journal.store.run(explained, writes=False)
-
-
-def test_a_forked_child_may_write_as_well(tmp_path):
-    with open_journal(tmp_path) as journal:
-        anyio.run(keep, journal, event("a"))
-        child = os.fork()
-        if child == 0:
-            with suppress(BaseException):
-                anyio.run(keep, journal, event("b"))
-                os._exit(0)
-            os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
-        anyio.run(keep, journal, event("c"))
-        assert names(journal.entries()) == ["a", "b", "c"]
-
-
-def test_payloads_are_plain_json(tmp_path):
-    with open_journal(tmp_path) as journal:
-        anyio.run(keep, journal, event("a"))
-        [entry] = list_entries(journal.store)
-        assert json.loads(entry.payload)["event_id"] == "a"
