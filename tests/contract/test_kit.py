@@ -97,19 +97,11 @@ def test_the_plugin_loads_no_sdk_and_brings_the_scripted_llm(tmp_path: Path) -> 
 
 
 @pytest.mark.thorough
-def test_the_specs_need_no_pytest() -> None:
+def test_specs_fakes_and_the_scripted_llm_need_no_pytest() -> None:
     code = (
-        "import sys; from memory.testing import validate; "
+        "import sys; from memory.testing import FakeBackend, ScriptedLLM, validate; "
         "from memory.testing.contract._spec import specs; specs(); "
         "assert 'pytest' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=300)
-
-
-@pytest.mark.thorough
-def test_fake_and_scripted_llm_need_no_pytest() -> None:
-    code = (
-        "import sys; from memory.testing import FakeBackend, ScriptedLLM; assert 'pytest' not in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=300)
 

@@ -137,18 +137,13 @@ def test_a_server_that_cannot_be_used_is_refused_in_one_sentence(state_url: str)
         ask(state_url, "SELECT pg_reload_conf()")
 
 
-def test_tables_of_another_version_are_left_alone(state_url: str) -> None:
-    opened(state_url).close()
-    ask(state_url, "UPDATE memslot.versions SET version = 0 WHERE what = 'journal'")
-    refused(state_url, "its journal has version 0, and this memslot reads version 1")
-
-
 def test_a_url_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(f"mysql://ada:{PASSWORD}@host/db", r"memory.state.*must be postgresql://user:password@host")
     refused(
         f"postgresql://ada:{PASSWORD}@host:port/db?nonsense=1",
         "memory.state: cannot be read; write postgresql://",
     )
+    refused("postgresql://[", "memory.state: cannot be read")
     monkeypatch.setitem(sys.modules, "psycopg", None)
     refused(f"postgresql://ada:{PASSWORD}@host/db", r"needs psycopg: pip install 'memslot\[postgres\]'")
 
