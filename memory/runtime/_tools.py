@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -169,7 +170,8 @@ def failed_call(call: ToolCall, why: str) -> ToolResult:
 def _normalised(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Adapt a call's arguments to the schema.
 
-    Clients send null for an unset optional argument, and Gemini sends every whole number as a float.
+    Clients send null for an unset optional argument and numbers in strings. Gemini sends every whole number
+    as a float.
     """
     properties, required = schema.get("properties", {}), schema.get("required", ())
     meant = {}
@@ -182,6 +184,9 @@ def _normalised(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict
             and "null" not in allowed.get("type", ())
         ):
             continue
+        if isinstance(value, str) and "string" not in allowed.get("type", "string"):
+            with suppress(ValueError, RecursionError):  # the schema refuses what is no JSON
+                value = json.loads(value)
         if isinstance(value, float) and value.is_integer() and allowed.get("type") == "integer":
             value = int(value)
         meant[name] = value

@@ -203,6 +203,10 @@ def call(number: int, **arguments: Any) -> bytes:
     return line(number, "tools/call", {"name": name, "arguments": arguments})
 
 
+# Arguments in a string, as some clients send them, and what the answer names.
+AS_TEXT = [('{"query": "tea"}', "oolong"), ("tea", "'query' is a required property")]
+
+
 @contextmanager
 def spoken_to(command: list[str], directory: Path) -> Iterator[Callable[..., dict[str, Any]]]:
     """A program that serves MCP: what it says next, once the given lines are written. It must end well."""
@@ -234,10 +238,16 @@ def spoken_to(command: list[str], directory: Path) -> Iterator[Callable[..., dic
 def test_over_stdio_odd_clients_are_answered_and_the_server_lives_on(tmp_path: Path) -> None:
     with spoken_to([*SERVER, str(configured(tmp_path))], tmp_path) as answer:
         assert not answer(call(1, content="I like oolong \ud83c tea"))["result"]["isError"]
-        for number, limit in enumerate((5.0, None, 5), 2):
+        for number, limit in enumerate((5.0, None, 5, "5"), 2):
             found = answer(call(number, query="tea", limit=limit))["result"]
             assert "oolong" in found["content"][0]["text"]
-        assert answer(call(7, query="tea", limit=5.5))["result"]["isError"]
+        for number, limit in enumerate((5.5, "5.5", "five", "{}"), 7):
+            found = answer(call(number, query="tea", limit=limit))["result"]
+            assert found["isError"]
+            assert "limit" in found["content"][0]["text"]
+        for number, (arguments, said) in enumerate(AS_TEXT, 20):
+            found = answer(line(number, "tools/call", {"name": "memory_search", "arguments": arguments}))
+            assert said in found["result"]["content"][0]["text"]
         odd = (b"not json\n", b"[]\n", b"\xff\xfe\n", b"\r\n", line(None, "notifications/roots/list_changed"))
         found = answer(*odd, line(50, "ping"))
         while found.get("id") != 50:  # the SDK may say that it could not read a message
@@ -329,6 +339,19 @@ async def test_over_http_many_clients_share_one_memory(over_http: Callable[..., 
 async def test_over_http_read_only_writes_nothing(over_http: Callable[..., Any]) -> None:
     async with over_http(read_only=True) as url, session_over_http(url) as session:
         assert [tool["name"] for tool in await session.tools()] == ["memory_search"]
+
+
+async def test_over_http_arguments_in_a_string_are_read_as_well(over_http: Callable[..., Any]) -> None:
+    import httpx
+
+    async with over_http() as url, httpx.AsyncClient() as http, session_over_http(url) as session:
+        await session.use("memory_store", content="I like oolong.")
+        for arguments, said in AS_TEXT:
+            asked = {"name": "memory_search", "arguments": arguments}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": asked}
+            accept = {"accept": "application/json, text/event-stream"}
+            answer = (await http.post(url, json=body, headers=accept)).json()
+            assert said in answer["result"]["content"][0]["text"]
 
 
 async def test_over_http_a_page_under_another_name_is_refused(over_http: Callable[..., Any]) -> None:

@@ -1,19 +1,22 @@
-"""Filters for the lines between a client and a server over stdio.
+"""Filters for the messages between a client and a server.
 
-They prevent two faults that end or block a server of the SDK: a cancellation that arrives while its request
-is answered (modelcontextprotocol/python-sdk#2416), and text that UTF-8 cannot encode.
+They prevent three faults of a server of the SDK: a cancellation that arrives while its request is answered
+ends it (modelcontextprotocol/python-sdk#2416), text that UTF-8 cannot encode blocks it, and arguments in a
+JSON string are refused without a reason.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import anyio
 
 _MAX_CANCELLED = 1000
+_AS_TEXT = re.compile(r'"arguments"\s*:\s*"')
 
 
 class Cancelled:
@@ -74,13 +77,42 @@ class Outgoing:
 
 
 def readable(line: bytes) -> str:
-    """Decode a line, without a byte order mark and with U+FFFD in place of unpaired surrogates."""
+    """Decode a message, without a byte order mark and with U+FFFD in place of unpaired surrogates.
+
+    Arguments of a tool in a JSON string become an object, which is empty if they are none.
+    """
     text = line.decode("utf-8", "replace").removeprefix("\ufeff")
-    if "\\ud" not in text.lower():
+    as_text = _AS_TEXT.search(text) is not None
+    if not as_text and "\\ud" not in text.lower():
         return text
     try:
         message: Any = json.loads(text)
     except (ValueError, RecursionError):
         return text
+    params = message.get("params") if as_text and isinstance(message, dict) else None
+    if isinstance(params, dict) and isinstance(params.get("arguments"), str):
+        params["arguments"] = _object(params["arguments"])
     whole = json.dumps(message, ensure_ascii=False).encode("utf-16", "surrogatepass")
     return whole.decode("utf-16", "replace") + "\n"
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return given if isinstance(given, dict) else {}
+
+
+def readable_body(receive: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    """Wrap an ASGI ``receive``, so that a request's body is one :func:`readable` message."""
+
+    async def receive_whole() -> Any:
+        body = b""
+        while (part := await receive())["type"] == "http.request":
+            body += part.get("body", b"")
+            if not part.get("more_body"):
+                return {**part, "body": readable(body).encode()}
+        return part
+
+    return receive_whole

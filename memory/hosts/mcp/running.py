@@ -13,7 +13,7 @@ import anyio
 
 from memory import LifecycleError, MemoryScope, MemorySlot, ScopeError
 from memory.adapter.sdk import quiet_loggers
-from memory.hosts.mcp.lines import Cancelled, Incoming, Outgoing
+from memory.hosts.mcp.lines import Cancelled, Incoming, Outgoing, readable_body
 from memory.hosts.mcp.server import build_server
 from memory.runtime import (
     MemoryItems,
@@ -161,14 +161,23 @@ async def endpoint(
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
     _quieten()
-    # The tools need no session. Without sessions, no client leaves one open and a restart loses none.
+    # The tools need no session. Without sessions, no client leaves one open and a restart loses none. One answer
+    # needs no event stream either, and some releases of the SDK leave such a stream open.
     managers = {
         caller: StreamableHTTPSessionManager(
-            build_server(items, read_only=caller[1]), stateless=True, security_settings=security
+            build_server(items, read_only=caller[1]),
+            stateless=True,
+            json_response=True,
+            security_settings=security,
         )
         for caller, items in callers.items()
     }
     async with AsyncExitStack() as stack:
         for manager in managers.values():
             await stack.enter_async_context(manager.run())
-        yield lambda scope, read_only: managers[scope, read_only].handle_request
+
+        def app_for(scope: MemoryScope, read_only: bool) -> Any:
+            answer = managers[scope, read_only].handle_request
+            return lambda request, receive, send: answer(request, readable_body(receive), send)
+
+        yield app_for
