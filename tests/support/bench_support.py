@@ -83,9 +83,12 @@ async def _stay_open():
 
 
 def registry_with(
-    adapter: BaseAdapter | Callable[[], BaseAdapter] | None = None, *, name="fake", **described
+    adapter: BaseAdapter | Callable[[], BaseAdapter] | None = None, *, name="fake", beside=(), **described
 ):
-    """The installed plugins and a backend ``name`` that is ``adapter``, or made by it for each slot."""
+    """The installed plugins and a backend ``name`` that is ``adapter``, or made by it for each slot.
+
+    ``beside`` lists the names of backends that earlier calls made.
+    """
     module = types.ModuleType(f"bench_plugin_{name}")
     given = adapter or FakeBackend(name=name)
 
@@ -114,7 +117,10 @@ def registry_with(
         EntryPoint(condition, f"conditions.{condition}", "memslot.conditions")
         for condition in ("no_memory", "full_history", "rolling_summary", "static_profile", "oracle_ipas")
     ]
-    return MemoryAdapterRegistry([EntryPoint(name, module.__name__, "memslot.backends"), *conditions])
+    backends = [
+        EntryPoint(backend, f"bench_plugin_{backend}", "memslot.backends") for backend in (name, *beside)
+    ]
+    return MemoryAdapterRegistry([*backends, *conditions])
 
 
 def config_of(provider="fake", *, budget=None, run=None, **memory):

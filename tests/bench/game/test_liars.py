@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from memory.bench.report.results import results_of
 from memory.bench.report.verdict import verdict
 from memory.bench.scores.figures import BY_NAME
 from memory.contract.errors import BackendUnavailable
+from memory.plugins.registry import MemoryAdapterRegistry
 
 SIZE = {"users": 2, "sessions": 24, "tests": 12, "attributes": 6}
 SEED = 8
@@ -48,8 +50,8 @@ Entries = Sequence[ContextEntry]
 class Honest(ControlCondition):
     """Shows all that the user said, dated, under the context it was said in."""
 
-    def __init__(self) -> None:
-        super().__init__("fake", AdapterTraits(kind="control", pet_observability="dated"))
+    def __init__(self, name: str = "fake") -> None:
+        super().__init__(name, AdapterTraits(kind="control", pet_observability="dated"))
         self.events: dict[MemoryScope, dict[str, MemoryEvent]] = {}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
@@ -393,55 +395,70 @@ class PhraseList(Honest):
         return [entry for entry in entries if any(marker in entry.text.casefold() for marker in markers)]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "memory",
-    [
-        Shotgun,
-        Constant,
-        Random,
-        Echo,
-        FrequentWords,
-        QueriesOnly,
-        LateQueries,
-        Labels,
-        PhraseList,
-        LosesWrites,
-    ],
+PRETENDERS = (
+    Shotgun,
+    Constant,
+    Random,
+    Echo,
+    FrequentWords,
+    QueriesOnly,
+    LateQueries,
+    Labels,
+    PhraseList,
+    LosesWrites,
 )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("memory", PRETENDERS)
 def test_a_memory_that_only_pretends_leads_no_headline_and_no_verdict(
     tmp_path: Path, memory: Callable[[], Honest]
 ) -> None:
+    shares, sentence = beside_it(
+        tmp_path, registry_with(memory), "full_history", {"users": 6, "sessions": 16}
+    )
+    assert shares["fake"] < shares["full_history"], shares
+    assert "fake reaches" not in sentence
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", LIES)
+def test_no_lie_leads_a_headline_or_a_verdict_beside_the_honest_memory(tmp_path: Path, name: str) -> None:
+    registry_with(partial(Honest, "honest"), name="honest")
+    registry = registry_with(LIES[name].memory, beside=["honest"])
+    shares, sentence = beside_it(tmp_path, registry, "honest", SIZE)
+    assert shares["fake"] <= shares["honest"], shares
+    assert "fake reaches" not in sentence
+
+
+def beside_it(
+    out: Path, registry: MemoryAdapterRegistry, peer: str, size: dict[str, int]
+) -> tuple[dict[str, float], str]:
+    """The headline's shares of the liar and of a peer in one run, and the verdict's first sentence."""
     content = {
         "memory": {
             "condition": "full_history",
             "budget": {"max_tokens": 2000, "max_items": None},
-            "backends": {"fake": {}},
+            "backends": {"fake": {}, "honest": {}} if peer == "honest" else {"fake": {}},
             "conditions": {"full_history": {}},
         },
         "run": {
-            "game": {"users": 6, "sessions": 16, "tests": 8, "attributes": 6},
+            "game": {"tests": 8, "attributes": 6, **size},
             "seeds": [SEED],
-            "providers": ["fake", "full_history"],
+            "providers": ["fake", peer],
             "doctor": False,
             "wait_timeout_s": 0.01,
         },
     }
-    registry = registry_with(memory)
-    experiment = load_experiment(content, block="run", output=tmp_path, registry=registry)
-    outcome = begin(experiment, registry=registry)
+    outcome = begin(load_experiment(content, block="run", output=out, registry=registry), registry=registry)
     assert outcome.metrics.headlines[0] == "read right"
-    liar, control = (
-        next(each for each in outcome.metrics.providers if each.label == label)
-        for label in ("fake", "full_history")
-    )
-    fits = [
-        next(item.estimate.value or 0.0 for item in each.measures if item.name == "read right")
-        for each in (liar, control)
-    ]
-    assert fits[0] < fits[1], fits
-    sentences = verdict(results_of(outcome.directory, outcome.manifest, outcome.metrics))
-    assert "fake reaches" not in sentences[0], sentences
+    shares = {
+        provider.label: measure.estimate.value or 0.0
+        for provider in outcome.metrics.providers
+        for measure in provider.measures
+        if measure.name == "read right"
+    }
+    return shares, verdict(results_of(outcome.directory, outcome.manifest, outcome.metrics))[0]
 
 
 @pytest.mark.thorough
