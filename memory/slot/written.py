@@ -6,6 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from memory.contract._quantity import quantity
 from memory.contract.errors import MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
@@ -85,9 +86,9 @@ class Written:
     def warnings(self) -> list[str]:
         """Sentences about writes that failed since the last success, for health."""
         return [
-            f"{count} writes since the last success failed ({name})"
+            f"{quantity(count, 'writes')} since the last success failed ({name})"
             if name != NO_ANSWER
-            else f"{count} writes since the last success got no answer; they may or may not be stored"
+            else f"{quantity(count, 'writes')} since the last success got no answer, and may or may not be stored"
             for name, count in self._failures.items()
         ]
 

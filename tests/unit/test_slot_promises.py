@@ -18,6 +18,7 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import BackendRejected, SequentialBulk
+from memory.slot import written
 
 
 def ids(adapter):
@@ -35,6 +36,15 @@ async def test_an_event_that_was_written_is_not_sent_again():
         await slot.reset_scope(ALICE)
         await slot.record_event(event(1))
     assert adapter.calls.count("e1") == 2, "a reset makes it new"
+
+
+async def test_the_ids_that_a_slot_remembers_are_bounded(monkeypatch):
+    monkeypatch.setattr(written, "_REMEMBERED", 2)
+    adapter = Obedient()
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        for number in (1, 2, 3, 2, 1):
+            await slot.record_event(event(number))
+    assert adapter.calls == ["e1", "e2", "e3", "e1"]
 
 
 async def test_an_event_without_an_answer_is_looked_up_before_it_is_sent_again():
@@ -137,8 +147,8 @@ async def test_a_scope_that_the_host_has_set_up_is_never_released():
 @pytest.mark.parametrize(
     ("failure", "says"),
     [
-        (BackendRejected("no"), "1 writes since the last success failed (BackendRejected)"),
-        (ConnectionResetError("lost"), "1 writes since the last success got no answer"),
+        (BackendRejected("no"), "1 write since the last success failed (BackendRejected)"),
+        (ConnectionResetError("lost"), "1 write since the last success got no answer"),
     ],
 )
 async def test_health_says_that_writes_failed_until_one_succeeds(failure, says):
