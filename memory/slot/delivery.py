@@ -378,11 +378,6 @@ class Delivery:
         """Whether the scope was set up and has not been released since."""
         return self._calls.scopes.get(scope, False)
 
-    def release_scope(self, scope: MemoryScope) -> None:
-        """Forget that a scope was set up, and free what this process holds for it. Its memory stays."""
-        self.leases.let_go(scope)
-        self._calls.drop_scope(scope)
-
     def trace_to(self, sink: TraceSink) -> None:
         """Add a sink that receives the trace of every call."""
         self._calls.sinks.append(sink)

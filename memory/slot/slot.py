@@ -75,7 +75,6 @@ class MemorySlot(MemoryAdapter):
         trace_sink: receives the trace of every call.
         native_ids: context sections show the native id of each entry that has one.
         neutral_sections: context sections name neither backend nor scope, so no model can tell either.
-        idle_scopes: how many unused scopes of :meth:`for_scope` stay set up.
         journal: keeps every event before it is sent; closed with the slot. None keeps nothing.
         store: this memory's store, or its directory. The slot notes resets in it. A scope's reset also
             removes what hosts keep there for the scope. None notes nothing.
@@ -100,14 +99,13 @@ class MemorySlot(MemoryAdapter):
         store: Store | Path | None = None,
         native_ids: bool = False,
         neutral_sections: bool = False,
-        idle_scopes: int = 256,
     ) -> None:
         check_adapter(adapter)
         self.backend_name = adapter.backend_name
         self._adapter = adapter
         calls = self._calls = NativeCalls(adapter, deadlines or Deadlines(), trace_sink)
         counter: TokenCounter = token_counter or Utf8TokenCounter()
-        leases = ScopeLeases(self._set_up, calls, idle_scopes)
+        leases = ScopeLeases(self._set_up, calls)
         host = HostDefaults(scope, budget or ContextBudget(), counter)
         kept_in = SqliteStore(store / FILE_NAME) if isinstance(store, Path) else store
         self.delivery = Delivery(calls, kept_in, journal, leases, host)

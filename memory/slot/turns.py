@@ -113,18 +113,18 @@ def _check_text(name: str, said: object) -> None:
         raise InputError(f"{name} must be text, not {type(said).__name__}; leave a turn without it out")
 
 
+MAX_IDLE_SCOPES = 256
+
+
 class ScopeLeases:
     """The scopes that views have set up.
 
-    Beyond ``max_idle`` scopes, the least recently used idle ones are released, but none that the host set up.
+    Beyond :data:`MAX_IDLE_SCOPES`, the least recently used idle ones are released, but none that the host set up.
     """
 
-    def __init__(
-        self, set_up: Callable[[MemoryScope], Awaitable[None]], calls: NativeCalls, max_idle: int
-    ) -> None:
+    def __init__(self, set_up: Callable[[MemoryScope], Awaitable[None]], calls: NativeCalls) -> None:
         self._set_up = set_up
         self._calls = calls
-        self._max_idle = max_idle
         self._users: OrderedDict[MemoryScope, int] = OrderedDict()
         self._of_host: set[MemoryScope] = set()
         self._setting_up: dict[MemoryScope, anyio.Lock] = {}
@@ -132,10 +132,6 @@ class ScopeLeases:
     def keep(self, scope: MemoryScope) -> None:
         """Note that the host sets this scope up itself, so that it is never released here."""
         self._of_host.add(scope)
-
-    def let_go(self, scope: MemoryScope) -> None:
-        """Note that the host has released a scope."""
-        self._of_host.discard(scope)
 
     @asynccontextmanager
     async def lease(self, scope: MemoryScope) -> AsyncIterator[None]:
@@ -161,7 +157,7 @@ class ScopeLeases:
             self._release_idle()
 
     def _release_idle(self) -> None:
-        if (too_many := len(self._users) - self._max_idle) <= 0:
+        if (too_many := len(self._users) - MAX_IDLE_SCOPES) <= 0:
             return
         for idle in [scope for scope, users in self._users.items() if not users][:too_many]:
             del self._users[idle]

@@ -500,7 +500,7 @@ async def test_a_scope_that_is_released_waits_for_its_write_that_was_given_up(tm
     deadlines = Deadlines(write_s=0.05, query_s=0.3)
     async with journaled(adapter, tmp_path, deadlines=deadlines) as slot:
         assert (await slot.record_event(event(1))).status == "unknown"
-        slot.delivery.release_scope(ALICE)
+        slot._calls.drop_scope(ALICE)
         async with anyio.create_task_group() as group:
             group.start_soon(slot.setup_scope, ALICE)
             await anyio.wait_all_tasks_blocked()

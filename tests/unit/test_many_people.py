@@ -66,9 +66,10 @@ async def test_a_scope_is_set_up_at_its_first_use_and_once():
     assert adapter.set_up == ["alice", "bob"]
 
 
-async def test_idle_people_are_released_and_come_back():
+async def test_idle_people_are_released_and_come_back(monkeypatch):
     adapter = Counting()
-    async with MemorySlot(adapter, scope=ALICE, idle_scopes=2) as slot:
+    monkeypatch.setattr("memory.slot.turns.MAX_IDLE_SCOPES", 2)
+    async with MemorySlot(adapter, scope=ALICE) as slot:
         people = [slot.for_scope(persona_id=person(number)) for number in range(4)]
         for memory in people:
             await memory.after_turn(session_id="s", user="tea")
@@ -78,9 +79,10 @@ async def test_idle_people_are_released_and_come_back():
     assert adapter.set_up == ["alice", "p0", "p1", "p2", "p3", "p0"]
 
 
-async def test_a_person_in_use_is_never_released():
+async def test_a_person_in_use_is_never_released(monkeypatch):
     adapter = Counting()
-    async with MemorySlot(adapter, scope=ALICE, idle_scopes=0) as slot:
+    monkeypatch.setattr("memory.slot.turns.MAX_IDLE_SCOPES", 0)
+    async with MemorySlot(adapter, scope=ALICE) as slot:
         bob = slot.for_scope(persona_id="bob")
         entered, go_on = anyio.Event(), anyio.Event()
 
@@ -99,16 +101,18 @@ async def test_a_person_in_use_is_never_released():
         assert [row.scope for row in adapter.rows] == [BOB]
 
 
-async def test_the_person_used_longest_ago_is_released_first():
-    async with MemorySlot(Counting(), scope=ALICE, idle_scopes=2) as slot:
+async def test_the_person_used_longest_ago_is_released_first(monkeypatch):
+    monkeypatch.setattr("memory.slot.turns.MAX_IDLE_SCOPES", 2)
+    async with MemorySlot(Counting(), scope=ALICE) as slot:
         people = [slot.for_scope(persona_id=f"p{number}") for number in range(3)]
         for number in (0, 1, 0, 2):
             await people[number].after_turn(session_id="s", user="tea")
         assert [slot.delivery.is_set_up(memory.scope) for memory in people] == [True, False, True]
 
 
-async def test_what_the_host_set_up_is_not_released_by_a_view_of_it():
-    async with MemorySlot(Counting(), scope=ALICE, idle_scopes=0) as slot:
+async def test_what_the_host_set_up_is_not_released_by_a_view_of_it(monkeypatch):
+    monkeypatch.setattr("memory.slot.turns.MAX_IDLE_SCOPES", 0)
+    async with MemorySlot(Counting(), scope=ALICE) as slot:
         await slot.for_scope(ALICE).after_turn(session_id="s", user="tea")
         assert slot.delivery.is_set_up(ALICE)
 

@@ -68,7 +68,7 @@ async def test_a_scope_released_while_it_is_written_keeps_its_order():
         async with anyio.create_task_group() as group:
             group.start_soon(slot.record_event, event(1))
             await anyio.wait_all_tasks_blocked()
-            slot.delivery.release_scope(ALICE)
+            slot._calls.drop_scope(ALICE)
             await slot.setup_scope(BOB)
             with anyio.move_on_after(0.02):
                 await slot.setup_scope(ALICE)  # waits behind the write under way

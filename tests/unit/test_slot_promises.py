@@ -133,8 +133,9 @@ async def test_other_tasks_have_their_turn_during_every_call(call):
         tasks.cancel_scope.cancel()
 
 
-async def test_a_scope_that_the_host_has_set_up_is_never_released():
-    async with MemorySlot(Obedient(), idle_scopes=1) as slot:
+async def test_a_scope_that_the_host_has_set_up_is_never_released(monkeypatch):
+    monkeypatch.setattr("memory.slot.turns.MAX_IDLE_SCOPES", 1)
+    async with MemorySlot(Obedient()) as slot:
         await slot.for_scope(ALICE).after_turn(session_id="s", user="hello")
         await slot.setup_scope(ALICE)
         for _ in range(2):

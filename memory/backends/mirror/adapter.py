@@ -56,7 +56,8 @@ from memory.adapter import (
 )
 from memory.adapter.stores import OUTBOX, Outbox
 from memory.backends.mirror import Mirrored, MirrorOptions
-from memory.backends.mirror.shadow import KIND, TABLES, Shadow, ShadowLog, Write
+from memory.backends.mirror.shadow import KIND, TABLES, Shadow, Write
+from memory.backends.mirror.shadow_log import ShadowLog
 
 T = TypeVar("T")
 AnswerT = TypeVar("AnswerT", bound=BaseModel)

@@ -11,9 +11,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -37,6 +35,7 @@ from memory import (
 )
 from memory.adapter import BackendRejected, ContextEntry, ShieldedCalls, StoreError, quantity
 from memory.adapter.stores import Entry, Lane, Outbox, RecentKeys, Tables, Verdict, scope_key, scope_of
+from memory.backends.mirror.shadow_log import ShadowLog, differences
 
 log = logging.getLogger("memslot.mirror")
 KIND = "mirror"
@@ -75,25 +74,6 @@ class Write(NamedTuple):
     key: str
     operation: str
     content: dict[str, Any]
-
-
-@dataclass
-class ShadowLog:
-    """A file with the shadows' traces and differences. It counts lines that cannot be written."""
-
-    path: Path | None
-    lost: int = 0
-
-    def write(self, kind: str, shadow: str, details: dict[str, Any]) -> None:
-        if self.path is None:
-            return
-        line = json.dumps({"kind": kind, "shadow": shadow, **details}, ensure_ascii=False)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
-        except OSError:
-            self.lost += 1
 
 
 class _Question(NamedTuple):
@@ -389,21 +369,3 @@ class Shadow:
         if self._log.lost:
             found.append(f"{quantity(self._log.lost, 'lines')} of the log could not be written")
         return [f"shadow {self.name}: {warning}" for warning in found]
-
-
-def differences(
-    request: RetrieveRequest, primary: Iterable[ContextEntry], shadow: Iterable[ContextEntry]
-) -> dict[str, Any]:
-    """Compare two answers in numbers. ``same_events`` is None if the entries of one have no event ids."""
-    own = request.session_id if request.exclude_session else None
-    ours = [entry for entry in primary if own is None or entry.session_id != own]
-    theirs = list(shadow)
-    texts = [Counter(" ".join(entry.text.split()).casefold() for entry in part) for part in (ours, theirs)]
-    events = [{event_id for entry in part for event_id in entry.event_ids} for part in (ours, theirs)]
-    known = all(found or not part for found, part in zip(events, (ours, theirs), strict=True))
-    return {
-        "primary": len(ours),
-        "shadow": len(theirs),
-        "same_text": (texts[0] & texts[1]).total(),
-        "same_events": len(events[0] & events[1]) if known else None,
-    }

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 
 from memory.bench.data.timeline import TimelineSet
-from memory.bench.engine.context import CellState
+from memory.bench.engine.cell_state import CellState
 from memory.bench.engine.experiment import Listeners, Outcome, finish
 from memory.bench.engine.files import (
     METER_FILE,

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import anyio
 
 from memory.bench.data.timeline import Timeline
-from memory.bench.engine.context import CellContext, CellState, looked_for
+from memory.bench.engine.cell_state import CellState
+from memory.bench.engine.context import CellContext, looked_for
 from memory.bench.engine.files import (
     OTHERWISE_FILE,
     AppendedLines,

@@ -12,10 +12,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from memory.bench.data.timeline import Beat, Script, Session, TestSession, Timeline
+from memory.bench.engine.cell_state import CellState
 from memory.bench.engine.context import (
     CellContext,
     CellSettings,
-    CellState,
     Conversation,
     Readiness,
     SessionDriver,

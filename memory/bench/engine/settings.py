@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from memory.bench.data.generate import GameSize, as_probes, make_game
+from memory.bench.data.asked import as_probes
+from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.sets import data_sets
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.prompts import ROLES, QuestionKind

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any, ClassVar, NamedTuple, Self
 
 from memory.bench.data.timeline import CONTEXTS, Beat, PreferenceTruth, TestSession
-from memory.bench.engine.context import TEST_COUNTS, Conversation, Readiness, SessionDriver
+from memory.bench.engine.cell_state import TEST_COUNTS
+from memory.bench.engine.context import Conversation, Readiness, SessionDriver
 from memory.bench.engine.files import Stopped
 from memory.bench.engine.openings import ACCUMULATION
 from memory.bench.engine.roles import Exchange, Verdict

@@ -15,7 +15,7 @@ import anyio
 
 from memory.bench.data.timeline import Timeline, TimelineSet
 from memory.bench.engine.cell import timings
-from memory.bench.engine.context import CellState
+from memory.bench.engine.cell_state import CellState
 from memory.bench.engine.files import (
     OTHERWISE_FILE,
     CellJournal,

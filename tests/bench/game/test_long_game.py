@@ -14,7 +14,8 @@ from functools import cache
 
 import pytest
 
-from memory.bench.data.generate import GameSize, as_probes, make_game
+from memory.bench.data.asked import as_probes
+from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
 from memory.bench.data.timeline import PreferenceTruth, Probe, Timeline, TimelineSet, Turn
 from memory.bench.engine.roles import reader_of

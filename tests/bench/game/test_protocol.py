@@ -16,7 +16,8 @@ from memory import BackendReadiness, BackendUnavailable, ContextBudget, MemorySc
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
 from memory.bench.data.timeline import Beat, Script
-from memory.bench.engine.context import CellContext, CellSettings, CellState
+from memory.bench.engine.cell_state import CellState
+from memory.bench.engine.context import CellContext, CellSettings
 from memory.bench.engine.files import CellJournal, Stopped
 from memory.bench.engine.play import CellPlayer
 from memory.bench.engine.roles import Exchange, Roles, RuleAssistant, RuleJudge, RuleSimulator, Verdict
