@@ -13,7 +13,7 @@ from mutant_runs import FakeProfile, play
 
 from memory import MemoryEvent, WriteReceipt
 from memory.testing import FakeBackend, FakeNativeStore, validate
-from memory.testing.contract._run import CORE, DECLARED, FULL, Report, Result, Tally, catalogue
+from memory.testing.contract._run import CORE, DECLARED, FULL, Report, Tally, catalogue
 from memory.testing.contract._spec import RAISED, specs
 
 LOOPS = ("asyncio", "trio")
@@ -283,8 +283,3 @@ def test_the_page_of_specs_is_the_one_that_is_published() -> None:
     assert page.read_text(encoding="utf-8") == catalogue(specs().values()), (
         "memslot tools conform --specs > docs/..."
     )
-
-
-def test_a_result_is_json() -> None:
-    report = Report("x", results=[Result("is_an_adapter", "asyncio", "passed")])
-    assert json.loads(json.dumps(report.to_json()))["levels"]["CORE"]["not_run"] > 50

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mutant_runs import DESCRIBED
 
 from memory import MemoryAdapter
 from memory.testing import ConformanceProfile, FakeBackend, MemoryContract
@@ -45,11 +44,6 @@ def test_a_standard_test_cannot_be_replaced() -> None:
     ):
         with pytest.raises(TypeError, match=f"Sly.{TEST} replaces a standard test.*xfail"):
             type("Sly", (MemoryContract,), {TEST: replacement})
-
-
-def test_a_mixin_cannot_replace_one_either() -> None:
-    async def harmless(self: object) -> None: ...
-
     mixin = type("Mixin", (), {TEST: harmless})
     with pytest.raises(TypeError, match="replaces a standard test"):
         type("Sly", (mixin, MemoryContract), {})
@@ -160,14 +154,6 @@ def test_green_without_faults_is_not_full_and_says_what_is_missing(tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_a_part_of_the_kit_is_not_full(tmp_path: Path) -> None:
-    (tmp_path / "test_mine.py").write_text(GIVEN.format(body=""))
-    printed = summary(_pytest(tmp_path, "-k", "test_is_an_adapter"))
-    assert re.search(r"TestMine: BELOW CORE: 1 passed, \d+ not run, of \d+ promises", printed)
-    assert "lifecycle 1 passed" in printed
-
-
-@pytest.mark.thorough
 def test_an_excuse_is_not_full_and_a_failure_is_failed(tmp_path: Path) -> None:
     body = """
     @pytest.mark.xfail(reason="it is seeded", strict=True)
@@ -248,11 +234,3 @@ def test_a_file_that_other_code_opens_meanwhile_is_not_left_behind(
                 files.enter_context(open(os.devnull))
 
         assert close_again_and_again(made) == outcome
-
-
-def test_feedback_of_the_kit_may_have_an_id_of_its_own() -> None:
-    async def ids() -> list[str]:
-        async with opened(FakeBackend, ConformanceProfile, DESCRIBED) as kit:
-            return [kit.feedback("No.", feedback_id="other").feedback_id, kit.feedback().feedback_id]
-
-    assert anyio.run(ids) == ["other", "feedback-1"]

@@ -154,13 +154,11 @@ class Rig:
     def stopped(self, name: str) -> Iterator[None]:
         """Let one program, or ``database``, take nothing and answer nothing."""
         group = self._group(self._pids[name])
-        for pid in group:
-            os.kill(pid, signal.SIGSTOP)
         try:
+            self._signal(group, signal.SIGSTOP)
             yield
         finally:
-            for pid in group:
-                os.kill(pid, signal.SIGCONT)
+            self._signal(group, signal.SIGCONT)
 
     @contextlib.contextmanager
     def no_database(self) -> Iterator[None]:
@@ -185,6 +183,12 @@ class Rig:
         self._process.stdin.close()
         self._process.wait(_STOP_S * 3)
         self._process.stdout.close()
+
+    @staticmethod
+    def _signal(group: list[int], what: signal.Signals) -> None:
+        for pid in group:
+            with contextlib.suppress(ProcessLookupError):  # a database's own processes come and go
+                os.kill(pid, what)
 
     @staticmethod
     def _psycopg(address: str) -> Any:
