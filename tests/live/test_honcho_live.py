@@ -164,7 +164,8 @@ async def test_turns_that_the_model_lost_are_never_ready(
         assert "from 5 of 7 messages" in answer.detail
     honcho_rig_process.restart()
     async with open_memory(config, scope=scope) as fresh:
-        await _ready(fresh, scope, "unknown")
+        # Honcho takes a killed worker's task for under way, for five minutes.
+        await _ready(fresh, scope, "unknown", timeout_s=420.0)
         await fresh.after_turn(session_id="2", user="I own 7 boats.", assistant="Noted.")
         await _ready(fresh, scope, "unknown")
         assert (await fresh.reset_scope(scope)).verified
