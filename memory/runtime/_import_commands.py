@@ -63,8 +63,9 @@ def import_(
     if not report.events and not report.problems:
         raise InputError(f"{file.name} holds no message of a user or an assistant; nothing was imported")
     if not as_json:
-        held = {"conversations": report.conversations, "events": report.events, "tokens": report.tokens}
-        say(f"{file.name}: {', '.join(quantity(count, what) for what, count in held.items())}")
+        held = {"conversations": report.kinds.total(), "events": report.events, "tokens": report.tokens}
+        counts = ", ".join(quantity(count, what) for what, count in held.items())
+        say(f"{file.name}, read as {' and '.join(report.kinds)}: {counts}")
     if not only_read and report.events:
         anyio.run(_imported, loaded, source, report)
     seconds = time.monotonic() - began
@@ -124,7 +125,8 @@ def _show(report: ImportReport, provider: str, *, only_read: bool, seconds: floa
 
 def _as_json(report: ImportReport) -> dict[str, Any]:
     return {
-        "conversations": report.conversations,
+        "kinds": dict(report.kinds),
+        "conversations": report.kinds.total(),
         "events": report.events,
         "tokens": report.tokens,
         "written": report.written,

@@ -37,7 +37,8 @@ class ImportReport:
     """The result of an import, or of a dry run.
 
     Attributes:
-        conversations, events, tokens: counts of the file. The configured counter counts the tokens.
+        kinds: how many conversations were read as each kind of file.
+        events, tokens: counts of the file. The configured counter counts the tokens.
         written: how many events this import stored.
         earlier: how many events an earlier import stored.
         unknown: ids of events that got no answer. They may or may not be stored.
@@ -46,7 +47,7 @@ class ImportReport:
         problems: what cannot be read, with its place.
     """
 
-    conversations: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
     events: int = 0
     tokens: int = 0
     written: int = 0
@@ -142,7 +143,7 @@ def dry_run(source: Source, counter: TokenCounter) -> ImportReport:
     report = ImportReport()
     for conversation in source.conversations(report.problems):
         events = source.turns(conversation, report)
-        report.conversations += 1
+        report.kinds[conversation.kind or ""] += 1
         report.events += len(events)
         report.tokens += sum(counter.count(message.content) for event in events for message in event.messages)
     return report

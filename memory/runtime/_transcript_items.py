@@ -62,6 +62,7 @@ class Conversation:
         place: its place in the file.
         left_out: how many parts of each kind are not in ``messages``, such as ``{"tool messages": 2}``.
         events: the recorded events, if the file is an export of a journal.
+        kind: the kind of file that it was read as.
     """
 
     conversation_id: str
@@ -70,6 +71,7 @@ class Conversation:
     place: str = ""
     left_out: Counter[str] = field(default_factory=Counter)
     events: tuple[MemoryEvent, ...] = ()
+    kind: Kind | None = None
 
 
 @dataclass(frozen=True, slots=True)

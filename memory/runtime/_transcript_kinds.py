@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any
@@ -59,19 +59,20 @@ def conversations(
         raise ConfigError(f"{first.place}: is of no known kind ({', '.join(KINDS)}); name the kind")
     every = chain(begin, left)
     if kind == "memslot":
-        yield from _own_lines(every, stem, wrong, questions)
+        found = _own_lines(every, stem, wrong, questions)
     elif kind == "journal":
-        yield from _journal(every, wrong)
+        found = _journal(every, wrong)
     elif kind == "claude_code":
-        yield from _claude_code(every, stem, wrong)
+        found = _claude_code(every, stem, wrong)
     elif kind in _ONE_A_ITEM and not _is_message(first.value):
-        yield from _one_an_item(every, kind, stem, wrong)
+        found = _one_an_item(every, kind, stem, wrong)
     else:
-        messages = _mem0_memories(every) if kind == "mem0" else every
         gathered = _Gathered(stem, first.place.partition(",")[0])
-        for item in messages:
+        for item in _mem0_memories(every) if kind == "mem0" else every:
             _tried(item, wrong, gathered.add)
-        yield from gathered.whole(wrong)
+        found = gathered.whole(wrong)
+    for each in found:
+        yield replace(each, kind=each.kind or kind)
 
 
 def kind_of(value: Any) -> Kind | None:
@@ -129,6 +130,7 @@ class _Gathered:
     strict: bool = False
     messages: list[Spoken] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    kind: Kind | None = None
 
     def add(self, item: Item) -> None:
         """Add a message in any of the supported formats."""
@@ -198,7 +200,7 @@ class _Gathered:
             wrong(Problem(self.place, "holds no message of a user or an assistant"))
             return
         found = tuple(self.messages)
-        yield Conversation(self.conversation_id, found, self.user, self.place, +self.left_out)
+        yield Conversation(self.conversation_id, found, self.user, self.place, +self.left_out, kind=self.kind)
 
 
 Fill = Callable[[Mapping[str, Any], _Gathered, Wrong], None]
@@ -235,7 +237,8 @@ def _one_an_item(items: Iterable[Item], kind: Kind, stem: str, wrong: Wrong) -> 
             own = next((item.value[name] for name in names if isinstance(item.value.get(name), str)), "")
             found = _Gathered(own or f"{stem}-{number}", item.place)
             mine = kind_of(item.value)  # merged exports hold several kinds
-            _FILL[mine if mine in _FILL else kind](item.value, found, wrong)
+            found.kind = mine if mine in _FILL else kind
+            _FILL[found.kind](item.value, found, wrong)
             return found
 
         if (found := _tried(item, wrong, read)) is not None:

@@ -177,7 +177,9 @@ def test_an_export_goes_in_again_as_it_was_recorded(tmp_path, config):
 
 def test_a_dry_run_counts_and_writes_nothing(tmp_path, config):
     report = _report(_chats(tmp_path / "chats.jsonl", 2), "--into", config, "--dry-run")
-    assert (report["events"], report["written"]) == (4, 0)
+    assert (report["kinds"], report["events"], report["written"]) == ({"openai": 2}, 4, 0)
+    said = invoke("import", tmp_path / "chats.jsonl", "--into", config, "--dry-run").stdout
+    assert said.startswith("chats.jsonl, read as openai: 2 conversations, 4 events, ")
     assert report["tokens"] > 0
     assert not (tmp_path / "data").exists()
 

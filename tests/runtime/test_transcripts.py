@@ -102,7 +102,7 @@ def test_each_kind_is_found_and_read(tmp_path, kind, text, left_out, timed):
     for named in (None, kind):
         (found,) = read_conversations(tmp_path / "chats.json", named)
         assert said(found) == [("user", "I like oolong"), ("assistant", "Noted.")]
-        assert found.left_out == left_out
+        assert (found.kind, found.left_out) == (kind, left_out)
         assert sum(spoken.at is not None for spoken in found.messages) == timed
 
 
