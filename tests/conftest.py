@@ -28,7 +28,6 @@ ON_EITHER_LOOP = (
     "test_closing",
     "test_shielded",
     "test_worker",
-    "test_admission",
 )
 """How the names of files begin whose tests ``--fast`` runs on trio as well as on asyncio."""
 SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3

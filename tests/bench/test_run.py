@@ -22,7 +22,7 @@ from bench_support import (
 )
 from jsonschema import Draft202012Validator
 
-from memory import BackendReadiness, BackendUnavailable, ConfigError, MemoryScope
+from memory import BackendUnavailable, ConfigError
 from memory.adapter import ContextEntry
 from memory.bench.engine.manifest import Manifest, read_manifest
 from memory.bench.engine.matrix import load_experiment
@@ -190,17 +190,6 @@ async def test_read_only_can_be_switched_off_and_the_page_says_so(run_provider):
     assert outcome.manifest.variants[0].read_only is False
 
 
-@pytest.mark.parametrize(
-    ("cs", "passed"),
-    [(["context"], {"context"}), ([], set()), (["context", "attribute"], {"context", "attribute"})],
-)
-async def test_probes_pass_the_cs_fields_the_settings_name(run_provider, cs, passed):
-    adapter = Watched()
-    await run_provider(adapter, block={**GAME, "cs": cs, "labels": "attribute" in cs})
-    for request in adapter.queries:
-        assert {name for name in ("scenario", "context", "attribute") if getattr(request, name)} == passed
-
-
 async def test_a_probe_across_contexts_is_filtered_by_none_and_says_so(tmp_path):
     config = config_of(run={**GAME, "output": str(tmp_path)})
     adapter = Watched()
@@ -273,14 +262,6 @@ async def test_a_provider_that_returns_nothing_scores_nothing(run_provider):
 
 
 # -- readiness ------------------------------------------------------------------------------------------
-
-
-def always(state, detail="no worker runs"):
-    class Answering(FakeBackend):
-        async def wait_until_ready(self, scope, timeout_s):
-            return BackendReadiness(state=state, detail=detail)
-
-    return Answering()
 
 
 async def test_it_waits_until_what_was_written_can_be_found(run_provider):
@@ -448,20 +429,6 @@ async def test_a_leak_between_personas_is_seen(tmp_path):
 # -- floors and ceilings --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("provider", "shown"), [("oracle_ipas", 1.0), ("no_memory", 0.0), ("full_history", 1.0)]
-)
-async def test_floor_and_ceilings_of_the_game(run_provider, provider, shown):
-    outcome = await run_provider(provider=provider, block=GAME)
-    assert figure(outcome, "shown").value == shown
-
-
-async def test_what_was_known_at_the_start_goes_stale(run_provider):
-    outcome = await run_provider(provider="static_profile", block=GAME)
-    assert figure(outcome, "shown").value < 1
-    assert outcome.manifest.variants[0].wired == ("profiles",)
-
-
 @pytest.mark.thorough
 async def test_a_condition_with_data_of_its_own_keeps_it(run_provider):
     own = {"static_profile": {"profiles": {"mara": "nothing"}}}
@@ -486,13 +453,6 @@ async def test_contexts_are_kept_where_the_run_asks_for_it_and_nowhere_else(run_
     without = await run_provider()
     assert not list(without.directory.rglob("texts.jsonl"))
     assert "holds nothing that a user said" in without.report.read_text(encoding="utf-8")
-
-
-async def test_results_and_traces_join_by_probe(run_provider):
-    outcome = await run_provider()
-    asked = [trace for trace in rows(outcome, "traces.jsonl") if trace["operation"] == "retrieve"]
-    key = [(row["persona_id"], row["probe_id"]) for row in rows(outcome)]
-    assert [(trace["scope"]["persona_id"], trace["probe_id"]) for trace in asked] == key
 
 
 def test_what_a_query_asks_of_models_is_no_cost_of_the_memory():
@@ -607,16 +567,6 @@ async def test_experiments_with_two_budgets_have_no_differences(run_provider, tm
 
 
 @pytest.mark.thorough
-async def test_figures_for_other_programs_say_what_the_page_says(compared):
-    outcome = await compared("full_history", "static_profile", "oracle_ipas")
-    results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
-    table = list(csv.DictReader(io.StringIO(FORMS["csv"](results))))
-    row = next(row for row in table if (row["provider"], row["figure"]) == ("oracle_ipas", "shown"))
-    assert (row["value"], row["kind"], row["failed"]) == ("1.0", "reference", "0")
-    assert FORMS["markdown"](results).count("| --- |") == 2
-
-
-@pytest.mark.thorough
 async def test_a_name_is_no_markup_of_the_table_it_stands_in(compared):
     name = r"<b>a|b*c & _d_ `\q [x](y)"
     outcome = await compared({"provider": "full_history", "name": name})
@@ -708,15 +658,6 @@ def test_a_damaged_manifest_says_so(tmp_path, content, complaint):
         read_manifest(tmp_path)
     with pytest.raises(ConfigError, match="does not exist; give the directory of a run"):
         read_manifest(tmp_path / "nowhere")
-
-
-async def test_a_run_extends_the_configured_scope_and_shows_it(run_provider):
-    scope = {"run_id": "user_a_c1", "persona_id": "user_a", "backend_namespace": "lab"}
-    outcome = await run_provider(FakeBackend(), scope=scope)
-    assert outcome.manifest.scope == MemoryScope(**scope)
-    for cell in outcome.manifest.cells:
-        assert cell.scope.run_id.startswith("user_a_c1.")
-        assert cell.scope.backend_namespace == "lab"
 
 
 async def test_a_scope_that_leaves_no_room_for_a_run_is_refused(run_provider):

@@ -20,7 +20,6 @@ from memory import (
     RetrieveResult,
     WriteReceipt,
 )
-from memory.contract.errors import LifecycleError
 from memory.plugins.config import load_config
 from memory.runtime import reports_file, waiting_reports
 from memory.runtime._channel import CommandLine
@@ -28,10 +27,6 @@ from memory.runtime._conversations import Chat
 from memory.storage.insert import insert
 
 REMEMBERS = ("mem0", "simple_rag", "full_history", "rolling_summary")
-CONTROLS = {
-    "no_memory": {},
-    "static_profile": {"profiles": {"ada": "Ada's favourite tea is oolong."}},
-}
 
 
 def config(directory: Path, provider: str, agent: Any = None, **options: Any) -> Path:
@@ -76,18 +71,6 @@ async def test_an_empty_recall_is_explained(tmp_path: Path) -> None:
     assert "0 of 0 memories" in notices[1]
     assert "nothing of an earlier conversation fits this question" in notices[1]
     assert "the model sees this conversation anyway" in notices[1]
-
-
-@pytest.mark.parametrize("provider", CONTROLS)
-async def test_a_control_holds_a_conversation_too(tmp_path: Path, provider: str) -> None:
-    said, notices = await talk(
-        config(tmp_path, provider, **CONTROLS[provider]),
-        "My bike is red.",
-        "Which tea is my favourite?",
-        "/memory",
-    )
-    assert said.startswith("Understood.\n") or "oolong" in said
-    assert notices[1].startswith("recall took")
 
 
 async def test_read_only_keeps_nothing(tmp_path: Path) -> None:
@@ -207,19 +190,3 @@ async def test_an_unknown_command_is_named(tmp_path: Path) -> None:
         "/mode on is not understood",
     ]
     assert notices[3].startswith("/memory ")
-
-
-async def test_an_answer_that_cannot_be_written_is_no_fault_of_the_model(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Full(io.StringIO):
-        def write(self, text: str) -> int:
-            raise OSError(28, "No space left on device")
-
-    lines = ["My bike is red.\n"]
-    channel = CommandLine(lambda: lines.pop(0), Full())
-    with pytest.raises(LifecycleError, match="No space left"):
-        await Chat(load_config(config(tmp_path, "full_history")), channel, lambda _: None).run()
-    assert "model" not in caplog.text
-    said, _ = await talk(config(tmp_path, "full_history"), "Which bike is red?")
-    assert "My bike is red." in said

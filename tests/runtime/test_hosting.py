@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -115,34 +114,6 @@ async def test_a_turn_is_recorded_once_whoever_hands_it_over() -> None:
         await anyio.to_thread.run_sync(lambda: host.record_blocking("t1", session_id="s", user="ok"))
         assert not await host.record("t2", session_id="s", user="  ")
     assert [row.text for row in store.rows.values()] == ["ok"]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_worker_is_told_so_and_goes_on(tmp_path: Path) -> None:
-    config = {
-        "memory": {
-            "backend": "full_history",
-            "data_dir": str(tmp_path),
-            "scope": {"run_id": "app", "persona_id": "ada"},
-        }
-    }
-    reader, writer = os.pipe()
-    with open_memory_sync(config) as memory:
-        host = HostTurns(memory, "test")
-        child = os.fork()
-        if not child:
-            recall = host.recall_blocking("t1", "Which tea?", session_id="s")
-            recorded = host.record_blocking("t1", session_id="s", user="I like oolong tea.")
-            os.write(writer, f"{recall.section!r} {recorded} {recall.failure}".encode())
-            os._exit(0)
-        os.close(writer)
-        os.waitpid(child, 0)
-        assert os.read(reader, 1000).startswith(
-            b"'' False this memory was opened before the process was forked"
-        )
-        os.close(reader)
-        assert host.record_blocking("t1", session_id="s", user="I like oolong tea.")
 
 
 def test_a_program_without_an_event_loop_has_one_in_a_thread(tmp_path: Path) -> None:

@@ -17,14 +17,11 @@ from memory import (
     AdapterMode,
     BackendTimeout,
     BackendUnavailable,
-    ContextBudget,
     Deadlines,
     InputError,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
-    RetrieveRequest,
-    RetrieveResult,
     ScopeError,
 )
 from memory.contract.errors import BackendRejected, LifecycleError, StoreError
@@ -32,7 +29,6 @@ from memory.runtime import TurnMemory, TurnPolicy
 from memory.runtime import _circuit as circuit
 from memory.runtime import _writing as writing
 from memory.storage import outbox
-from memory.storage.resets import JournalKey
 
 DOWN = ConnectionRefusedError("down")
 
@@ -140,22 +136,6 @@ async def test_recall_ends_at_its_deadline_whatever_the_memory_does(
         assert (await memory.recall("tea?", session_id="s")).failure is None
 
 
-async def test_a_recall_that_came_too_late_is_given_up(slot: MemorySlot, adapter: Obedient) -> None:
-    given_up = anyio.Event()
-
-    async def hang() -> None:
-        try:
-            await forever()
-        finally:
-            given_up.set()
-
-    adapter.next_read = [hang]
-    async with TurnMemory(slot, TurnPolicy(recall_s=1)) as memory:
-        await memory.recall("tea?", session_id="s")
-        with anyio.fail_after(60):
-            await given_up.wait()
-
-
 async def test_empty_and_failed_do_not_look_alike(slot: MemorySlot, adapter: Obedient) -> None:
     async with TurnMemory(slot) as memory:
         nothing = await memory.recall("tea?", session_id="s")
@@ -195,18 +175,6 @@ async def test_of_nothing_nothing_is_asked(slot: MemorySlot, adapter: Obedient) 
     assert adapter.asked == 0
 
 
-async def test_the_current_session_is_left_out_where_the_host_replays_it(slot: MemorySlot) -> None:
-    async with TurnMemory(slot, TurnPolicy(exclude_session=True)) as memory:
-        await memory.record(event(1, session="now"))
-        await memory.record(event(2, session="before"))
-        await memory.drain(20)
-        section = (await memory.recall("fact?", session_id="now")).section
-        assert "fact 2" in section
-        assert "fact 1" not in section
-        whole = await memory.recall("fact?", session_id="now", exclude_session=False)
-        assert "fact 1" in whole.section
-
-
 async def test_a_cancelled_turn_gives_its_recall_up(slot: MemorySlot, adapter: Obedient, sink: Sink) -> None:
     adapter.next_read = [forever]
     async with TurnMemory(slot, TurnPolicy(recall_s=20, open_after=1)) as memory:
@@ -231,21 +199,6 @@ async def test_a_new_persons_set_up_goes_on_after_the_deadline(slot: MemorySlot,
         again = await memory.recall("tea?", session_id="s", scope=BOB)
         assert "still being set up" in str(again.failure), "it is new once more"
     assert adapter.asked == 1
-
-
-async def test_a_turn_without_a_budget_of_its_own_has_the_slots(adapter: Obedient) -> None:
-    asked, of_slot, own = [], ContextBudget(max_items=3), ContextBudget(max_items=2)
-    retrieve = adapter.retrieve
-
-    async def noted(request: RetrieveRequest) -> RetrieveResult:
-        asked.append(request.budget)
-        return await retrieve(request)
-
-    adapter.retrieve = noted
-    async with MemorySlot(adapter, scope=ADA, budget=of_slot) as slot, TurnMemory(slot) as memory:
-        await memory.recall("tea?", session_id="s")
-        await memory.recall("tea?", session_id="s", budget=own)
-    assert asked == [of_slot, own]
 
 
 # -- the circuit ----------------------------------------------------------------------------------------
@@ -356,35 +309,6 @@ async def test_a_write_delays_nobody_and_is_drained_on_closing(slot: MemorySlot,
     assert memory.status()["recorded"] == 21
 
 
-async def test_the_order_of_a_scope_is_that_of_handing_over(slot: MemorySlot, adapter: Obedient) -> None:
-    """The order also survives a failed attempt."""
-    adapter.next_write = [DOWN]
-    adapter.always = lambda: anyio.sleep(0.001)
-    async with TurnMemory(slot) as memory:
-        for number in range(30):
-            assert await memory.record(event(number, BOB if number % 3 else ADA))
-        assert await memory.drain(30)
-    for scope in (ADA, BOB):
-        handed = [f"e{number}" for number in range(30) if (number % 3 == 0) == (scope == ADA)]
-        assert ids(adapter, scope) == handed
-
-
-async def test_an_event_without_an_answer_is_looked_up_before_it_is_sent_again() -> None:
-    backend = Finds()
-
-    async def stored_and_lost() -> None:
-        backend.rows.append(event(1))
-        raise ConnectionResetError("lost")
-
-    backend.next_write = [stored_and_lost]
-    async with MemorySlot(backend, scope=ADA) as slot, TurnMemory(slot) as memory:
-        await memory.record(event(1))
-        await memory.record(event(2))
-        assert await memory.drain(20)
-    assert backend.calls == ["e1", "e2"]
-    assert ids(backend) == ["e1", "e2"]
-
-
 async def test_an_event_handed_over_twice_is_written_once(slot: MemorySlot, adapter: Obedient) -> None:
     async with TurnMemory(slot) as memory:
         assert await memory.record(event(1))
@@ -416,34 +340,6 @@ async def test_a_refused_event_is_set_aside_and_holds_up_no_other(
         assert memory.status()["not_recorded"] == 1
 
 
-async def test_an_id_that_is_used_for_other_words_is_logged_and_counted(
-    adapter: Obedient, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with (
-        MemorySlot(adapter, scope=ADA, journal=open_journal(tmp_path)) as slot,
-        TurnMemory(slot) as memory,
-    ):
-        assert await memory.record_turn(session_id="s", user="I like tea.", event_id="e")
-        assert not await memory.record_turn(session_id="s", user="I like mate.", event_id="e")
-        assert memory.status()["not_recorded"] == 1
-    assert "an event was not recorded: event_id 'e' stands in the journal for other messages" in caplog.text
-
-
-async def test_a_defect_in_a_delivery_is_named_and_the_event_goes_later(
-    slot: MemorySlot, adapter: Obedient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def broken(scope: MemoryScope) -> None:
-        raise RuntimeError("secret")
-
-    async with TurnMemory(slot) as memory:
-        with monkeypatch.context() as defect:
-            defect.setattr(slot.delivery, "deliver", broken)
-            await memory.record(event(1))
-            await until(lambda: memory.status()["last_failure"] == "a delivery failed: RuntimeError")
-        assert await memory.drain(20)
-    assert ids(adapter) == ["e1"]
-
-
 @pytest.mark.parametrize("closes", [False, True])
 async def test_what_waits_when_its_scope_is_reset_is_erased_with_the_rest(
     adapter: Obedient, tmp_path: Path, closes: bool
@@ -465,25 +361,6 @@ async def test_what_waits_when_its_scope_is_reset_is_erased_with_the_rest(
     async with MemorySlot(adapter, store=tmp_path) as slot, TurnMemory(slot) as memory:
         await until(lambda: ids(adapter) == (["e3"] if closes else ["e3", "e1"]))
         assert memory.status()["waiting"] == 0
-
-
-@pytest.mark.parametrize("journaled", [False, True])
-async def test_what_an_earlier_start_left_is_erased_by_a_reset_that_is_finished_now(
-    adapter: Obedient, tmp_path: Path, journaled: bool
-) -> None:
-    adapter.next_write = [DOWN] * 1000
-    async with MemorySlot(adapter, scope=ADA, store=tmp_path) as slot, TurnMemory(slot) as memory:
-        await memory.record(event(1))
-    adapter.next_write.clear()
-    with open_journal(tmp_path) as journal:
-        await journal.resets.begin(JournalKey.of_adapter(adapter, ADA))
-    again = MemorySlot(
-        adapter, scope=ADA, store=tmp_path, journal=open_journal(tmp_path) if journaled else None
-    )
-    async with again, TurnMemory(again) as memory:
-        assert await memory.drain(20)
-        assert memory.status()["waiting"] == 0
-    assert adapter.rows == []
 
 
 @pytest.mark.parametrize("on_failure", ["empty", "raise"])
@@ -574,16 +451,6 @@ async def test_closing_goes_on_when_the_host_is_cancelled(slot: MemorySlot, adap
 
         tasks.start_soon(host)
     assert ids(adapter) == [f"e{number}" for number in range(5)]
-
-
-async def test_two_close_at_once(slot: MemorySlot, adapter: Obedient) -> None:
-    adapter.always = lambda: anyio.sleep(0.01)
-    memory = TurnMemory(slot)
-    await memory.record(event(1))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(memory.aclose)
-        tasks.start_soon(memory.aclose)
-    assert len(adapter.rows) == 1
 
 
 async def test_read_only_is_counted_as_skipped(slot: MemorySlot, adapter: Obedient) -> None:

@@ -21,7 +21,6 @@ from memory.contract.errors import (
 from memory.runtime._provider import (
     CompletionChunk,
     CompletionOptions,
-    CompletionResult,
     Provider,
     ToolCall,
     ToolDefinition,
@@ -306,22 +305,3 @@ async def test_scripted_says_its_lines_and_then_what_memory_knows() -> None:
         await model.complete(SAID)
     assert (await model.complete(SAID)).content == "I do not know."
     assert len(model.requests) == 4
-
-
-async def test_scripted_knows_what_it_was_told_in_the_conversation() -> None:
-    model = ScriptedProvider()
-    statements = [
-        Message(role="user", content=text) for text in ("My tea is sencha.", "My tea is oolong.", "Bye.")
-    ]
-    again = Message(role="user", content="Which tea is mine?")
-    assert (await model.complete([*statements, again])).content == "My tea is oolong.", "the later one"
-    assert (await model.complete([statements[2], again])).content == "I do not know."
-
-
-async def test_scripted_streams_what_it_completes() -> None:
-    for line in ("a  b\nc", "aa aa aa", "", " x"):
-        chunks = await pieces(ScriptedProvider([line]))
-        assert "".join(chunk.text for chunk in chunks) == line
-        assert chunks[-1].result == CompletionResult(
-            content=line, usage={"input_tokens": 0, "output_tokens": 0}
-        )

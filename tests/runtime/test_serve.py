@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -103,24 +102,6 @@ def test_started_read_only_it_goes_on_with_no_session_and_keeps_no_chat(tmp_path
 
 
 @pytest.mark.thorough
-def test_no_answered_prompt_is_lost_at_sigterm(tmp_path: Path) -> None:
-    config = write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"})
-    with (
-        served(config) as (url, process),
-        httpx.Client(base_url=url, timeout=60) as http,
-        ThreadPoolExecutor(8) as pool,
-    ):
-        assert set(pool.map(lambda number: prompt(http, number), range(100))) == {200}
-        process.send_signal(signal.SIGTERM)
-        process.wait(300)
-    with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
-        found = http.post("/api/memory/recall", json={"query": "fact number", "limit": 1000}).json()[
-            "results"
-        ]
-    assert len({row["content"] for row in found}) == 100
-
-
-@pytest.mark.thorough
 async def test_a_signal_as_soon_as_it_says_that_it_serves_ends_it(tmp_path: Path) -> None:
     loaded = load_config(write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"}))
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -157,25 +138,6 @@ def test_a_client_that_hangs_up_unanswered_is_recorded_all_the_same(tmp_path: Pa
         assert [row["content"] for row in found] == ["My bike is red."]
 
 
-@pytest.mark.thorough
-def test_each_token_opens_its_own_memory(tmp_path: Path) -> None:
-    tokens = [
-        {"token": "${ADA_TOKEN}", "persona_id": "ada"},
-        {"token": "${EVE_TOKEN}", "persona_id": "eve"},
-    ]
-    with served(write(tmp_path, {"tokens": tokens})) as (url, _):
-        ada, eve = (
-            httpx.Client(base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=60)
-            for token in TOKENS.values()
-        )
-        with ada, eve:
-            ada.post("/api/memory/remember", json={"content": "the iguana Rex"})
-            ask = {"query": "iguana"}
-            assert len(ada.post("/api/memory/recall", json=ask).json()["results"]) == 1
-            assert eve.post("/api/memory/recall", json=ask).json()["results"] == []
-        assert httpx.post(f"{url}/api/memory/recall", json=ask, timeout=60).status_code == 401
-
-
 @pytest.mark.parametrize(
     ("serve", "options", "said"),
     [
@@ -210,54 +172,3 @@ def test_whose_memory_it_is_must_be_said(tmp_path: Path) -> None:
 def test_other_commands_need_no_token(tmp_path: Path) -> None:
     config = write(tmp_path, {"tokens": [{"token": "${UNSET_TOKEN}", "persona_id": "a"}]})
     assert invoke("tools", "config", "show", config).exit_code == 0
-
-
-@pytest.mark.thorough
-def test_what_was_said_of_a_memory_outlives_a_restart(tmp_path: Path) -> None:
-    config = write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"})
-    labels = {"type": "rule", "tags": "home,tea", "importance": 0.9, "pinned": True, "who": "ada"}
-    body = {"content": "the pot is blue", "idempotencyKey": "k", **labels}
-    with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
-        kept = http.post("/api/memory/remember", json=body).json()["id"]
-        patch = {"importance": 0.7, "reason": "less so"}
-        assert http.patch(f"/api/memory/{kept}", json=patch).json()["newVersion"] == 2
-        before = http.get("/api/memories").json()
-        assert http.get("/health/ready").json()["labels"] == "kept in memslot.db"
-    with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
-        after = http.get("/api/memories").json()
-        assert after == before
-        (row,) = after["memories"]
-        wanted = {**labels, "pinned": 1, "importance": 0.7, "version": 2, "content": "the pot is blue"}
-        assert {name: row[name] for name in wanted} == wanted
-        assert http.post("/api/memory/remember", json=body).json()["id"] == kept, "its key is known"
-        found = http.post("/api/memory/recall", json={"query": "pot", "tags": "tea"}).json()["results"]
-        assert [row["id"] for row in found] == [kept]
-        wrong = http.patch(f"/api/memory/{kept}", json={**patch, "if_version": 1})
-        assert wrong.status_code == 409
-
-
-@pytest.mark.thorough
-def test_an_agent_answers_in_pieces_and_remembers_over_a_restart(tmp_path: Path) -> None:
-    config = write(tmp_path, {}, {"provider": "scripted"}, scope={"run_id": "r", "persona_id": "ada"})
-
-    def say(url: str, content: str, key: str) -> list[dict[str, Any]]:
-        with httpx.stream(
-            "POST", f"{url}/api/chat", json={"content": content, "sessionKey": key}, timeout=60
-        ) as answer:
-            assert answer.headers["content-type"].startswith("text/event-stream")
-            return [json.loads(line[6:]) for line in answer.iter_lines() if line]
-
-    with served(config) as (url, _):
-        events = say(url, "My favourite tea is oolong.", "s")
-        assert [event["streaming"] for event in events] == [True, False]
-    with served(config) as (url, _):
-        assert "oolong" in say(url, "Which tea is my favourite?", "another")[-1]["content"]
-        with httpx.stream("POST", f"{url}/api/chat", json={"content": "Bye."}, timeout=60) as answer:
-            next(answer.iter_raw())  # and away, in the middle
-        for _ in range(600):
-            found = httpx.post(f"{url}/api/memory/recall", json={"query": "Bye."}, timeout=60).json()
-            if any(row["content"] == "Bye." for row in found["results"]):
-                break
-            time.sleep(0.05)
-        else:
-            raise AssertionError("the turn of a client that left is recorded")

@@ -222,39 +222,10 @@ async def test_a_number_without_end_spoils_no_later_answer(signet: Daemon) -> No
     assert (await signet.send("GET", "/api/memories"))[0] == 200
 
 
-async def test_one_field_under_both_its_names_is_read_or_ignored(signet: Daemon) -> None:
-    said = {"harness": "t", "userMessage": "tea", "summary": "tea"}
-    for name in (
-        "session-start",
-        "user-prompt-submit",
-        "session-end",
-        "pre-compaction",
-        "compaction-complete",
-    ):
-        for wrong in (
-            {"sessionKey": 5, "session_key": []},
-            {"session_key": 5},
-            {"runtimePath": 1, "runtime_path": 2},
-        ):
-            assert (await signet.post(f"/api/hooks/{name}", {**said, **wrong}))[0] == 200
-
-
 async def test_an_address_that_is_none_is_refused(signet: Daemon) -> None:
     for headers in ({"origin": "http://[evil"}, {"origin": "http://]"}, {"host": "[evil"}):
         status, answer = await signet.send("GET", "/api/memories", None, headers)
         assert status == 403, (headers, answer)
-
-
-async def test_labels_of_the_wrong_kind_change_nothing(signet: Daemon) -> None:
-    _, stored = await signet.post("/api/memory/remember", {"content": "tea", "importance": 0.25})
-    path = f"/api/memory/{stored['id']}"
-    for wrong in ({"importance": "high"}, {"pinned": "yes"}, {"type": 5}, {"tags": 5}, {"importance": True}):
-        status, answer = await signet.send("PATCH", path, {**wrong, "reason": "r"})
-        assert (status, answer["status"]) == (400, "invalid_request"), wrong
-    status, _ = await signet.send("PATCH", path, b'{"reason": "r", "importance": 1%s}' % (b"0" * 400))
-    assert status == 200
-    row = (await signet.send("GET", path))[1]
-    assert (row["version"], row["importance"]) == (2, 1)
 
 
 async def test_a_text_too_long_is_one_by_every_way_in() -> None:
@@ -280,15 +251,6 @@ async def test_a_filter_that_cannot_be_read_finds_and_deletes_nothing(signet: Da
             status, answer = await signet.post(path, {"query": "tea", **wrong, **more})
             assert (status, next(iter(wrong)) in answer["error"]) == (400, True), (path, wrong, answer)
     assert len(signet.backend.store.rows) == 1  # type: ignore[attr-defined]
-
-
-async def test_a_prompt_of_recalled_context_alone_is_no_failure(signet: Daemon) -> None:
-    section = '<memory-context backend="fake" scope="r:ada">\n- tea\n</memory-context>'
-    answer = await signet.hook("user-prompt-submit", sessionKey="s", userMessage=section)
-    assert answer["warnings"] == []
-    await signet.drain()
-    assert signet.memory.status()["not_recorded"] == 0
-    assert (await signet.send("GET", "/health/ready"))[1]["status"] == "ok"
 
 
 async def test_a_blank_harness_is_none(signet: Daemon) -> None:

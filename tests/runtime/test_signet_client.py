@@ -14,7 +14,7 @@ from cli_support import invoke
 from signet_support import daemon, pair
 
 from memory import BackendError, BackendUnavailable, ConfigError, InputError
-from memory.contract.errors import BackendProtocolError, BackendRejected, BackendTimeout
+from memory.contract.errors import BackendRejected, BackendTimeout
 from memory.runtime.signet.client import DEFAULT_URL, AdapterClient, create_adapter
 from memory.runtime.signet.endpoints import _names, parity
 from memory.runtime.signet.types import (
@@ -192,38 +192,6 @@ async def test_a_daemon_that_answers_nonsense_is_a_clear_error(answer: LoopbackA
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"\0\xff no HTTP\r\n\r\n",
-        b"",
-        b"HTTP/1.1 200 OK\r\nx: " + b"a" * 100_000 + b"\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
-        b"HTTP/1.1 302 Found\r\nlocation: http://[x\r\ncontent-length: 0\r\n\r\n",
-        _OK + b"content-length: -5\r\n\r\n{}",
-        _OK + b"content-length: 100\r\n\r\n{}",
-        _OK + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}",
-        _OK + b"content-encoding: gzip\r\ncontent-length: 2\r\n\r\n{}",
-        _OK + b'content-length: 15\r\n\r\n{"results": 1e9',
-        _OK + b'content-length: 18\r\n\r\n{"results": [NaN]}',
-    ],
-)
-async def test_a_daemon_that_hardly_speaks_http_is_a_clear_error(answer: bytes) -> None:
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        writer.close()
-
-    server = await asyncio.start_server(speak, "127.0.0.1")
-    async with server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with AdapterClient(url, harness="t", timeout_s=20) as client:
-            with pytest.raises(BackendError):
-                await client.recall("tea")
-            with pytest.raises(BackendError):
-                await client.run_with_secrets("true", {})
-
-
 async def test_a_daemon_that_never_comes_to_an_end_is_given_up_in_time() -> None:
     asked: set[Any] = set()
 
@@ -248,17 +216,6 @@ async def test_a_daemon_that_never_comes_to_an_end_is_given_up_in_time() -> None
         await asyncio.gather(*asked)
 
 
-async def test_half_a_character_of_a_daemons_is_replaced() -> None:
-    odd = b'{"inject": "tea \\ud83d", "jobId": "\\ud83d"}'
-    with ScriptedServer(
-        LoopbackAnswer(200, odd), LoopbackAnswer(202, odd), LoopbackAnswer(200, {"code": 0})
-    ) as server:
-        async with AdapterClient(server.url, harness="t") as client:
-            result = await client.on_user_prompt_submit(PromptSubmitParams(user_message="x"))
-            assert result.inject == "tea ?"
-            assert await client.run_with_secrets("true", {}) == {"code": 0}
-
-
 async def test_fields_of_another_kind_count_as_absent() -> None:
     odd = {"inject": 5, "memoryCount": "many", "queryTerms": ["x"], "warnings": "w", "later": {"a": 1}}
     with ScriptedServer(
@@ -269,16 +226,6 @@ async def test_fields_of_another_kind_count_as_absent() -> None:
             assert (result.inject, result.memory_count) == ("", 0)
             kept = await client.on_compaction_complete(CompactionCompleteParams(summary="x"))
             assert (kept.success, kept.memory_id) == (True, None)
-
-
-async def test_saved_is_said_by_the_daemon_alone() -> None:
-    with ScriptedServer(
-        LoopbackAnswer(200, {"saved": False}), LoopbackAnswer(200, {"id": "m", "type": "fact"})
-    ) as server:
-        async with AdapterClient(server.url, harness="t") as client:
-            with pytest.raises(BackendProtocolError):
-                await client.remember("x")
-            assert await client.remember("x") == "m"  # as later daemons answer
 
 
 async def test_nobody_there_is_unavailable() -> None:

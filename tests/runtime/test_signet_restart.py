@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ import pytest
 from signet_support import BASE, Daemon, daemon
 
 from memory import MemorySlot
-from memory.contract.errors import InputError, StoreError
-from memory.runtime import open_reach
+from memory.contract.errors import StoreError
 from memory.runtime.signet.book import Book
 from memory.runtime.signet.sessions import Sessions
 from memory.testing import FakeBackend
@@ -82,15 +80,6 @@ async def test_a_session_goes_on_after_the_server_was_started_again(started: Any
         assert "My car is blue." not in same["inject"], "the host still shows it"
         again = await signet.hook("session-start", sessionKey="s", project="/p")
         assert "Summary: We spoke of wheels.\n- user: My car is blue." in again["inject"]
-
-
-async def test_a_tool_without_a_project_finds_what_a_project_keeps_after_a_restart(started: Any) -> None:
-    async with started() as signet:
-        await signet.hook("session-start", project="/tea")
-        await signet.post("/api/memory/remember", {"content": "the pot is blue", "project": "/tea"})
-    async with started() as signet:
-        _, found = await signet.post("/api/memory/recall", {"query": "pot"})
-        assert [row["content"] for row in found["results"]] == ["the pot is blue"]
 
 
 # -- what is taken out is gone ----------------------------------------------------------------------------
@@ -240,18 +229,3 @@ async def test_the_file_of_another_backend_shows_none_of_its_own(tmp_path: Path)
 async def test_an_id_may_hold_a_slash(signet: Daemon) -> None:
     status, answer = await signet.send("PATCH", "/api/memory/turn%2F0", {"content": "x", "reason": "r"})
     assert (status, answer["id"], answer["status"]) == (404, "turn/0", "not_found")
-
-
-async def test_tools_started_read_only_find_what_projects_hold(started: Any) -> None:
-    async with started() as signet:
-        await signet.post("/api/memory/remember", {"content": f"a {WORD}", "project": "/p"})
-        store = signet.backend.store
-    adapter = FakeBackend(store)
-    adapter.traits = replace(adapter.traits, setup_writes=True)
-    async with (
-        MemorySlot(adapter, scope=BASE, store=signet.memory.slot.delivery.store) as slot,
-        open_reach(slot, "shared", read_only=True) as items,
-    ):
-        assert [item.content for item in await items.search(WORD)] == [f"a {WORD}"]
-        with pytest.raises(InputError, match="read-only"):
-            await items.forget((await items.search(WORD))[0].id or "")

@@ -289,24 +289,6 @@ async def test_the_marketplace_is_not_here_and_health_is(signet: Daemon) -> None
 # -- isolation --------------------------------------------------------------------------------------------
 
 
-async def test_long_projects_do_not_meet(signet: Daemon) -> None:
-    long = "/p" * 500
-    await signet.post("/api/memory/remember", {"content": "tea", "project": long + "a"})
-    _, found = await signet.post("/api/memory/recall", {"query": "tea", "project": long + "b"})
-    assert found["results"] == []
-    _, found = await signet.post("/api/memory/recall", {"query": "tea", "project": long + "a"})
-    assert len(found["results"]) == 1
-
-
-def test_a_name_made_to_look_like_a_long_ones_hash_does_not_meet_it() -> None:
-    reach = Reach("strict", HostStore("fake"))
-    caller = Caller(BASE)
-    long = reach.scope(caller, "p" * 600).agent_id
-    assert long is not None
-    project, agent = long.split("|")
-    assert reach.scope(caller, project, agent).agent_id != long
-
-
 ADA, EVE = {"authorization": "Bearer of-ada"}, {"authorization": "Bearer of-eve"}
 TOKENS = {"of-ada": BASE, "of-eve": MemoryScope(run_id="r", persona_id="eve")}
 

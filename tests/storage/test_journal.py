@@ -121,24 +121,6 @@ async def test_a_reset_whose_end_is_unknown_is_known_to_the_next(journal, tmp_pa
     assert not await journal.resets.refresh(key(ADA))
 
 
-async def test_of_an_event_recorded_again_during_a_reset_the_first_is_never_given_back(journal):
-    await keep(journal, event("a"))
-    await journal.resets.begin(key(ADA))
-    await keep(journal, event("a"))
-    await journal.resets.cancel(key(ADA))
-    assert [entry.seq for entry in journal.entries()] == [2]
-
-
-async def test_a_refused_reset_of_one_backend_gives_nothing_back_of_an_open_one_of_another(journal):
-    await keep(journal, event("a"))
-    await journal.resets.begin(key(ADA))
-    await keep(journal, event("b"), backend="other")
-    await journal.resets.begin(key(ADA, "other"))
-    await journal.resets.cancel(key(ADA, "other"))
-    await journal.resets.end(key(ADA))
-    assert names(journal.entries()) == ["b"]
-
-
 async def test_forgetting_leaves_nothing_of_a_person_on_the_disk(tmp_path):
     words = "a secret that nobody else knows"
     with open_journal(tmp_path) as journal:

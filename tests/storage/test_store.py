@@ -20,7 +20,6 @@ from things import THINGS
 
 from memory.contract.errors import JournalError, StoreError
 from memory.storage.store import SqliteStore
-from memory.storage.tables import Tables
 
 GRACE_S = 0.5
 
@@ -86,15 +85,6 @@ async def test_handles_share_what_is_kept(open_handle):
     assert await other.run(names, writes=False) == ["x"]
     with pytest.raises(StoreError, match="closed"):
         await one.run(put("y"))
-
-
-async def test_tables_of_another_version_are_refused(open_handle):
-    newer = Tables("things", 2, THINGS.statements)
-    await open_handle(newer).run(names, writes=False)
-    with pytest.raises(
-        StoreError, match=r"its things has version 2, and this memslot reads version 1; update"
-    ):
-        await open_handle(THINGS).run(names, writes=False)
 
 
 # Files that cannot be used.

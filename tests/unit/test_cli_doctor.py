@@ -30,28 +30,6 @@ def test_a_good_configuration_is_green(tmp_path: Path) -> None:
     assert "\x1b" not in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("name", "at"), [("memory.py", "beside the file"), ("memory/__init__.py", "where it is called")]
-)
-def test_a_module_that_hides_the_package_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, at: str
-) -> None:
-    """The command itself finds the package; the user's script beside it would not."""
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    path = tmp_path / "config.yaml"
-    path.write_text(FULL_HISTORY, encoding="utf-8")
-    assert "rename yours" not in invoke("doctor", path).stdout
-    own = (tmp_path if at == "beside the file" else Path.cwd()) / name
-    own.parent.mkdir(exist_ok=True)
-    own.touch()
-    result = invoke("doctor", path)
-    assert result.exit_code == 0
-    config_line = result.stdout.splitlines()[0]
-    assert config_line.startswith("passed   config")
-    assert f"{name} beside it hides this package from scripts there" in config_line
-
-
 def test_json_has_every_check(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(FULL_HISTORY, encoding="utf-8")
@@ -111,18 +89,6 @@ def test_a_missing_sdk_says_the_pip_line(add_plugin, tmp_path: Path) -> None:
     (line,) = (line for line in result.stdout.splitlines() if line.startswith("failed"))
     assert LACKING in line
     assert "fix:" not in result.stdout, "the line says it already"
-
-
-def test_a_leaking_backend_is_caught(add_plugin, tmp_path: Path) -> None:
-    leak = """
-class FakeBackend(FakeBackend):
-    def native_scope(self, scope):
-        return {"space": "shared"}
-"""
-    add_plugin("leaky", fake_plugin("leaky", before=leak))
-    result = invoke("doctor", config_for("leaky", tmp_path))
-    assert result.exit_code == 1
-    assert "failed   setup" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from cli_support import error_line, fake_plugin, invoke
 
 import memory
-from memory import open_memory
 
 MEMSLOT = [sys.executable, "-c", "from memory.cli import main; main()"]
 
@@ -69,26 +65,6 @@ def test_a_models_name_alone_is_its_block(tmp_path: Path, monkeypatch: Any, memo
     ):
         path.write_text(f"memory: {{backend: {memory}, backends: {{{memory}: {{llm: {llm}}}}}}}", "utf-8")
         assert re.search(said, invoke("doctor", path).stdout)
-
-
-def test_a_locked_embedded_store_is_the_backends_fault(tmp_path: Path) -> None:
-    if find_spec("mem0") is None:  # not importorskip: importing mem0 as it is starts its telemetry
-        pytest.skip("needs mem0")
-    path = tmp_path / "config.yaml"
-    path.write_text(
-        f"memory: {{backend: mem0, data_dir: {json.dumps(str(tmp_path))}, "
-        "scope: {run_id: r, persona_id: p}, backends: {mem0: {}}}",
-        encoding="utf-8",
-    )
-
-    async def while_open() -> Any:
-        async with open_memory(path):
-            return await anyio.to_thread.run_sync(invoke, "doctor", path)
-
-    result = anyio.run(while_open)
-    assert result.exit_code == 1, result.output
-    (line,) = (line for line in result.stdout.splitlines() if line.startswith("failed"))
-    assert "lock" in line or "another" in line
 
 
 def test_an_unexpected_error_names_type_and_place_only(monkeypatch: pytest.MonkeyPatch) -> None:

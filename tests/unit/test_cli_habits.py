@@ -227,22 +227,6 @@ def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path) -> None:
     assert json.loads((Path(place) / "manifest.json").read_text(encoding="utf-8"))["status"] == "incomplete"
 
 
-@pytest.mark.thorough
-def test_an_interrupted_experiment_says_how_it_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def begin(experiment: object, *, listeners: Any) -> None:
-        (tmp_path / "game-1").mkdir()
-        listeners.on_directory(tmp_path / "game-1")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("memory.bench.engine.experiment.begin", begin)
-    matrix = Path(__file__).parents[2] / "configs" / "preference_game.yaml"
-    result = invoke("run", matrix)
-    assert result.exit_code == 130
-    assert f"incomplete: {tmp_path / 'game-1'}; --resume {tmp_path / 'game-1'} goes on" in result.stderr
-
-
 # -- colours ----------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cli_support import LACKING, error_line, fake_plugin, invoke, lacking_plugin
 
-from memory.bench.perf.measure import Figure, Report, Sizes, _alternating, _in_turns
+from memory.bench.perf.measure import Figure, Report, Sizes
 from memory.cli.perf import show
 
 SMALL = ("--scopes", 2, "--memories", 20, "--large", 30, "--rounds", 1)
@@ -152,24 +152,3 @@ def test_the_table_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert ["large", "200.00", "-", "10.00", "0.05", "0.05"] in lines
     assert ["search", "10.00", "1.50"] in lines
     assert ["add", "1.00", "1.50"] in lines
-
-
-async def test_all_take_turns_in_an_order_that_changes() -> None:
-    asked: list[str] = []
-
-    def call(name: str) -> Any:
-        async def operation() -> None:
-            asked.append(name)
-
-        return lambda number: operation
-
-    names = ["a", "b", "c"]
-    times = await _in_turns({(name, "x"): call(name) for name in names}, 5, lambda done: None, inner=1)
-    assert {name: len(values) for (name, _), values in times.items()} == dict.fromkeys(names, 5), "no warm-up"
-    rounds = ["".join(asked[start : start + 3]) for start in range(0, len(asked), 3)]
-    assert len(rounds) == 6
-    assert all(sorted(turns) == names for turns in rounds)
-    for first, second in ("ab", "bc", "ac"):
-        before = sum(turns.index(first) < turns.index(second) for turns in rounds)
-        assert 2 <= before <= 4, f"{first} runs before {second} about half of the time"
-    assert "".join(_alternating(names, 0)) != "".join(_alternating(names, 1))

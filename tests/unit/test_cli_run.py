@@ -6,7 +6,6 @@ import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_support import FULL_HISTORY, error_line, fake_plugin, invoke, small_demo
@@ -56,40 +55,6 @@ def test_json_is_all_that_stdout_holds(small: Path, out: Path) -> None:
     assert about["problems"] == []
     assert about["metrics"] == json.loads((only(out) / "metrics.json").read_text(encoding="utf-8"))
     assert Path(about["report"]).is_file()
-
-
-LOCOMO: list[dict[str, Any]] = [
-    {
-        "sample_id": "conv-1",
-        "conversation": {
-            "speaker_a": "Ann",
-            "speaker_b": "Bo",
-            "session_1_date_time": "1:56 pm on 8 May, 2023",
-            "session_1": [
-                {"speaker": "Ann", "dia_id": "D1:1", "text": "I adopted a grey cat."},
-                {"speaker": "Bo", "dia_id": "D1:2", "text": "I run on Sundays."},
-            ],
-        },
-        "qa": [
-            {"question": "Which pet did Ann adopt?", "answer": "cat", "category": 4, "evidence": ["D1:1"]},
-            {"question": "When does Bo run?", "answer": "Sunday", "category": 2, "evidence": ["D1:2; D7:9"]},
-            {"question": "Why?", "answer": "?", "category": 3, "evidence": []},
-        ],
-    }
-]
-
-
-def test_locomo_by_path_alone(tmp_path: Path, out: Path) -> None:
-    config = write(tmp_path / "config.yaml", FULL_HISTORY)
-    data = write(tmp_path / "conversations.json", json.dumps(LOCOMO))
-    result = invoke("run", config, "--data", data, "--out", out)
-    assert result.exit_code == 0, result.output
-    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line}
-    assert rows["single-hop"][1] == rows["temporal"][1] == "100.0%"
-    assert read_manifest(only(out)).data["7"].name == "conversations.json"
-    result = invoke("run", config, "--data", data, "--out", tmp_path / "limited", "--limit", "1", "--json")
-    (provider,) = json.loads(result.stdout)["metrics"]["providers"]
-    assert provider["requests"] == 1
 
 
 @pytest.mark.parametrize(
@@ -149,23 +114,6 @@ memory:
   conditions: {full_history: {}, no_memory: {}}
 run: {game: {users: 1, sessions: 10, tests: 4}, providers: [no_memory, full_history]}
 """
-
-
-@pytest.mark.thorough
-def test_a_comparison_is_side_by_side(tmp_path: Path, out: Path) -> None:
-    config = write(tmp_path / "config.yaml", COMPARED)
-    result = invoke("run", config, "--out", out)
-    assert result.exit_code == 0, result.output
-    rows = [line.split()[0] for line in result.stdout.splitlines()[1:4]]
-    assert rows == ["provider", "full_history,", "no_memory,"], "what is only a reference stands last"
-    assert invoke("report", only(out)).stdout == "\n".join(result.stdout.splitlines()[1:]) + "\n"
-    other = invoke("run", config, "full_history", "--out", out)
-    assert other.exit_code == 0
-    both = invoke("report", *sorted(out.iterdir()))
-    assert both.exit_code == 0, both.output
-    assert "full_history, game-" in both.stdout
-    assert [*out.glob("compare-*")]
-    assert invoke("report", *out.iterdir(), "--verify").exit_code == 0, "a page of several is no run"
 
 
 @pytest.mark.thorough

@@ -164,17 +164,6 @@ async def test_late_events_take_their_place_in_time() -> None:
         assert texts(await ask(slot)) == ["turn 2", "turn 4", "turn 1", "turn 3"]
 
 
-async def test_scopes_are_apart_and_reset_clears_one() -> None:
-    async with await written(provider(), [event(1, "mine"), event(2, "yours", scope=BOB)]) as slot:
-        assert texts(await ask(slot)) == ["mine"]
-        receipt = await slot.reset_scope(ALICE)
-        assert (receipt.verified, receipt.removed) == (True, 1)
-        assert (await ask(slot)).formatted_context == ""
-        assert texts(await ask(slot, scope=BOB)) == ["yours"]
-        await slot.record_event(event(1, "new"))
-        assert texts(await ask(slot)) == ["new"]
-
-
 WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
 
 
@@ -256,18 +245,6 @@ async def test_packing_costs_what_the_budget_allows_not_what_was_said() -> None:
         await adapter.retrieve(request)
         assert counter.calls - asked[length] == 1, "costs are kept; only the fence is counted again"
     assert asked[2000] <= asked[200] * 1.1 + 1
-
-
-async def test_scopes_are_apart_whatever_their_names(tmp_path: Path) -> None:
-    names = [("Run", "a"), ("run", "a"), ("r/../run", "a"), ("..", ".."), ("r+a", "b"), ("r", "a+b")]
-    scopes = [MemoryScope(run_id=run, persona_id=persona) for run, persona in names]
-    slot = await written(provider(tmp_path), [])
-    for number, scope in enumerate(scopes):
-        await slot.setup_scope(scope)
-        await slot.record_event(event(number, scope=scope))
-    for number, scope in enumerate(scopes):
-        assert texts(await ask(slot, scope=scope)) == [f"turn {number}"]
-    await slot.aclose()
 
 
 async def test_phrases_choose_what_is_shown_and_counted(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import pytest
 from said import said
 
 from memory import (
-    AdapterMode,
     BackendUnavailable,
     MemoryEvent,
     MemoryScope,
@@ -182,19 +181,3 @@ async def test_a_read_creates_nothing(kind: str, tmp_path: Path) -> None:
     adapter = opened(kind, tmp_path / "kept", scope=None)._adapter
     result = await adapter.retrieve(RetrieveRequest(query="q", scope=ALICE, session_id="s"))
     assert (result.entries, (tmp_path / "kept").exists()) == ((), False)
-
-
-async def test_an_event_without_its_answer_can_be_looked_up(kind: str, tmp_path: Path) -> None:
-    async with opened(kind, tmp_path) as slot:
-        assert await slot.delivery.find_event(event(1)) is None
-        receipt = await slot.record_event(event(1))
-        assert await slot.delivery.find_event(event(1)) == receipt.native_ids
-
-
-async def test_read_only_keeps_a_summary_as_it_is(kind: str, tmp_path: Path) -> None:
-    async with opened(kind, tmp_path) as slot:
-        await slot.record_event(event(1))
-        await slot.set_mode(AdapterMode(read_only=True))
-        before = await recalled(slot)
-        assert (await slot.record_event(event(2))).status == "skipped_read_only"
-        assert await recalled(slot) == before

@@ -182,16 +182,6 @@ def timeout_s(fault: str) -> float:
     return 0.2 if fault == "late" else 10.0
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_fault_is_tried_again_and_nothing_is_lost(fault: str, llm: ScriptedLLM) -> None:
-    llm.faults.add(fault, times=2, delay_s=1.0)
-    async with open_memory(config(llm, timeout_s=timeout_s(fault)), scope=ALICE) as slot:
-        await slot.after_turn(session_id="s1", user="I live in Porto.")
-        assert (await ready(slot)).state == "ready"
-        assert (await ask(slot)).raw["memory"] == "- I live in Porto."
-    assert len(llm.faults.fired) == 2
-
-
 @pytest.mark.parametrize("fault", plain("500", "bad_content", of=FAULTS))
 async def test_three_faults_archive_the_messages_and_say_why(
     fault: str, llm: ScriptedLLM, caplog: pytest.LogCaptureFixture

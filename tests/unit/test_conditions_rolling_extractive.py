@@ -99,14 +99,6 @@ async def test_the_summary_is_bounded_and_drops_what_says_least() -> None:
     assert len(lines) > 8
 
 
-async def test_what_someone_else_wrote_is_bounded_too() -> None:
-    foreign = "\n".join(f"remark {number} by hand" for number in range(50))
-    line = Line(Known.of(event(1)), "user", None, "I prefer oolong tea.")
-    draft = await ExtractiveSummariser(100, COUNTER).summarise(foreign, {}, [line])
-    assert COUNTER.count(draft.memory) <= 100
-    assert draft.memory.startswith("remark 0 by hand\nremark 1 by hand")
-
-
 async def test_provenance_of_what_is_shown() -> None:
     async with Host() as host:
         await host.write(event(1, "I prefer oolong tea."), event(2, "The harbour crane in Busan is broken."))

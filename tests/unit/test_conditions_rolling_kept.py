@@ -41,20 +41,6 @@ async def test_everything_outlives_the_process(tmp_path: Path) -> None:
         assert await host.native("history") == []
 
 
-async def test_failed_archives_are_remembered(tmp_path: Path) -> None:
-    noting = Noting()
-    noting.faults = 3
-    async with Host(noting, path=tmp_path) as host:
-        await host.write(event(1, "one\n\n\n\ntwo"))
-        await host.ready()
-    async with Host(Noting(), path=tmp_path) as host:
-        state = await host.state()
-        assert state.state == "failed"
-        assert "BackendUnavailable, HTTP 503" in state.detail
-        (entry,) = await host.native("history")
-        assert "one\ntwo" in entry
-
-
 async def test_an_archive_that_cannot_be_written_does_not_undo_a_kept_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

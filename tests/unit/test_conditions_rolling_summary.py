@@ -181,25 +181,4 @@ async def test_a_slow_summariser_does_not_turn_a_write_into_a_timeout() -> None:
     assert noting.calls == [["a", "b"]]
 
 
-async def test_health_says_what_does_not_work() -> None:
-    noting = Noting()
-    async with Host(noting) as host:
-        assert (await host.slot.health()).status == "ok"
-        noting.faults = 1
-        health = await host.slot.health()
-    assert health.status == "unavailable"
-    assert health.warnings == ("the summariser does not work: down",)
-
-
 # -- scopes ---------------------------------------------------------------------------------------------
-
-
-async def test_an_event_is_kept_once() -> None:
-    async with Host(Noting()) as host:
-        await host.write(event(1, "a"))
-        (again,) = await host.write(event(1, "other words"))
-        assert again.warnings == ("this event_id was recorded before; the first version is kept",)
-        (repeated,) = await host.write(event(1, "other words"))
-        assert repeated.warnings[-1] == "recorded before; it was not sent again"
-        await host.ready()
-    assert host.summariser.calls == [["a"]]

@@ -24,13 +24,11 @@ from memory import (
 )
 from memory.adapter import (
     BackendProtocolError,
-    BackendRejected,
     NativeWorker,
     SequentialBulk,
     ShieldedCalls,
     StoreError,
 )
-from memory.slot import sending
 
 
 class OneByOne(SequentialBulk, Obedient):
@@ -131,31 +129,6 @@ async def test_what_a_retry_says_does_not_undo_that_the_first_was_sent(kind, aga
     assert adapter.calls == ["e1", "e1"], "a refusal is not tried again"
 
 
-async def test_a_retry_leaves_the_backend_a_pause(monkeypatch):
-    """A server that stumbles would be asked again in the same moment."""
-    monkeypatch.setattr(sending, "_RETRY_PAUSE_S", 60.0)
-    adapter = Obedient(write_retries=3)
-    adapter.next_write = [ConnectionResetError("lost")]
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        with anyio.move_on_after(0.2) as given_up:
-            await slot.record_event(event())
-        assert given_up.cancelled_caught
-    assert adapter.calls == ["e1"]
-
-
-async def test_a_write_that_a_retry_was_refused_for_is_looked_up_once_more():
-    adapter = Lookup(write_retries=1)
-    adapter.next_write = [ConnectionResetError("lost"), answered(409)]
-
-    async def find_event(event):
-        return ("n1",) if len(adapter.calls) == 2 else None
-
-    adapter.find_event = find_event
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        receipt = await slot.record_event(event())
-    assert (receipt.status, receipt.native_ids) == ("committed", ("n1",))
-
-
 def wrong_receipts():
     yield lambda event: None
     yield lambda event: WriteReceipt(event_id="another", status="committed")
@@ -174,26 +147,6 @@ async def test_a_receipt_that_is_none_says_nothing_of_the_write(receipt):
         returned = await slot.record_event(event())
     assert returned.status == "unknown"
     assert "BackendProtocolError" not in returned.warnings[0], "a warning is a sentence"
-
-
-@pytest.mark.parametrize("found", [ScopeError("x"), InputError("x"), RuntimeError("x"), (1, 2), 7], ids=repr)
-async def test_a_look_up_that_fails_claims_nothing(found):
-    adapter = Lookup(write_retries=1)
-    adapter.next_write, adapter.found = [ConnectionResetError("lost")], found
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        assert (await slot.record_event(event())).status == "unknown"
-    assert adapter.calls == ["e1"]
-
-
-@pytest.mark.parametrize(("failure", "unknown"), [(answered(502), 2), (BackendRejected("no"), 0)])
-async def test_events_of_a_batch_that_may_be_stored_are_counted_as_unknown(failure, unknown):
-    adapter = Batches()
-    adapter.stores, adapter.next_write = 1, [failure]
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        with pytest.raises(BackendError) as raised:
-            await bulk_of(slot)([event(number) for number in range(3)])
-        assert raised.value.ambiguous is (unknown > 0)
-        assert (await slot.health()).details["slot"]["unknown_writes"] == unknown
 
 
 def bulk_of(slot):
@@ -335,20 +288,6 @@ async def test_a_look_up_of_a_write_that_does_not_end_says_nothing_and_a_later_o
 async def after(seconds, act):
     await anyio.sleep(seconds)
     act()
-
-
-async def test_a_look_up_does_not_wait_for_what_goes_on_in_the_background():
-    class Busy(Outlasting):
-        async def record_event(self, event):
-            self.shielded.begin("background", lambda: self.store(event))
-            raise ConnectionResetError("lost")
-
-    adapter = Busy("keyed")
-    async with MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(query_s=20)) as slot:
-        with anyio.fail_after(15):
-            assert await slot.delivery.find_event(event()) is None
-            await slot.record_event(event())
-        adapter.go_on.set()
 
 
 async def test_a_look_up_does_not_wait_for_a_read_that_outlasted_its_deadline():

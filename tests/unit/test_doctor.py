@@ -212,21 +212,6 @@ async def test_what_a_reset_leaves_is_shown() -> None:
     assert check.evidence.endswith("; stays: history rows")
 
 
-async def test_two_resets_that_no_worker_carries_out_take_no_longer_than_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("memory.doctor.checks._LEAST_RESET_S", 0.1)
-    monkeypatch.setattr("memory.doctor.runner._LEAST_RESET_S", 0.3)
-    store = FakeNativeStore()
-    store.faults.add("slow", times=None, endpoint="delete_rows", delay_s=30)
-    began = anyio.current_time()
-    check = found(await examine(on(store), ready_timeout_s=0.1), "reset")
-    assert anyio.current_time() - began < 20
-    assert check.status == "failed"
-    assert "workers run" in (check.fix or "")
-    assert store.operations.count("delete_rows") == 2
-
-
 async def test_the_second_persona_is_cleared_though_the_first_reset_failed() -> None:
     store = FakeNativeStore()
     store.faults.add("500", endpoint="delete_rows")
@@ -309,20 +294,6 @@ async def test_a_callback_that_raises_is_raised_and_leaves_nothing(when: str, er
 
     with pytest.raises(error, match="the terminal is gone"):
         await examine(on(store), on_check=raises)
-    assert (store.rows, store.clients) == ({}, 0)
-
-
-async def test_a_terminal_that_closes_while_waiting_is_told_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("memory.doctor.report._FIRST_NOTICE_S", 0.04)
-    store = FakeNativeStore(derivation_s=60)
-
-    def raises(waiting: object) -> None:
-        raise BrokenPipeError
-
-    with pytest.raises(BrokenPipeError):
-        await examine(on(store), on_wait=raises)
     assert (store.rows, store.clients) == ({}, 0)
 
 

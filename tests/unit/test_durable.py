@@ -1,29 +1,22 @@
 """Writes through the journal: nothing that was acknowledged is lost, nothing is sent twice without need."""
 
-import sys
-import textwrap
 import time
-from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
 import pytest
-from journals import backlog, open_journal, waiting
-from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, ask, event, forever, until
-from variants import plain
+from journals import backlog, open_journal
+from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, event, forever, until
 
 from memory import (
     AdapterMode,
     Deadlines,
     MemorySlot,
-    MemslotError,
     PluginLoadError,
     SupportsBulkIngest,
     SupportsReadiness,
-    WriteReceipt,
 )
-from memory.adapter import BackendRejected, SequentialBulk, ShieldedCalls
+from memory.adapter import BackendRejected, SequentialBulk
 from memory.contract.errors import JournalError
 from memory.contract.receipts import BackendReadiness
 from memory.slot import journaled as writes
@@ -93,18 +86,6 @@ async def test_what_waits_is_delivered_by_the_next_process(tmp_path):
         assert stored(adapter) == ["e1", "e2"]
 
 
-async def test_a_pause_leaves_a_backend_alone_that_just_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 60.0)
-    adapter = Down()
-    adapter.down = True
-    async with journaled(adapter, tmp_path) as slot:
-        await slot.record_event(event(1))
-        adapter.down, adapter.calls = False, []
-        assert (await slot.record_event(event(2))).status == "queued"
-        assert adapter.calls == []
-        assert stored(adapter) == []
-
-
 async def test_what_a_full_journal_has_dropped_meanwhile_is_unknown_and_does_not_wait(tmp_path, monkeypatch):
     async def dropped(*given):
         return None
@@ -114,16 +95,6 @@ async def test_what_a_full_journal_has_dropped_meanwhile_is_unknown_and_does_not
         monkeypatch.setattr(slot.delivery.journal, "find", dropped)
         again = await slot.record_event(event(1))
     assert (again.status, "holds this event no longer" in again.warnings[0]) == ("unknown", True)
-
-
-async def test_the_same_event_again_is_stored_once(tmp_path):
-    adapter = Obedient()
-    async with journaled(adapter, tmp_path) as slot:
-        first = await slot.record_event(event(1))
-        again = await slot.record_event(event(1))
-    assert stored(adapter) == ["e1"]
-    assert (again.status, again.native_ids) == (first.status, first.native_ids)
-    assert "not sent again" in again.warnings[-1]
 
 
 async def test_an_answer_that_was_lost_is_looked_up_before_anything_is_sent_again(tmp_path):
@@ -138,15 +109,6 @@ async def test_an_answer_that_was_lost_is_looked_up_before_anything_is_sent_agai
         receipt = await slot.record_event(event(1))
         await slot.setup_scope(ALICE)
     assert (receipt.status, stored(adapter)) == ("committed", ["e1"])
-
-
-async def test_without_a_look_up_an_unanswered_write_is_sent_again_at_least_once(tmp_path):
-    adapter = Obedient()
-    adapter.next_write = [ConnectionResetError("lost")]
-    async with journaled(adapter, tmp_path) as slot:
-        assert (await slot.record_event(event(1))).status == "unknown"
-        assert (await slot.record_event(event(2))).status == "committed"
-    assert stored(adapter) == ["e1", "e2"]
 
 
 async def test_an_event_without_any_answer_does_not_hold_the_others_up_for_ever(tmp_path):
@@ -234,17 +196,6 @@ async def test_what_is_wrong_with_the_installation_is_no_refusal_of_the_event(tm
     assert stored(adapter) == ["e1", "e2"]
 
 
-async def test_what_waits_says_how_often_and_why_it_failed(tmp_path):
-    """An operator reads it from the journal; nobody else knows once the process is gone."""
-    adapter, journal = Bulk(bulk_size=3), open_journal(tmp_path)
-    async with MemorySlot(adapter, scope=ALICE, journal=journal) as slot:
-        adapter.down = True
-        await slot.capability(SupportsBulkIngest).record_events([event(1), event(2)])
-        left = await waiting(journal, ALICE)
-        failed = ("BackendUnavailable", 1)
-        assert [(entry.error, entry.attempts) for entry in left] == [failed, failed]
-
-
 async def test_bulk_writes_keep_their_order_and_their_receipts(tmp_path):
     adapter = Bulk(bulk_size=1)
     async with journaled(adapter, tmp_path) as slot:
@@ -303,80 +254,6 @@ async def test_a_reset_ends_what_waits(tmp_path):
     assert stored(adapter) == ["e3", "e2"]
 
 
-DIES_IN_A_RESET = """
-    import os, sys
-    from pathlib import Path
-    import anyio
-    sys.path.insert(0, {here!r})
-    from test_durable import ALICE, Down, event, journaled
-
-    class Dies(Down):
-        down = True
-
-        async def reset_scope(self, scope):
-            os._exit(9)
-
-    async def main():
-        async with journaled(Dies(), Path(sys.argv[1])) as slot:
-            assert (await slot.record_event(event(1))).status == "queued"
-            await slot.reset_scope(ALICE)
-
-    anyio.run(main)
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("anyio_backend", plain("asyncio", of=["asyncio", "trio"]))
-async def test_nothing_of_before_is_delivered_after_a_process_that_died_in_a_reset(tmp_path):
-    script = tmp_path / "child.py"
-    script.write_text(textwrap.dedent(DIES_IN_A_RESET.format(here=str(Path(__file__).parent))), "utf-8")
-    died = await anyio.run_process([sys.executable, str(script), str(tmp_path)], check=False)
-    assert died.returncode == 9, died.stderr
-    adapter = Down()
-    async with journaled(adapter, tmp_path) as slot:
-        await slot.record_event(event(2))
-    assert stored(adapter) == ["e2"]
-
-
-@pytest.mark.parametrize(
-    ("how", "delivered"), [("refused", ["e1", "e2", "e3"]), ("no answer", ["e3"]), ("given up", ["e3"])]
-)
-async def test_what_waited_is_delivered_after_a_failed_reset_only_where_nothing_was_reset(
-    tmp_path, how, delivered
-):
-    class Resets(Down):
-        down = True
-
-        async def reset_scope(self, scope):
-            if how == "refused":
-                raise ConnectionRefusedError("down")
-            if not begun.is_set():
-                begun.set()
-                await forever()
-            return await super().reset_scope(scope)
-
-    adapter = Resets()
-    deadlines = QUICK.model_copy(update={"reset_s": 0.3 if how == "no answer" else 30.0})
-    begun, journal = anyio.Event(), open_journal(tmp_path)
-
-    async def reset():
-        with suppress(MemslotError):
-            await slot.reset_scope(ALICE)
-
-    async with MemorySlot(adapter, scope=ALICE, deadlines=deadlines, journal=journal) as slot:
-        await slot.record_event(event(1))
-        await slot.record_event(event(2))
-        async with anyio.create_task_group() as group:
-            group.start_soon(reset)
-            if how == "given up":
-                await begun.wait()
-                group.cancel_scope.cancel()
-        adapter.down = False
-        await slot.record_event(event(3))
-        assert slot.delivery.waiting() == 0
-    assert stored(adapter) == delivered
-
-
 async def test_a_caller_that_gives_up_and_sends_again_stores_once(tmp_path):
     class Slow(Lookup):
         async def record_event(self, event):
@@ -396,42 +273,6 @@ async def test_a_caller_that_gives_up_and_sends_again_stores_once(tmp_path):
     assert (receipt.status, stored(adapter)) == ("committed", ["e1"])
 
 
-async def test_what_had_not_had_its_turn_when_its_slot_was_closed_is_delivered_by_the_next(tmp_path):
-    go_on = anyio.Event()
-    adapter = Obedient(max_concurrency=1)
-    adapter.next_read = [go_on.wait]
-    with open_journal(tmp_path) as kept:
-        deadlines = Deadlines(close_s=0.05)
-        slot = MemorySlot(adapter, scope=ALICE, deadlines=deadlines, journal=open_journal(tmp_path))
-        await slot.setup_scope(ALICE)
-
-        async def write():
-            with suppress(MemslotError):
-                await slot.record_event(event(1))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(slot.retrieve, ask())
-            await anyio.wait_all_tasks_blocked()
-            group.start_soon(write)
-            await until(lambda: kept.counts() == {"waiting": 1})
-            await slot.aclose()
-            go_on.set()
-        assert kept.counts() == {"waiting": 1}
-        async with MemorySlot(Obedient(), scope=ALICE, journal=open_journal(tmp_path)) as later:
-            assert stored(later._adapter) == ["e1"]
-
-
-async def test_two_slots_of_one_process_share_a_journal(tmp_path):
-    first, second = open_journal(tmp_path), open_journal(tmp_path)
-    async with MemorySlot(Obedient(), scope=ALICE, journal=first) as alice_slot:
-        async with MemorySlot(Obedient(), scope=BOB, journal=second) as bob_slot:
-            await alice_slot.record_event(event(1))
-            await bob_slot.record_event(event(1, BOB))
-        assert (await alice_slot.record_event(event(2))).status == "committed"
-    with open_journal(tmp_path) as again:
-        assert [(scope.persona_id, count) for scope, count in again.scopes()] == [("alice", 2), ("bob", 1)]
-
-
 async def test_what_a_read_only_memory_behind_it_skipped_is_delivered_later(tmp_path):
     adapter = Obedient()
     behind = MemorySlot(adapter)
@@ -446,24 +287,6 @@ async def test_what_a_read_only_memory_behind_it_skipped_is_delivered_later(tmp_
     assert stored(adapter) == ["e1", "e2", "e3"]
 
 
-async def test_of_a_bulk_only_what_was_skipped_is_delivered_later(tmp_path):
-    class Turns(Bulk):
-        async def record_events(self, events):
-            first, *others = await super().record_events(events[:1])
-            skipped = [
-                WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events[1:]
-            ]
-            return [first, *others, *skipped]
-
-    adapter = Turns()
-    async with journaled(adapter, tmp_path) as slot:
-        bulk = slot.capability(SupportsBulkIngest)
-        receipts = await bulk.record_events([event(1), event(2), event(3)])
-        assert [receipt.status for receipt in receipts] == ["committed", "queued", "queued"]
-        assert await slot.delivery.deliver(ALICE) is None
-    assert stored(adapter) == ["e1", "e2", "e3"]
-
-
 async def test_an_event_refused_for_good_is_not_accepted_again(tmp_path):
     adapter = Obedient()
     adapter.next_write = [BackendRejected("no")]
@@ -472,40 +295,6 @@ async def test_an_event_refused_for_good_is_not_accepted_again(tmp_path):
             await slot.record_event(event(1))
         with pytest.raises(BackendRejected, match="'e1' was refused for good"):
             await slot.delivery.keep(event(1))
-
-
-async def test_an_event_that_got_no_answer_for_good_is_not_accepted_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(outbox, "MAX_UNANSWERED", 1)
-    adapter = Obedient()
-    adapter.next_write = [ConnectionResetError("lost")] * 2
-    async with journaled(adapter, tmp_path) as slot:
-        assert (await slot.record_event(event(1))).status == "unknown"
-        assert await slot.delivery.deliver(ALICE) is None
-        assert await slot.delivery.keep(event(1)) is False
-
-
-async def test_a_scope_that_is_released_waits_for_its_write_that_was_given_up(tmp_path):
-    """Else the look-up would find nothing yet, and the event go out twice."""
-    shielded, go_on = ShieldedCalls(), anyio.Event()
-
-    class Slow(Lookup):
-        async def record_event(self, event):
-            return await shielded.run(event.scope, lambda: Lookup.record_event(self, event))
-
-        async def find_event(self, event):
-            return tuple(row.event_id for row in self.rows if row.event_id == event.event_id) or None
-
-    adapter = Slow()
-    adapter.next_write = [go_on.wait]
-    deadlines = Deadlines(write_s=0.05, query_s=0.3)
-    async with journaled(adapter, tmp_path, deadlines=deadlines) as slot:
-        assert (await slot.record_event(event(1))).status == "unknown"
-        slot._calls.drop_scope(ALICE)
-        async with anyio.create_task_group() as group:
-            group.start_soon(slot.setup_scope, ALICE)
-            await anyio.wait_all_tasks_blocked()
-            go_on.set()
-    assert stored(adapter) == ["e1"]
 
 
 @pytest.mark.parametrize("first", [None, ConnectionRefusedError("down")])

@@ -177,23 +177,6 @@ def test_a_section_without_its_end_goes_to_the_end_of_the_text():
         assert strip_context(f"a {SECTION} b {cut}") == "a  b"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<memory-<memory-context>context>",
-        "<mem<memory-context>a</memory-context>ory-context> b",
-        "<" + SECTION + "memory-context>",
-        "</memory-<memory-<memory-context>context>context>",
-        "<memory-" * 5 + "<memory-context>" + "context>" * 5,
-    ],
-)
-def test_stripping_builds_no_tag(text):
-    stripped = strip_context(f"{text} and words")
-    assert "and words" in stripped
-    assert not re.search(r"<\s*/?\s*memory-context", stripped)
-    assert strip_context(stripped) == stripped
-
-
 def test_a_section_goes_from_any_part_of_a_json_value():
     plain = {"a": [f"x {SECTION}", 1, None, True], "b": {"c": ("<b>", 0.5)}}
     clean = {"a": ["x", 1, None, True], "b": {"c": ("<b>", 0.5)}}

@@ -95,23 +95,6 @@ def test_a_lock_file_that_was_removed_lets_nobody_share(tmp_path, monkeypatch):
     mine.release()
 
 
-@pytest.mark.parametrize("remade", [False, True])
-def test_whose_file_was_removed_takes_it_again(tmp_path, remade):
-    mine, other = lock(tmp_path / "lock"), lock(tmp_path / "lock")
-    mine.acquire()
-    (tmp_path / "lock").unlink()
-    if remade:
-        other.acquire()
-        with pytest.raises(BackendUnavailable):
-            mine.acquire()
-        assert not mine.held
-        other.release()
-    mine.acquire()
-    with pytest.raises(BackendUnavailable):
-        other.acquire()
-    mine.release()
-
-
 def test_who_removes_its_file_leaves_that_of_another(tmp_path):
     """The directory was removed and is another's now: its lock removed as well, a third one would share it."""
     path = tmp_path / "lock"
@@ -124,15 +107,6 @@ def test_who_removes_its_file_leaves_that_of_another(tmp_path):
         third.acquire()
     other.release(remove=True)
     assert not path.exists()
-
-
-def test_one_that_is_forgotten_is_free(tmp_path):
-    forgotten = lock(tmp_path / "lock")
-    forgotten.acquire()
-    del forgotten
-    mine = lock(tmp_path / "lock")
-    mine.acquire()
-    mine.release()
 
 
 def test_what_cannot_be_made_or_locked_names_the_file(tmp_path, monkeypatch):

@@ -135,17 +135,6 @@ async def test_without_a_scope_to_begin_from_the_ids_must_be_given():
         assert repr(slot.for_scope(BOB)) == "<memory of r:bob on obedient>"
 
 
-async def test_what_the_chat_window_shows_is_left_out_where_rows_name_their_session():
-    async with MemorySlot(FakeBackend(), scope=ALICE) as slot:
-        await slot.after_turn(session_id="now", user="Tea in this conversation.")
-        await slot.after_turn(session_id="then", user="Tea in an earlier one.")
-        everything = await slot.before_turn("tea", session_id="now", exclude_session=False)
-        others = await slot.before_turn("tea", session_id="now")
-    assert "this conversation" in everything
-    assert "this conversation" not in others
-    assert "an earlier one" in others
-
-
 async def test_what_names_no_session_stays():
     async with MemorySlot(Obedient(), scope=ALICE) as slot:
         await slot.record_event(event(1))

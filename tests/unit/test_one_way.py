@@ -5,7 +5,7 @@ import threading
 import anyio
 import anyio.lowlevel
 import pytest
-from everything_support import ALICE, NAMES, READS, STRANGER, WRITES, Everything, calls, feedback
+from everything_support import ALICE, NAMES, Everything, calls, feedback
 from slot_support import BOB, Lookup, Obedient, Sink, ask, event, given_up, until
 
 from memory import (
@@ -207,18 +207,6 @@ async def test_an_answer_of_another_type_is_an_error_of_the_adapters(name):
 # -- refused, given up --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*WRITES, *READS])
-async def test_a_refused_call_is_traced(name):
-    adapter, sink = Everything(), Sink()
-    async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
-        sink.clear()
-        adapter.native = None  # is not called
-        with pytest.raises(ScopeError, match="r:stranger is not set up"):
-            await calls(slot, STRANGER)[name]()
-    (trace,) = sink
-    assert (trace.operation, trace.error, trace.attempts) == (name, "ScopeError", 0)
-
-
 async def test_refusals_of_what_was_said_or_asked_are_traced():
     adapter, sink = Everything(), Sink()
     nothing = event(text=NOTHING)
@@ -264,18 +252,6 @@ async def test_a_call_given_up_in_the_queue_says_that_nothing_was_sent(name):
         assert sink[-1].warnings == ("given up before it was sent",)
         adapter.release.set()
     assert sink[-1].error is None
-
-
-async def test_a_bulk_write_leaves_one_trace_for_each_scope():
-    sink = Sink()
-    async with MemorySlot(Everything(), scope=ALICE, trace_sink=sink) as slot:
-        await slot.setup_scope(BOB)
-        sink.clear()
-        await slot.capability(SupportsBulkIngest).record_events([event(1), event(2, BOB), event(3)])
-    assert [(trace.operation, trace.scope, trace.attempts) for trace in sink] == [
-        ("record_events", ALICE, 1),
-        ("record_events", BOB, 1),
-    ]
 
 
 class OnWorker(Lookup):

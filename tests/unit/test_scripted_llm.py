@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from typing import Literal
 
@@ -82,45 +81,6 @@ def test_any_other_schema_gets_a_valid_instance(client: OpenAI) -> None:
     assert reply.choices[0].message.parsed == Preference(strength="weak", since=None, examples=[])
 
 
-def test_a_schema_in_the_prompt_is_answered_as_one_in_the_request(client: OpenAI) -> None:
-    class ExtractedEntities(BaseModel):
-        extracted_entities: list[dict[str, object]]
-
-    schema = ExtractedEntities.model_json_schema()
-    prompt = "<CURRENT MESSAGE>\nuser: I live in Paris.\n</CURRENT MESSAGE>"
-    answers = [
-        ask(client, ("user", prompt), response_format={"type": "json_schema", "json_schema": wanted})
-        for wanted in ({"name": "ExtractedEntities", "schema": schema},)
-    ]
-    answers += [
-        ask(client, ("user", f"{prompt}{end}"), response_format={"type": "json_object"})
-        for end in (f"\n\nAnswer so:\n\n{json.dumps(schema)}", '\n\n{"properties": ', "\n\n{}")
-    ]
-    assert answers[0] == answers[1]
-    assert [entity["name"] for entity in json.loads(answers[0])["extracted_entities"]] == ["user", "Paris"]
-    assert [list(json.loads(reply)) for reply in answers[2:]] == [["text"], ["text"]], (
-        "no schema, no entities"
-    )
-
-
-@pytest.mark.parametrize(("query", "odds"), [("green tea", 0.99), ("green coffee", 0.5), ("shoes", 0.01)])
-def test_relevance_is_told_by_logprobs(client: OpenAI, query: str, odds: float) -> None:
-    prompt = f"<PASSAGE>\nI like green tea.\n</PASSAGE>\n<QUERY>\n{query}\n</QUERY>"
-    reply = client.chat.completions.create(
-        model="m", messages=[{"role": "user", "content": prompt}], max_tokens=1, logprobs=True, top_logprobs=2
-    )
-    (word,) = reply.choices[0].logprobs.content
-    odds_of = {alternative.token: math.exp(alternative.logprob) for alternative in word.top_logprobs}
-    assert odds_of == pytest.approx({"True": odds, "False": 1 - odds})
-    assert word.token == word.top_logprobs[0].token == reply.choices[0].message.content
-    assert math.exp(word.logprob) == pytest.approx(max(odds, 1 - odds))
-    assert bytes(word.bytes).decode() == word.token
-    reply = client.chat.completions.create(
-        model="m", messages=[{"role": "user", "content": prompt}], logprobs=True, top_logprobs=1
-    )
-    assert reply.choices[0].logprobs.content[0].top_logprobs == word.top_logprobs[:1]
-
-
 def test_embeddings_are_lexical_unit_vectors_in_both_encodings(client: OpenAI, llm: ScriptedLLM) -> None:
     texts = ["I drink oolong tea", "oolong tea is what I drink", "quarterly revenue report"]
     packed = client.embeddings.create(model="e", input=texts, dimensions=256)
@@ -168,26 +128,6 @@ def test_faults_look_real_to_the_sdk_and_then_pass(llm: ScriptedLLM, kind: str, 
             assert float(raised.value.response.headers["retry-after"]) > 0
         assert [fault.kind for fault in llm.faults.fired] == [kind]
         assert ask(client, ("user", "I am fine.")) == "Understood."
-
-
-def test_faults_of_content_and_body(llm: ScriptedLLM, client: OpenAI) -> None:
-    llm.faults.add("bad_content")
-    llm.faults.add("empty", times=2)
-    broken = ask(client, ("user", "hi"))
-    with pytest.raises(json.JSONDecodeError):
-        json.loads(broken)
-    assert ask(client, ("user", "hi")) == ""
-    assert httpx.post(f"{llm.base_url}/embeddings", json={"input": "x"}).json()["data"] == []
-    llm.faults.add("unreadable", times=None)
-    for _ in range(2):
-        with pytest.raises(ValueError, match="Expecting value"):
-            httpx.post(f"{llm.base_url}/chat/completions", json={"messages": [{"content": "x"}]}).json()
-    llm.faults.clear()
-    assert ask(client, ("user", "hi")) == "Understood."
-    with pytest.raises(ValueError, match="unknown fault 'sad'"):
-        llm.faults.add("sad")
-    with pytest.raises(ValueError, match="1 or more"):
-        llm.faults.add("500", times=0)
 
 
 @pytest.mark.parametrize(

@@ -186,15 +186,6 @@ async def test_the_budget_is_met_and_the_shortfall_traced(slot):
     assert (await slot.retrieve(ask())).trace.shortfall_tokens is None
 
 
-async def test_a_turn_has_its_own_budget_or_the_slots(adapter):
-    async with MemorySlot(adapter, scope=ALICE, budget=ContextBudget(max_items=1)) as slot:
-        for number in range(3):
-            await slot.record_event(event(number, text=f"sentence number {number}"))
-        assert (await slot.before_turn("q", session_id="s")).count("sentence") == 1
-        own = ContextBudget(max_items=2)
-        assert (await slot.before_turn("q", session_id="s", budget=own)).count("sentence") == 2
-
-
 async def test_an_adapters_own_rendering_is_held_to_the_budget(slot, adapter):
     for number in range(20):
         await slot.record_event(event(number))

@@ -19,7 +19,6 @@ from memory import (
     SupportsNativeMutation,
     SupportsReadiness,
 )
-from memory.adapter import SequentialBulk
 from memory.contract.adapter import capabilities_of
 
 
@@ -88,11 +87,6 @@ async def test_native_mutation_obeys_the_mode():
         assert (await mutation.native_mutation(request)).status == "committed"
         await slot.set_mode(AdapterMode(read_only=True))
         assert (await mutation.native_mutation(request)).status == "skipped_read_only"
-
-
-class OneByOne(SequentialBulk, Obedient):
-    async def record_event(self, event):
-        return await Obedient.record_event(self, event)
 
 
 def test_a_capability_is_offered_only_where_it_is_implemented_and_not_withheld():

@@ -8,7 +8,6 @@ from journals import open_journal
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, ask, event, forever
 
 from memory import (
-    BackendUnavailable,
     InputError,
     LifecycleError,
     MemoryScope,
@@ -16,7 +15,6 @@ from memory import (
     ScopeError,
     SupportsBulkIngest,
     SupportsReadiness,
-    WriteReceipt,
 )
 from memory.adapter import ContextEntry, awaiting_turn
 from memory.contract.requests import CROSS_CONTEXT
@@ -28,22 +26,6 @@ async def test_a_closing_that_was_refused_closes_no_journal(tmp_path):
         with pytest.raises(LifecycleError, match="another event loop"):
             await anyio.to_thread.run_sync(anyio.run, slot.aclose)
         assert (await slot.record_event(event())).status == "committed"
-
-
-async def test_a_scope_that_has_no_native_ids_is_refused_before_anything_is_made():
-    class Narrow(Obedient):
-        def native_scope(self, scope):
-            raise ScopeError("too long")
-
-        async def setup_scope(self, scope):
-            self.calls.append("setup")
-
-    async with MemorySlot(adapter := Narrow()) as slot:
-        with pytest.raises(ScopeError, match="too long"):
-            await slot.setup_scope(ALICE)
-        with pytest.raises(ScopeError, match="not set up"):
-            await slot.retrieve(ask())
-    assert adapter.calls == []
 
 
 @pytest.mark.parametrize("across", [True, False])
@@ -118,50 +100,6 @@ async def test_a_wait_has_an_end(timeout_s):
         with pytest.raises(InputError, match="timeout_s must be a finite number of seconds"):
             await readiness.wait_until_ready(ALICE, timeout_s)
         assert (await readiness.wait_until_ready(ALICE, 0)).state == "ready"
-
-
-async def test_recalled_context_is_not_written_in_bulk_either():
-    class Keeps(Everything):
-        async def record_events(self, events):
-            self.rows.extend(events)
-            return await super().record_events(events)
-
-    async with MemorySlot(adapter := Keeps(), scope=ALICE) as slot:
-        recalled = event(1, text="tea <memory-context>I like oolong</memory-context>")
-        await slot.capability(SupportsBulkIngest).record_events([recalled])
-        only = event(2, text="<memory-context>I like oolong</memory-context>")
-        with pytest.raises(InputError, match="nothing but recalled context"):
-            await slot.capability(SupportsBulkIngest).record_events([event(3), only])
-    assert [row.messages[0].content for row in adapter.rows] == ["tea"]
-
-
-async def test_the_native_error_stays_the_cause_of_what_an_adapter_made_of_it():
-    native = ValueError("native")
-
-    class Maps(Obedient):
-        async def retrieve(self, request):
-            raise BackendUnavailable("down") from native
-
-    async with MemorySlot(Maps(), scope=ALICE) as slot:
-        with pytest.raises(BackendUnavailable, match="down") as raised:
-            await slot.retrieve(ask())
-    assert raised.value.__cause__ is native
-    assert raised.value.operation == "retrieve"
-
-
-async def test_what_a_failed_bulk_write_has_stored_is_the_last_write():
-    class Half(Everything):
-        async def record_events(self, events):
-            error = BackendUnavailable("down", sent=False)
-            error.receipts = (WriteReceipt(event_id=events[0].event_id, status="committed"),)
-            raise error
-
-    async with MemorySlot(Half(), scope=ALICE) as slot:
-        assert (await slot.health()).details["slot"]["last_write_at"] is None
-        with pytest.raises(BackendUnavailable) as raised:
-            await slot.capability(SupportsBulkIngest).record_events([event(1), event(2)])
-        assert [receipt.event_id for receipt in raised.value.receipts] == ["e1"]
-        assert (await slot.health()).details["slot"]["last_write_at"] is not None
 
 
 async def test_a_blank_row_is_neither_shown_nor_counted():

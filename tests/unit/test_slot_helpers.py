@@ -10,7 +10,6 @@ from slot_support import Sink, ask, event
 from memory import BackendError, MemorySlot, RetrieveResult
 from memory.adapter import BackendProtocolError, ContextEntry
 from memory.contract.errors import JournalError
-from memory.contract.formatting import Utf8TokenCounter
 
 SAID = "words of the user"
 
@@ -85,18 +84,6 @@ async def test_a_row_that_is_none_is_an_error_of_ours(slot, adapter, sink, entry
     with pytest.raises(BackendError):
         await slot.retrieve(ask())
     assert sink[-1].error is not None
-
-
-async def test_a_counter_that_fails_is_an_error_of_ours(adapter, sink):
-    class Breaks(Utf8TokenCounter):
-        def count(self, text):
-            raise ZeroDivisionError(SAID)
-
-    async with MemorySlot(adapter, scope=ALICE, token_counter=Breaks(), trace_sink=sink) as slot:
-        await slot.record_event(event())
-        with pytest.raises(BackendError) as raised:
-            await slot.retrieve(ask())
-    assert SAID not in str(raised.value)
 
 
 async def test_a_journal_that_cannot_keep_a_receipt_does_not_undo_a_write(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from journals import open_store
-from slot_support import ALICE, BOB, Lookup, Obedient, ask, event
+from slot_support import ALICE, Lookup, Obedient, ask, event
 
 from memory import (
     AdapterMode,
@@ -131,18 +131,6 @@ async def test_other_tasks_have_their_turn_during_every_call(call):
             await CALLS[call](slot)
         assert turns - before >= 15
         tasks.cancel_scope.cancel()
-
-
-async def test_a_scope_that_the_host_has_set_up_is_never_released(monkeypatch):
-    monkeypatch.setattr("memory.slot.turns.MAX_IDLE_SCOPES", 1)
-    async with MemorySlot(Obedient()) as slot:
-        await slot.for_scope(ALICE).after_turn(session_id="s", user="hello")
-        await slot.setup_scope(ALICE)
-        for _ in range(2):
-            await slot.for_scope(BOB).after_turn(session_id="s", user="hello")
-            await slot.for_scope(persona_id="eve", run_id="r").after_turn(session_id="s", user="hello")
-        assert slot.delivery.is_set_up(ALICE)
-        await slot.retrieve(ask())
 
 
 @pytest.mark.parametrize(

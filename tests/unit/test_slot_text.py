@@ -152,36 +152,6 @@ async def test_a_section_over_the_budget_is_never_shown(slot, adapter):
     assert len(drawn) < 12
 
 
-async def test_an_adapters_own_rendering_keeps_as_many_entries_as_fit(slot, adapter):
-    for number in range(400):
-        await slot.record_event(event(number, text=f"fact {number}"))
-    drawn = []
-
-    def wide(result):
-        drawn.append(len(result.included))
-        lines = "\n".join(f"{entry.text}{' ' * 90}." for entry in result.context_entries)
-        return f"<memory-context>\n{lines}\n</memory-context>"
-
-    adapter.format_context = wide
-    for max_tokens in (1000, 2000):
-        found = await slot.retrieve(ask(budget=ContextBudget(max_tokens=max_tokens)))
-        assert max_tokens - 30 < found.trace.token_count <= max_tokens
-        assert found.included == tuple(range(len(found.included)))
-    assert len(drawn) < 30
-
-
-@pytest.mark.parametrize("user", [None, 5, ["a"], b"tea"])
-async def test_a_turn_that_is_no_text_is_an_input_error(slot, adapter, user):
-    with pytest.raises(InputError, match="user must be text"):
-        await slot.before_turn(user, session_id="s")
-    if user is not None:
-        with pytest.raises(InputError, match="user must be text"):
-            await slot.after_turn(user=user, session_id="s")
-        with pytest.raises(InputError, match="assistant must be text"):
-            await slot.after_turn(user="a", assistant=user, session_id="s")
-    assert adapter.calls == []
-
-
 async def test_one_event_id_in_two_scopes_is_two_events(slot, adapter):
     async def record_events(events):
         return [await adapter.record_event(event) for event in events]

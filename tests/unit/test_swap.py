@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_support import locomo_sample, run
+from bench_support import locomo_sample
 from cli_support import invoke
 
 from memory import ConfigError, MemoryScope, SupportsReadiness, open_memory
@@ -131,25 +131,6 @@ def test_a_control_under_either_word_is_the_same(directory: Path) -> None:
     seen = {known(f"{word}: full_history", more) for word in ("backend", "condition") for more in blocks}
     assert len(seen) == 1
     assert next(iter(seen))[0] == "control"
-
-
-@pytest.mark.thorough
-async def test_a_run_under_either_word_is_recorded_alike(directory: Path) -> None:
-    manifests = []
-    for word in ("backend", "condition"):
-        path = write(
-            directory, f"{word}: no_memory", "run: {game: {users: 1, sessions: 10, tests: 2}, output: out}\n"
-        )
-        manifests.append((await run(path)).manifest.variants[0])
-    first, second = manifests
-    assert first.provider == second.provider
-    assert (first.provider.backend, first.provider.condition, first.provider.kind) == (
-        None,
-        "no_memory",
-        "control",
-    )
-    assert first.config_hash == second.config_hash
-    assert len(list((directory / "out").iterdir())) == 2
 
 
 # -- messages ---------------------------------------------------------------------------------------------

@@ -5,9 +5,8 @@ import time
 
 import anyio
 import pytest
-from slot_support import Obedient
 
-from memory import AdapterMode, BackendUnavailable
+from memory import BackendUnavailable
 from memory.adapter import NativeWorker
 from memory.contract.admission import Admission
 
@@ -141,33 +140,6 @@ async def test_a_failing_last_call_still_ends_the_threads():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lasttest")]
 
 
-async def test_several_threads_run_at_a_time():
-    worker = NativeWorker(threads=2)
-    meeting = threading.Barrier(2, timeout=60)
-    async with anyio.create_task_group() as group:
-        group.start_soon(worker.run, meeting.wait)
-        group.start_soon(worker.run, meeting.wait)
-    await worker.aclose()
-
-
-async def test_idle_waits_for_earlier_calls_alone():
-    """Two slots may share a worker: one that never rests must not keep the other from its mode switch."""
-    worker = NativeWorker()
-    async with anyio.create_task_group() as tasks:
-
-        async def restless():
-            while True:
-                await worker.run(lambda: time.sleep(0.005))
-
-        tasks.start_soon(restless)
-        tasks.start_soon(restless)
-        await anyio.sleep(0.02)
-        with anyio.fail_after(60):
-            await worker.idle()
-        tasks.cancel_scope.cancel()
-    assert await worker.aclose()
-
-
 async def test_a_closer_that_is_cancelled_closes_all_the_same():
     """Else a client is left open, or closed under a call that still uses it."""
     worker = NativeWorker()
@@ -188,34 +160,3 @@ async def test_a_call_of_a_closed_worker_was_never_sent():
     with pytest.raises(BackendUnavailable) as caught:
         await worker.run(lambda: 1)
     assert not caught.value.ambiguous
-
-
-async def test_a_switch_of_the_mode_waits_for_what_was_given_up_on_a_worker():
-    """Else a write lands in a test session that is read-only."""
-
-    class Working(Obedient):
-        pass
-
-    adapter, begun, go_on, done = Working(), threading.Event(), threading.Event(), []
-    adapter.worker = NativeWorker(name="memslot-test")
-
-    def write():
-        begun.set()
-        go_on.wait(60)
-        done.append("written")
-
-    async with anyio.create_task_group() as given_up:
-        given_up.start_soon(adapter.worker.run, write)
-        await anyio.to_thread.run_sync(begun.wait)
-        given_up.cancel_scope.cancel()
-    async with anyio.create_task_group() as group:
-
-        async def switch():
-            await adapter.set_mode(AdapterMode(read_only=True))
-            done.append("switched")
-
-        group.start_soon(switch)
-        await anyio.sleep(0.05)
-        go_on.set()
-    assert done == ["written", "switched"]
-    await adapter.worker.aclose()

@@ -6,11 +6,8 @@ import asyncio
 import importlib
 import importlib.util
 import inspect
-import math
 import re
-import time
 import warnings
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,7 +40,7 @@ def native(path: str) -> Any:
     return thing
 
 
-G, K = "graphiti_core.graphiti:Graphiti", "kuzu"
+G = "graphiti_core.graphiti:Graphiti"
 CALLS = [
     (f"{G}.__init__", "", "graph_driver llm_client embedder cross_encoder"),
     (
@@ -300,20 +297,3 @@ def test_why_a_pattern_of_graphiti_is_rewritten() -> None:
         assert (ours is None) == (fresh._FUTURE_ASSERTION_RE.search(text) is None), text
 
     agree()
-
-
-@pytest.mark.parametrize("of", ["a", "a'l", "will", "'", " ", "a ", "1"])
-def test_a_fact_is_dated_in_a_time_that_grows_with_its_length(of: str) -> None:
-    """On the host's loop: a word of 40,000 letters took eight seconds."""
-    dated = native(f"{TEMPORAL}:normalize_future_temporal_bounds")
-
-    def took(length: int) -> float:
-        text, best = (of * length)[:length], math.inf
-        for _ in range(5):
-            started = time.thread_time()
-            dated(text, datetime(2024, 1, 1, tzinfo=UTC), None, None)
-            best = min(best, time.thread_time() - started)
-        return best
-
-    took(1_000)
-    assert took(16_000) < 24 * took(2_000) + 0.005, "64 times as long where it grows with the square"

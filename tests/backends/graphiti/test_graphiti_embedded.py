@@ -14,7 +14,6 @@ from graphiti_support import (
     BOB,
     NEEDS_GRAPHITI,
     ask,
-    config,
     event,
     found,
     listed,
@@ -27,14 +26,12 @@ from variants import plain
 
 from memory import (
     BackendTimeout,
-    BackendUnavailable,
     CapabilityNotSupported,
     ConfigError,
     InputError,
     MemoryScope,
     Message,
     ScopeError,
-    open_memory,
 )
 from memory.testing import ScriptedLLM
 
@@ -172,18 +169,6 @@ async def test_reset_leaves_no_text_on_disk(tmp_path: Path, llm: ScriptedLLM) ->
 
 
 @pytest.mark.thorough
-async def test_memory_outlives_the_process_and_closed_graphs(tmp_path: Path, llm: ScriptedLLM) -> None:
-    passport_event = event("I keep my passport in the drawer.")
-    async with opened(llm, tmp_path) as slot:
-        await slot.record_event(passport_event)
-    others = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(3)]
-    async with opened(llm, tmp_path, *others, open_graphs=2) as slot:
-        assert (await slot.health()).details["open_graphs"] == 2
-        (entry,) = (await slot.retrieve(ask("passport"))).entries
-    assert entry.event_ids == (passport_event.event_id,)
-
-
-@pytest.mark.thorough
 async def test_many_scopes_at_once_open_few_graphs(tmp_path: Path, llm: ScriptedLLM) -> None:
     scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(10)]
     max_open = 0
@@ -240,33 +225,6 @@ async def test_a_path_that_cannot_be_used_is_named(tmp_path: Path, llm: Scripted
             pass
 
 
-@pytest.mark.thorough
-async def test_a_graph_open_elsewhere_is_said_to_be(tmp_path: Path, llm: ScriptedLLM) -> None:
-    import subprocess
-    import sys
-
-    async with opened(llm, tmp_path) as slot:
-        group = slot.native_scope(ALICE)["group_id"]
-    path = tmp_path / "graphiti" / group / "graph.kuzu"
-    create = f"CREATE (:Saga {{uuid: 'theirs', group_id: '{group}'}})"
-    holder = (
-        f"import kuzu, sys; held = kuzu.Database({str(path)!r}, max_db_size=1 << 30); "
-        f"kuzu.Connection(held).execute({create!r}); print('open', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(  # noqa: ASYNC220 (nothing else runs on this loop)
-        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "open\n"
-        with pytest.raises(BackendUnavailable, match="open elsewhere"):
-            async with opened(llm, tmp_path):
-                pass
-        other.communicate("")
-    async with opened(llm, tmp_path) as slot:
-        assert await found(slot, "anything") == []
-        assert (await listed(slot, "count"))["Saga"] == 1
-
-
 # -- the SDK's side effects ---------------------------------------------------------------------------------
 
 
@@ -277,12 +235,3 @@ async def test_no_telemetry_and_no_new_environment(tmp_path: Path, llm: Scripted
     changed = {name for name in os.environ.keys() | before.keys() if os.environ.get(name) != before.get(name)}
     assert changed <= {TELEMETRY_ENV_VAR}
     assert os.environ[TELEMETRY_ENV_VAR] == "false"
-
-
-def test_trio_is_refused(tmp_path: Path, llm: ScriptedLLM) -> None:
-    async def run() -> None:
-        async with open_memory(config(llm.base_url, tmp_path), scope=ALICE):
-            pass
-
-    with pytest.raises(ConfigError, match="asyncio only"):
-        anyio.run(run, backend="trio")

@@ -26,7 +26,6 @@ from graphiti_support import (
 )
 
 from memory import (
-    AdapterMode,
     BackendError,
     BackendTimeout,
     BackendUnavailable,
@@ -97,24 +96,6 @@ async def test_a_batch_that_failed_is_unknown_and_a_repeat_stores_it_once(
         assert [receipt.status for receipt in await bulk.record_events([first, second])] == ["committed"] * 2
         assert (await slot.capability(SupportsReadiness).readiness(ALICE)).state == "ready"
         assert (await listed(slot, "count"))["Episodic"] == 2
-
-
-@pytest.mark.thorough
-async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
-    # The client gives up within the deadline that was configured; here nothing else is in a hurry.
-    async with opened(llm, tmp_path, deadlines={"write_s": 3.0}) as slot:
-        slot._calls.deadlines = Deadlines(write_s=90)
-        llm.faults.add("late", delay_s=120)
-        with anyio.fail_after(60):
-            with pytest.raises(BackendTimeout) as raised:
-                await slot.record_event(event("I keep my passport in the drawer."))
-            await slot.record_event(event("I ride my green bicycle."))
-            await slot.set_mode(AdapterMode(read_only=True))
-        assert not raised.value.ambiguous, "the model's client gave up before the slot, and nothing was saved"
-        assert await found(slot, "passport bicycle") == ["I ride my green bicycle."]
-        assert (await listed(slot, "count"))["Episodic"] == 1
 
 
 @pytest.mark.thorough
@@ -195,40 +176,6 @@ async def test_an_error_says_what_is_wrong_with_the_answer(tmp_path: Path, answe
     assert len(llm.bodies("chat/completions")) == 1, "the same prompt would get the same answer"
 
 
-async def test_a_test_session_begins_when_given_up_writes_have_ended(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
-    async with opened(llm, tmp_path) as slot:
-        from memory.backends.graphiti.kuzu import ScopeDriver
-
-        native, reached, go_on = ScopeDriver.execute_query, anyio.Event(), anyio.Event()
-
-        async def slow(self: Any, cypher: str, **parameters: Any) -> Any:
-            reached.set()
-            await go_on.wait()
-            return await native(self, cypher, **parameters)
-
-        async def begin_a_test_session() -> None:
-            await slot.set_mode(AdapterMode(read_only=True))
-            assert go_on.is_set()
-            assert not graph.busy
-
-        adapter: Any = slot._adapter
-        (graph,) = adapter._graphs.values()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ScopeDriver, "execute_query", slow)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(slot.record_event, event("I keep my passport in the drawer."))
-                await reached.wait()
-                tasks.cancel_scope.cancel()
-            assert graph.busy, "or this test proves nothing"
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(begin_a_test_session)
-                await anyio.sleep(0.05)
-                go_on.set()
-        assert set((await listed(slot, "count")).values()) == {0}
-
-
 @pytest.mark.thorough
 async def test_a_search_given_up_at_any_moment_leaves_nothing_unawaited(
     tmp_path: Path, llm: ScriptedLLM
@@ -263,58 +210,12 @@ async def test_writes_at_once_share_their_entities(tmp_path: Path, llm: Scripted
     assert names.count("user") == 1
 
 
-@pytest.mark.thorough
-async def test_a_lost_answer_is_settled_by_a_look_up(
-    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened(llm, tmp_path, deadlines={"write_s": 4.0}) as slot:
-        adapter: Any = slot._adapter
-        native = adapter.record_event
-
-        async def slow(event: Any) -> Any:
-            answer = await native(event)
-            await anyio.sleep_forever()
-            return answer
-
-        monkeypatch.setattr(adapter, "record_event", slow)
-        receipt = await slot.record_event(event("I keep my passport in the drawer."))
-        (entry,) = (await slot.retrieve(ask("passport"))).entries
-    assert receipt.status == "committed"
-    assert "look-up" in receipt.warnings[0]
-    assert entry.native_id in receipt.native_ids
-
-
 async def test_a_failing_graph_is_not_healthy(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path) as slot:
         with graph_faults("500"):
             health = await slot.health()
         assert health.status == "unavailable"
         assert (await slot.health()).versions.keys() == {"graphiti-core", "kuzu"}
-
-
-@pytest.mark.parametrize(
-    ("given", "sent"),
-    [
-        ({"max_tokens": 4000}, {"max_tokens": 4000, "temperature": 0.0}),
-        ({"max_tokens": None, "temperature": None}, {}),
-        (
-            {"max_completion_tokens": 900, "temperature": None, "reasoning_effort": "low"},
-            {"max_completion_tokens": 900, "reasoning_effort": "low"},
-        ),
-        ({"extra_body": {"top_k": 3}}, {"max_tokens": 16_384, "temperature": 0.0, "top_k": 3}),
-    ],
-)
-async def test_options_of_the_model_reach_every_request(
-    tmp_path: Path, llm: ScriptedLLM, given: dict[str, Any], sent: dict[str, Any]
-) -> None:
-    """Graphiti asks 16,384 tokens for facts, whatever its client was told."""
-    block = {"model": "scripted", "base_url": llm.base_url, **given}
-    async with opened(llm, tmp_path, llm=block) as slot:
-        await slot.record_event(event("My name is Bob and I live in Paris."))
-    bodies = llm.bodies("chat/completions")
-    names = {"max_tokens", "temperature", "max_completion_tokens", "reasoning_effort", "top_k"}
-    assert len(bodies) > 1
-    assert all({key: body[key] for key in names & body.keys()} == sent for body in bodies)
 
 
 class ShorterVectors(ScriptedLLM):

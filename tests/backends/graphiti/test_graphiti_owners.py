@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import shutil
 import subprocess
 import sys
@@ -18,7 +17,6 @@ import pytest
 from graphiti_support import (
     ALICE,
     NEEDS_GRAPHITI,
-    ask,
     config,
     event,
     found,
@@ -33,7 +31,6 @@ from memory import (
     ConfigError,
     MemorySlot,
     SupportsBulkIngest,
-    SupportsReadiness,
     open_memory,
 )
 from memory.adapter.stores import FileLock
@@ -304,29 +301,6 @@ async def test_half_an_event_is_found_incomplete_and_a_repeat_stores_it_once(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(3))
-async def test_no_write_suffers_from_one_that_was_given_up(
-    tmp_path: Path, llm: ScriptedLLM, seed: int
-) -> None:
-    """A save that was interrupted left rows that could not be written again, while health was well."""
-    chance = random.Random(seed)
-    things = ["teapot", "violin", "kayak", "lantern", "atlas", "camera"]
-    async with opened(llm, tmp_path, ingest="triplet") as slot:
-        committed = set()
-        for at in range(24):
-            two = chance.sample(things, 2)
-            facts = [
-                {"source": "Ada", "relation": "KEEPS", "target": thing, "fact": f"Ada keeps {thing}"}
-                for thing in two
-            ]
-            with anyio.move_on_after(chance.uniform(0, 0.4) if at % 4 else None):
-                receipt = await slot.record_event(event("unused", metadata={"triplets": facts}))
-                assert receipt.status == "committed"
-                committed.update(two)
-        assert await kept(slot) >= committed
-
-
-@pytest.mark.thorough
 async def test_what_follows_a_save_that_failed(tmp_path: Path, llm: ScriptedLLM) -> None:
     """Kuzu's rollback leaves updated rows that cannot be written again: the database is opened anew."""
     from memory.backends.graphiti.database import Connection
@@ -361,53 +335,6 @@ async def test_what_follows_a_save_that_failed(tmp_path: Path, llm: ScriptedLLM)
 
 
 @pytest.mark.thorough
-async def test_an_event_that_failed_after_some_of_its_facts_is_unknown_and_a_repeat_stores_it_once(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
-    from memory.backends.graphiti.database import Connection
-
-    native, saved = Connection.rows, []
-
-    def fails_third(self: Any, query: str, parameters: Any) -> Any:
-        if "RelatesToNode_" in query and "MERGE" in query:
-            saved.append(query)
-            if len(saved) == 3:
-                raise RuntimeError("disk full")
-        return native(self, query, parameters)
-
-    facts = [
-        {"source": "Ada", "relation": "KEEPS", "target": thing} for thing in ("teapot", "violin", "kayak")
-    ]
-    async with opened(llm, tmp_path, ingest="triplet") as slot:
-        await slot.record_event(keeps("teapot"))
-        triplet_event = event("unused", metadata={"triplets": facts})
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Connection, "rows", fails_third)
-            assert (await slot.record_event(triplet_event)).status == "unknown"
-        ready = await slot.capability(SupportsReadiness).readiness(ALICE)
-        assert (ready.state, "part of it is stored" in ready.detail) == ("unknown", True)
-        receipt = await slot.record_event(triplet_event)
-        assert len(receipt.native_ids) == 4
-        assert len((await listed(slot, "edges"))["edges"]) == 4
-        assert (await slot.capability(SupportsReadiness).readiness(ALICE)).state == "ready"
-
-
-@pytest.mark.thorough
-async def test_a_batch_that_was_given_up_is_absent_or_whole(tmp_path: Path, llm: ScriptedLLM) -> None:
-    chance = random.Random(7)
-    async with opened(llm, tmp_path, bulk="native") as slot:
-        bulk = slot.capability(SupportsBulkIngest)
-        assert bulk is not None
-        for at in range(6):
-            batch = [event(f"I keep my {thing} in room {at}.") for thing in ("teapot", "violin")]
-            with anyio.move_on_after(chance.uniform(0, 0.5)):
-                await bulk.record_events(batch)
-            await bulk.record_events([event(f"I own my boat number {at} gladly.")])
-            names = {row["name"] for row in (await listed(slot, "episodes"))["episodes"]}
-            assert len(names & {event.event_id for event in batch}) in (0, 2)
-
-
-@pytest.mark.thorough
 async def test_a_batch_killed_before_its_facts_are_saved_is_found_incomplete_and_a_repeat_stores_it_once(
     tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,21 +366,6 @@ async def test_a_batch_killed_before_its_facts_are_saved_is_found_incomplete_and
 
 
 @pytest.mark.thorough
-async def test_closing_that_is_cancelled_still_frees_the_graph(tmp_path: Path, llm: ScriptedLLM) -> None:
-    async with opened(llm, tmp_path, ingest="triplet") as slot:
-        await slot.record_event(keeps("teapot"))
-        adapter: Any = slot._adapter
-        closing = asyncio.ensure_future(adapter.aclose())
-        await anyio.lowlevel.checkpoint()
-        closing.cancel()
-        await asyncio.wait([closing])
-        with anyio.fail_after(10):
-            await adapter.aclose()  # waits for the closing that goes on
-            async with opened(llm, tmp_path, ingest="triplet") as again:
-                assert (await again.retrieve(ask("teapot"))).entries
-
-
-@pytest.mark.thorough
 async def test_opening_that_is_given_up_frees_the_graph(
     tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -476,36 +388,3 @@ async def test_opening_that_is_given_up_frees_the_graph(
             await other.record_event(keeps("teapot"))
 
     await anyio.to_thread.run_sync(asyncio.run, elsewhere())
-
-
-@pytest.mark.parametrize("at", ["its connection", "its first call"])
-def test_a_graph_that_fails_as_it_opens_is_closed_before_it_is_given_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    """Another may open it as soon as the lock is free."""
-    import_sdk()
-    import kuzu
-
-    from memory.backends.graphiti.database import Connection, Database
-
-    Database(tmp_path / "graph", 64).open()
-    opened: list[Any] = []
-    native = Connection.rows
-
-    def fails(connection: Any, query: str, parameters: Any) -> Any:
-        if "force_checkpoint_on_close" in query:
-            opened.append(connection._database)
-            raise RuntimeError("no memory")
-        return native(connection, query, parameters)
-
-    def unconnected(database: Any) -> Any:
-        opened.append(database)
-        raise RuntimeError("no memory")
-
-    if at == "its connection":
-        monkeypatch.setattr(kuzu, "Connection", unconnected)
-    else:
-        monkeypatch.setattr(Connection, "rows", fails)
-    with pytest.raises(BackendError):
-        Database(tmp_path / "second", 64).open()
-    assert opened[0].is_closed

@@ -26,7 +26,6 @@ from memory import (
     ScopeError,
     open_memory,
 )
-from memory.backends.graphiti.stores import Abandoned, Write
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
@@ -124,36 +123,6 @@ async def test_neo4j_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
     await adapter.aclose()
 
 
-@BOTH
-async def test_a_write_that_was_given_up_asks_no_server(
-    tmp_path: Path, closed_port: int, driver: str
-) -> None:
-    adapter: Any = MemoryAdapterRegistry().create(load_config(given(driver, closed_port, tmp_path)))
-    graph = adapter._store.graph("any")
-    write = Write()
-    write.abandon()
-    token = Write.current.set(write)
-    with pytest.raises(Abandoned):
-        await graph.execute_query("RETURN 1")
-    with pytest.raises(Abandoned):
-        graph.session()
-    Write.current.reset(token)
-    await adapter.aclose()
-
-
-async def test_a_refused_connection_is_no_bad_path(
-    tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refused(self: Any) -> None:
-        raise ConnectionRefusedError(111, "Connection refused")
-
-    slot = MemorySlot(MemoryAdapterRegistry().create(load_config(given("neo4j", closed_port, tmp_path))))
-    monkeypatch.setattr("memory.backends.graphiti.neo4j.Neo4jGraph.open", refused)
-    with pytest.raises(BackendUnavailable):
-        await slot.setup_scope(ALICE)
-    await slot.aclose()
-
-
 @NEEDS_FALKORDB
 async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
     adapter: Any = MemoryAdapterRegistry().create(load_config(given("falkordb", closed_port, tmp_path)))
@@ -166,23 +135,6 @@ async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path: Path,
     assert sent["socket_connect_timeout"] == pytest.approx(13.5), "of the nearest deadline, nine tenths"
     assert sent["socket_timeout"] == 300, "the longest deadline; the slot's own is nearer"
     assert await adapter._store.connected() is await adapter._store.connected()
-    await adapter.aclose()
-    await adapter.aclose()
-
-
-async def test_neo4j_scopes_share_one_client(tmp_path: Path, closed_port: int) -> None:
-    block = {
-        **given("neo4j", closed_port, tmp_path)["memory"]["backends"]["graphiti"]["neo4j"],
-        "database": "mine",
-    }
-    settings = load_config(config("http://127.0.0.1:9/v1", tmp_path, driver="neo4j", neo4j=block))
-    adapter: Any = MemoryAdapterRegistry().create(settings)
-    first, second = (adapter._store.graph(name) for name in ("a", "b"))
-    assert first.client is second.client is adapter._store.client
-    assert first._database == "mine"
-    assert first.clone("anything") is first, "a group is no database of its own"
-    await first.close()
-    assert second.client is first.client, "closing a scope does not hang up on the others"
     await adapter.aclose()
     await adapter.aclose()
 

@@ -11,7 +11,7 @@ import pytest
 from graphiti_support import NEEDS_GRAPHITI, ask, event, listed, opened
 from pydantic import BaseModel, Field
 
-from memory import ConfigError, SupportsBulkIngest
+from memory import ConfigError
 from memory.backends.graphiti.opening import import_sdk
 from memory.backends.graphiti.options import GraphitiOptions, build_ontology
 from memory.plugins.blocks import parse_block
@@ -191,19 +191,6 @@ async def test_what_is_known_of_an_entity_stays_when_it_is_not_said_again(
     assert (tea["attributes"]["flavour"], tea["attributes"]["grams"]) == ("malty", 5)
     assert health.details["ingest"] == ["message", "custom_entity_types", "custom_edge_types"]
     assert {"message", "text", "json", "triplet", "bulk"} < set(health.native_ingest_modes)
-
-
-@pytest.mark.thorough
-@NEEDS_GRAPHITI
-async def test_bulk_knows_the_types_too(tmp_path: Path, llm: ScriptedLLM) -> None:
-    async with opened(llm, tmp_path, **TYPES, bulk="native") as slot:
-        bulk = slot.capability(SupportsBulkIngest)
-        assert bulk is not None
-        await bulk.record_events([event(SAID), event("I own my Vespa gladly.")])
-        edges = (await listed(slot, "edges"))["edges"]
-        nodes = {row["name"]: set(row["labels"]) for row in (await listed(slot, "nodes"))["nodes"]}
-    assert "DRINKS" in {edge["name"] for edge in edges}
-    assert nodes["Oolong"] == {"Entity", "Tea"}
 
 
 @NEEDS_GRAPHITI

@@ -73,14 +73,3 @@ async def test_a_write_answered_with_other_records_is_looked_up(
         assert receipt.native_ids, "looked up, and not taken from that answer"
         assert receipt.status == "queued", "what Honcho concludes from it is still to come"
         assert receipt.native_ids == (stored(double)[-1]["id"],)
-
-
-async def test_a_record_that_is_answered_twice_is_shown_once(
-    double: HonchoDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with slot_on(double) as slot:
-        await slot.record_event(event(1))
-        _answering(double, monkeypatch, "/context", lambda row: {**row, "messages": row["messages"] * 2})
-        found = await ask(slot, session_id="s1")
-        assert found.formatted_context.count("blue drawer") == 1
-        assert len(found.raw["context"]["messages"]) == 2

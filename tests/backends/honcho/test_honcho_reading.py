@@ -229,18 +229,6 @@ async def test_a_context_is_prose_card_summary_and_messages_in_that_order(double
         assert len(set(result.trace.native_ids)) == len(result.trace.native_ids)
 
 
-async def test_prose_that_no_budget_trims_is_fitted_line_by_line(double: HonchoDouble) -> None:
-    async with slot_on(double) as slot:
-        await slot.record_event(event(1, *(f"I own {number} old wooden boats." for number in range(20))))
-        await _settle(slot)
-        result = await ask(slot, budget=ContextBudget(max_tokens=120, min_tokens=110))
-    assert len(result.entries) == 20
-    assert 2 <= len(result.included) < 20
-    assert result.trace.token_count is not None
-    assert result.trace.token_count <= 120
-    assert "did not fit the budget" in result.trace.warnings[-1]
-
-
 @pytest.mark.parametrize("mode", [mode for mode in MODES if "supplement" in MODES[mode]])
 async def test_a_supplement_and_what_it_is_added_to_share_one_budget(double: HonchoDouble, mode: str) -> None:
     async with slot_on(double, **MODES[mode]) as slot:

@@ -9,7 +9,7 @@ import pytest
 from both_loops import anyio_backend as anyio_backend
 from honcho_double import HonchoDouble
 from honcho_model import Conclusion
-from honcho_support import ADA, BOB, FACT, adapter_of, ask, event, sent, slot_on, stored
+from honcho_support import ADA, BOB, FACT, adapter_of, ask, event, slot_on, stored
 from waits import held, until
 
 from memory import (
@@ -65,24 +65,6 @@ async def test_an_empty_queue_after_a_write_is_not_ready(double: HonchoDouble) -
         assert answer.last_derived_at is not None
         assert answer.last_derived_at.isoformat().replace("+00:00", "Z") == newest.created_at
         assert (await _look(slot)).state == "ready"
-
-
-@pytest.mark.thorough
-async def test_each_write_is_waited_for(double: HonchoDouble) -> None:
-    double.model.enqueue_s = 0.05
-    async with slot_on(double, quiet_period_s=0.0) as slot:
-        for number in range(5):
-            await slot.record_event(event(number, f"I own {number} boats."))
-            assert (await _wait(slot)).state == "ready"
-            assert f"{number} boats" in (await ask(slot)).formatted_context
-
-
-async def test_two_observed_peers_are_counted_each(double: HonchoDouble) -> None:
-    said = Message(role="assistant", content="I suggest that I listen more.")
-    async with slot_on(double, observe_assistant=True) as slot:
-        await slot.record_event(event(1, FACT, said))
-        assert (await _wait(slot)).state == "ready"
-        assert len(double.model.workspaces["r_xada"].conclusions) == 2
 
 
 @pytest.mark.thorough
@@ -165,17 +147,6 @@ async def test_messages_that_never_entered_the_queue_are_never_ready(
         assert (await _wait(slot)).state == "unknown"
 
 
-async def test_a_fresh_adapter_says_ready_of_nothing_that_led_nowhere(double: HonchoDouble) -> None:
-    double.model.failing = True
-    async with slot_on(double) as slot:
-        await slot.record_event(event(1))
-        assert (await _wait(slot)).state == "unknown"
-    async with slot_on(double) as slot:
-        answer = await _wait(slot)
-        assert (answer.state, "from 1 of 1 message" in answer.detail) == ("unknown", True)
-        assert (await _wait(slot)).state == "unknown"
-
-
 @pytest.mark.thorough
 async def test_memory_is_not_ready_before_the_summary_is(double: HonchoDouble) -> None:
     """A summary is work of the session, and in no sender's queue."""
@@ -187,18 +158,6 @@ async def test_memory_is_not_ready_before_the_summary_is(double: HonchoDouble) -
             )
         answer = await _wait(slot)
         assert answer.state != "pending"
-        assert double.model.workspaces["r_xada"].sessions["s1"].summary is not None
-
-
-@pytest.mark.thorough
-async def test_a_summary_that_only_the_assistants_turn_made_due_is_waited_for(double: HonchoDouble) -> None:
-    double.model.summarise_s, double.model.enqueue_s = 0.2, 0.05
-    async with slot_on(double, quiet_period_s=0.15) as slot:
-        for number in range(19):
-            await slot.record_event(event(number, f"I own {number} boats."))
-        await _wait(slot)
-        await slot.record_event(event(20, Message(role="assistant", content="Noted.")))
-        assert (await _wait(slot)).state != "pending"
         assert double.model.workspaces["r_xada"].sessions["s1"].summary is not None
 
 
@@ -222,18 +181,6 @@ async def test_a_workspace_without_sessions_is_ready_at_once(double: HonchoDoubl
     assert double.model.workspaces == {}
 
 
-async def test_a_write_with_no_answer_is_waited_for_by_quiet(double: HonchoDouble) -> None:
-    double.model.enqueue_s = 0.05
-    async with slot_on(double, quiet_period_s=0.15) as slot:
-        await slot.record_event(event(1))
-        await _wait(slot)
-        double.faults.add("lost", endpoint="POST */messages")
-        await slot.record_event(event(2, "I like tea."))
-        assert (await _look(slot)).state == "pending"
-        assert (await _wait(slot)).state == "ready"
-        assert "tea" in (await ask(slot)).formatted_context
-
-
 @pytest.mark.thorough
 async def test_a_write_under_way_is_pending_and_not_forgotten(double: HonchoDouble) -> None:
     async with slot_on(double, quiet_period_s=0.0) as slot:
@@ -246,20 +193,6 @@ async def test_a_write_under_way_is_pending_and_not_forgotten(double: HonchoDoub
                 await _fired(double)
                 early = await _look(slot)
                 assert (early.state, early.detail) == ("pending", "a write is still under way")
-                go_on.set()
-        assert (await _wait(slot)).state == "ready"
-        assert "tea" in (await ask(slot)).formatted_context
-
-
-async def test_a_write_while_one_waits_is_expected_all_the_same(double: HonchoDouble) -> None:
-    async with slot_on(double, quiet_period_s=0.0) as slot:
-        await slot.record_event(event(1))
-        double.model.enqueue_s = 0.1
-        with held(double, "POST */conclusions/list") as go_on:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_wait, slot)
-                await _fired(double)  # it has counted, and asks for the newest conclusion
-                await slot.record_event(event(2, "I like tea."))
                 go_on.set()
         assert (await _wait(slot)).state == "ready"
         assert "tea" in (await ask(slot)).formatted_context
@@ -314,16 +247,6 @@ async def test_no_session_is_deleted_while_something_is_derived_from_it(double: 
         assert "drawer" not in (await ask(slot, session_id="s1")).formatted_context
 
 
-async def test_a_reset_does_not_wait_for_work_that_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.backends.honcho.workspace._HELD_S", 0.1)
-    with HonchoDouble(batch_tokens=512) as double:
-        async with slot_on(double) as slot:
-            await slot.record_event(event(1))
-            with anyio.fail_after(20):
-                assert (await slot.reset_scope(ADA)).verified
-            assert stored(double) == []
-
-
 async def test_readers_wait_while_sessions_are_deleted(double: HonchoDouble) -> None:
     """A session that is read while it is being deleted would stay in Honcho's cache as deleted."""
     double.model.delete_s = 0.1
@@ -340,20 +263,6 @@ async def test_readers_wait_while_sessions_are_deleted(double: HonchoDouble) -> 
             await anyio.sleep(0.01)
             assert (await slot.reset_scope(ADA)).verified
         assert (await slot.record_event(event(2))).status == "queued"
-
-
-async def test_a_reset_waits_for_readers(double: HonchoDouble) -> None:
-    async with slot_on(double) as slot:
-        await slot.record_event(event(1))
-        with held(double, "GET */context") as go_on:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(ask, slot)
-                await _fired(double)
-                tasks.start_soon(slot.reset_scope, ADA)
-                await anyio.sleep(0.1)
-                assert not any(call.startswith("DELETE") for call in sent(double))
-                go_on.set()
-        assert any(call.startswith("DELETE") for call in sent(double))
 
 
 async def test_a_worker_that_does_not_run_leaves_the_reset_unverified(double: HonchoDouble) -> None:

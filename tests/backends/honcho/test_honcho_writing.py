@@ -203,21 +203,6 @@ async def test_an_event_stored_in_part_is_completed(double: HonchoDouble, fault:
     assert receipt.native_ids == tuple(row["id"] for row in rows)
 
 
-async def test_an_event_of_which_the_second_part_is_refused_may_not_be_called_unstored(
-    double: HonchoDouble,
-) -> None:
-    said = [f"I like number {number}." for number in range(250)]
-    async with slot_on(double) as slot:
-        await slot.record_event(event(0))
-        double.faults.add("late", endpoint="POST */messages", delay_s=0)
-        double.faults.add("429", endpoint="POST */messages", times=4)
-        assert (await slot.record_event(event(1, *said))).status == "unknown"
-        double.faults.clear()
-        assert (await slot.record_event(event(1, *said))).status == "queued"
-    rows = [row for row in stored(double) if row["metadata"]["event_id"] == "e1"]
-    assert [row["content"] for row in rows] == said
-
-
 @pytest.mark.parametrize("answered", [False, True])
 async def test_a_write_that_its_caller_gave_up_and_sends_again_is_stored_once(
     double: HonchoDouble, answered: bool
@@ -244,32 +229,6 @@ async def test_a_write_that_its_caller_gave_up_and_sends_again_is_stored_once(
         assert rows == ["e0", "e1", "e2"]
         assert again.native_ids == (stored(double)[1]["id"],)
         await _wait_until_ready(slot)
-
-
-async def test_a_write_that_passed_its_deadline_and_is_sent_again_is_stored_once(
-    double: HonchoDouble,
-) -> None:
-    async with slot_on(double) as slot:
-        await slot.record_event(event(0))
-        rules, usual = slot._calls, slot.delivery.deadlines
-        rules.deadlines = usual.model_copy(update={"write_s": 0.5, "query_s": 0.5})
-        with held(double, "POST */messages"):
-            assert (await slot.record_event(event(1, "I like tea."))).status == "unknown"
-            await until(lambda: len(stored(double)) == 2)
-        rules.deadlines = usual
-        assert (await slot.record_event(event(1, "I like tea."))).status == "queued"
-    assert [row["metadata"]["event_id"] for row in stored(double)] == ["e0", "e1"]
-
-
-async def test_a_refused_write_says_so_and_can_be_written_again(double: HonchoDouble) -> None:
-    async with slot_on(double) as slot:
-        double.faults.add("422", endpoint="POST */messages")
-        with pytest.raises(BackendRejected) as raised:
-            await slot.record_event(event(1))
-        assert raised.value.diagnostics["status"] == 422
-        assert "passport" not in str(raised.value)
-        assert (await slot.record_event(event(1))).status == "queued"
-    assert len(stored(double)) == 1
 
 
 async def test_a_session_that_another_client_deleted_is_made_again(double: HonchoDouble) -> None:

@@ -158,17 +158,6 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.thorough
-async def test_no_scope_sees_another(tmp_path: Path) -> None:
-    scopes = [ALICE, *HOSTILE]
-    async with opened(tmp_path, *HOSTILE) as slot:
-        for number, scope in enumerate(scopes):
-            await slot.record_event(event(f"the secret tea number {number}", scope=scope))
-        for number, scope in enumerate(scopes):
-            assert await found(slot, "secret tea", scope=scope) == [f"the secret tea number {number}"]
-            assert len(await stored(slot, scope)) == 1
-
-
 async def test_reset_clears_one_scope_and_what_mem0_would_leave(tmp_path: Path) -> None:
     async with opened(tmp_path, BOB, *HOSTILE[:2]) as slot:
         for scope in (ALICE, BOB, *HOSTILE[:2]):

@@ -30,7 +30,6 @@ from memory import (
     SupportsBulkIngest,
     SupportsNativeQuery,
     SupportsProvenance,
-    SupportsReadiness,
 )
 
 pytestmark = NEEDS_MEM0
@@ -142,15 +141,6 @@ async def test_a_range_of_provenance_means_what_was_stored_or_changed_in_it(tmp_
         corrected = stored_today.native_ids[0]
         await mutate(slot, "update", corrected, text="My purple mug")
         assert (await provenance.provenance(later)).native_ids == (corrected,)
-
-
-async def test_what_is_written_is_ready(tmp_path: Path) -> None:
-    async with opened(tmp_path) as slot:
-        await slot.record_event(event("tea"))
-        readiness = slot.capability(SupportsReadiness)
-        assert readiness is not None
-        assert (await readiness.wait_until_ready(ALICE, 60.0)).state == "ready"
-        assert await found(slot, "tea")
 
 
 async def test_bulk_is_one_add_per_event_in_order(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from mem0_support import (
     NEEDS_MEM0,
@@ -22,11 +21,9 @@ from mem0_support import (
     found,
     lose_nothing,
     mutate,
-    native,
     opened,
     stored,
 )
-from waits import past
 
 from memory import BackendError, BackendUnavailable, ConfigError, open_memory
 from memory.plugins.opening import build_slot
@@ -56,19 +53,6 @@ async def test_closing_frees_lock_and_threads(tmp_path: Path) -> None:
         left = set(threading.enumerate()) - before
         # The event loop keeps idle threads of its own for a while.
         assert not [thread for thread in left if "AnyIO" not in thread.name]
-
-
-async def test_a_locked_store_is_one_clear_error(tmp_path: Path) -> None:
-    async with opened(tmp_path) as slot:
-        with pytest.raises(
-            BackendUnavailable, match=r"elsewhere in this process; .*\.mem0\.path, or configure"
-        ):
-            async with opened(tmp_path):
-                pass
-        await slot.record_event(event("still mine"))
-        assert await found(slot, "mine") == ["still mine"]
-    async with opened(tmp_path) as slot:
-        assert await found(slot, "mine") == ["still mine"]
 
 
 @pytest.mark.thorough
@@ -216,83 +200,7 @@ asyncio.run(main())
     assert list(home_dir.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("block", "expected"),
-    [
-        ({}, "[]"),
-        pytest.param(
-            {"embedder": {"base_url": "http://127.0.0.1:9/v1"}, "dimensions": 8},
-            "['openai']",
-            marks=pytest.mark.thorough,
-        ),
-    ],
-    ids=["none", "an embedder"],
-)
-def test_no_models_sdk_is_imported_where_no_model_is_configured(
-    tmp_path: Path, block: dict[str, Any], expected: str
-) -> None:
-    """Nine tenths of opening mem0, for clients that nobody asks. The counter-test is an embedder that is asked."""
-    code = f"""
-import asyncio, sys
-from mem0_support import *
-block = {block!r}
-async def main():
-    async with opened(Path({str(tmp_path)!r}), **block) as slot:
-        if not block:
-            await slot.record_event(event("I drink oolong."))
-            assert await found(slot, "oolong")
-        assert (await slot.health()).status == "ok"
-asyncio.run(main())
-print(sorted({{"openai", "anthropic", "torch", "tiktoken"}} & sys.modules.keys()))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.strip() == expected, done.stderr
-
-
 # -- lost answers -------------------------------------------------------------------------------------------
-
-
-async def test_an_answer_that_is_lost_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The native call goes on after its deadline; the slot finds what it stored instead of sending it again."""
-    monkeypatch.setattr("memory.slot.sending._LAST_LOOK_S", 30.0)  # a slow machine changes nothing
-    async with opened(tmp_path, deadlines={"write_s": 0.5}) as slot:
-        store = native(slot).vector_store
-        stored_by, wait = store.insert, past(0.5)
-
-        def insert(**rows: Any) -> Any:
-            wait()
-            return stored_by(**rows)
-
-        store.insert = insert
-        receipt = await slot.record_event(event("tea"))
-        assert receipt.status == "committed"
-        assert receipt.warnings == ("confirmed by look-up after the answer was lost",)
-        assert [row["id"] for row in await stored(slot)] == list(receipt.native_ids)
-
-
-async def test_a_time_out_stops_a_bulk_write(tmp_path: Path) -> None:
-    """The event under way ends; those behind it are not written behind the caller's back."""
-    async with opened(tmp_path) as slot:
-        adapter: Any = slot._adapter
-        events = [event(f"tea {number}") for number in range(50)]
-        memory = native(slot)
-        add, begun, third, go_on = memory.add, [], threading.Event(), threading.Event()
-
-        def held(*given: Any, **named: Any) -> Any:
-            begun.append(1)
-            if len(begun) == 3:
-                third.set()
-                go_on.wait(60)
-            return add(*given, **named)
-
-        memory.add = held
-        async with anyio.create_task_group() as group:
-            group.start_soon(adapter.record_events, events)
-            await anyio.to_thread.run_sync(third.wait)
-            group.cancel_scope.cancel()
-        go_on.set()
-        await adapter.worker.idle()
-        assert len(await stored(slot)) == len(begun) == 3
 
 
 async def test_an_event_cut_in_the_middle_leaves_nothing_and_a_repeat_stores_it_once(

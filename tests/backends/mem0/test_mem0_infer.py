@@ -7,24 +7,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from mem0_support import (
     ALICE,
     BOB,
     NEEDS_MEM0,
-    PEOPLE,
     START,
     ask,
     event,
     found,
-    lose_nothing,
     native,
     opened,
     stored,
 )
 from variants import plain
-from waits import held, until
 
 from memory import (
     BackendError,
@@ -219,23 +215,6 @@ async def test_an_embedding_mem0_gives_up_on_is_an_error(tmp_path: Path, llm: Sc
         assert [row["memory"] for row in await stored(slot)] == ["I have a cat."]
 
 
-async def test_a_bulk_write_that_fails_keeps_the_receipts_before_it(tmp_path: Path, llm: ScriptedLLM) -> None:
-    async with inferring(tmp_path, llm) as slot:
-        events = [event(f"I have {number} cats.") for number in range(6)]
-        bulk = slot.capability(SupportsBulkIngest)
-        assert bulk is not None
-        with llm_failing_at(llm, 3 * 3 + 1), pytest.raises(BackendUnavailable) as raised:
-            await bulk.record_events(events)
-        assert [receipt.event_id for receipt in raised.value.receipts] == [
-            event.event_id for event in events[:3]
-        ]
-        written = {native_id for receipt in raised.value.receipts for native_id in receipt.native_ids}
-        assert {row["id"] for row in await stored(slot)} == written
-        rest = await bulk.record_events(events[3:])
-        assert len(rest) == 3
-        assert len(await stored(slot)) == 6
-
-
 async def test_a_batch_of_embeddings_that_fails_is_asked_for_event_by_event(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
@@ -245,31 +224,6 @@ async def test_a_batch_of_embeddings_that_fails_is_asked_for_event_by_event(
         with llm_failing_at(llm, 1):
             receipts = await bulk.record_events([event(f"tea {number}") for number in range(3)])
         assert [receipt.status for receipt in receipts] == ["committed"] * 3
-
-
-async def test_others_read_while_a_model_is_asked(tmp_path: Path, llm: ScriptedLLM) -> None:
-    """Embedded Qdrant takes one call at a time, but an extraction is mostly waiting."""
-    async with inferring(tmp_path, llm, BOB) as slot:
-        await slot.record_event(event("I have a cat.", scope=BOB))
-        written: list[Any] = []
-
-        async def write() -> None:
-            written.append(await slot.record_event(event(OOLONG)))
-
-        with held(llm, "chat/completions") as go_on:
-            async with anyio.create_task_group() as group:
-                group.start_soon(write)
-                await until(lambda: llm.faults.fired)
-                assert await found(slot, "cat", scope=BOB) == ["I have a cat."]
-                assert written == [], "the model has not answered yet"
-                go_on.set()
-        assert len(await stored(slot)) == 1
-
-
-@pytest.mark.thorough
-async def test_many_at_a_time_lose_nothing_on_the_embedded_store(tmp_path: Path, llm: ScriptedLLM) -> None:
-    async with inferring(tmp_path, llm, *PEOPLE, workers=8) as slot:
-        await lose_nothing(slot, 32)
 
 
 async def test_reset_forgets_the_recent_messages_too(tmp_path: Path, llm: ScriptedLLM) -> None:

@@ -256,19 +256,6 @@ async def test_a_listed_partition_never_reads_as_empty(
     gc.collect()  # here, where that warning is known, and not in another test
 
 
-WRITER = """
-import asyncio, os, signal, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from mem0_support import *
-async def main():
-    async with opened(Path(sys.argv[2])) as slot:
-        await slot.record_event(event("tea"))
-        os.kill(os.getpid(), signal.SIGKILL)
-asyncio.run(main())
-"""
-
-
 async def test_health_looks_at_the_files_of_what_is_open(tmp_path: Path) -> None:
     async with opened(tmp_path) as slot:
         await slot.record_event(event("tea"))

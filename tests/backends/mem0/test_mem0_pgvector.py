@@ -31,7 +31,6 @@ from memory import (
     BackendUnavailable,
     InputError,
     MemoryAdapter,
-    MemoryEvent,
     MemoryScope,
     MemorySlot,
     SupportsBulkIngest,
@@ -138,24 +137,6 @@ async def test_64_at_a_time_lose_nothing(tmp_path: Path, block: dict[str, Any]) 
         await lose_nothing(slot, 64)
 
 
-async def test_several_processes_may_share_the_server(tmp_path: Path, block: dict[str, Any]) -> None:
-    """Two slots with a history of their own each stand for two processes. They also create the table together."""
-    slots: list[Any] = []
-
-    async def open_one(name: str) -> None:
-        async with open_memory(config(tmp_path / name, **block), scope=ALICE) as slot:
-            slots.append(slot)
-            await slot.record_event(event(f"{name} was here"))
-            while len(slots) < 2 or len(await stored(slot)) < 2:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
-            assert set(await found(slot, "who was here")) == {"one was here", "two was here"}
-
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as group:
-            group.start_soon(open_one, "one")
-            group.start_soon(open_one, "two")
-
-
 async def test_reset_says_what_other_processes_keep(tmp_path: Path, block: dict[str, Any]) -> None:
     async with opened(tmp_path, BOB, **block) as slot:
         for scope in (ALICE, BOB):
@@ -177,20 +158,6 @@ async def test_resets_of_several_scopes_at_a_time(tmp_path: Path, block: dict[st
             for scope in scopes:
                 group.start_soon(slot.reset_scope, scope)
         assert [await stored(slot, scope) for scope in scopes] == [[]] * 6
-
-
-async def test_closing_leaves_no_thread(tmp_path: Path, block: dict[str, Any]) -> None:
-    def running() -> set[threading.Thread]:
-        return {
-            thread for thread in threading.enumerate() if not thread.name.startswith("AnyIO")
-        }  # end with the event loop
-
-    before = running()
-    async with opened(tmp_path, **block) as slot:
-        await slot.record_event(event("tea"))
-        await slot.reset_scope(ALICE)
-        assert len(running() - before) > 4
-    assert running() <= before, "others may end meanwhile"
 
 
 async def test_a_server_that_is_down_is_one_clear_error(
@@ -289,33 +256,3 @@ async def test_an_event_that_is_sent_again_is_stored_once(
             for _ in range(2):
                 assert len((await slot.record_event(whole)).native_ids) == 2
         assert parts_in(postgres, block["collection"]) == [0, 1]
-
-
-@pytest.mark.parametrize("fresh", [False, True])
-async def test_a_look_up_of_half_an_event_finds_it_incomplete_and_a_repeat_stores_it_once(
-    tmp_path: Path, block: dict[str, Any], postgres: str, fresh: bool
-) -> None:
-    """As a store without transactions leaves it, or another program that deletes rows."""
-    import psycopg
-
-    whole, table = event(*FORTY), block["collection"]
-    async with opened(tmp_path, **block) as slot:
-        adapter: Any = slot._adapter
-        first = await slot.record_event(whole)
-        assert await adapter.find_event(whole) == first.native_ids
-        assert await adapter.find_event(event("never sent")) is None
-        with psycopg.connect(postgres) as connection:
-            connection.execute(f"DELETE FROM {table} WHERE (payload->>'event_part')::int >= 9")
-        if not fresh:
-            await completed(adapter, whole)
-    if fresh:
-        async with opened(tmp_path, **block) as slot:
-            await completed(slot._adapter, whole)
-    assert parts_in(postgres, table) == [*range(40)]
-
-
-async def completed(adapter: Any, whole: MemoryEvent) -> None:
-    assert await adapter.find_event(whole) is None
-    receipt = await adapter.record_event(whole)
-    assert len(receipt.native_ids) == 40
-    assert await adapter.find_event(whole) == receipt.native_ids

@@ -102,18 +102,6 @@ async def test_an_event_sent_again_by_a_later_process_is_stored_once(double):
     )
 
 
-async def test_two_processes_of_one_machine_do_not_disturb_each_other(double):
-    async with opened(double) as first, opened(double) as second:
-        for slot, text in ((first, "I like oolong."), (second, "I like mate."), (first, "I like chai.")):
-            assert (await slot.record_event(event(text))).status == "queued"
-        assert (await ready(first)).state == (await ready(second)).state == "ready"
-        await first.reset_scope(ALICE)
-        await second.record_event(event("I like sencha."))
-        assert (await ready(second)).state == "ready"
-    async with opened(double) as slot:
-        assert (await ready(slot)).state == "ready"
-
-
 @pytest.mark.thorough
 async def test_a_process_is_not_ready_over_what_another_sent_and_the_scheduler_lost(double):
     async with opened(double) as first, opened(double) as second:
@@ -166,19 +154,6 @@ async def test_a_reset_takes_no_event_away_that_another_process_sent_after_it(do
         assert (await ready(second)).state == (await ready(first)).state == "ready"
 
 
-async def test_an_event_that_was_refused_and_sent_again_is_in_question_again(double):
-    said = event("I like oolong.")
-    async with opened(double) as slot:
-        double.faults.add("429", endpoint="POST /product/add")
-        with pytest.raises(BackendRateLimited):
-            await slot.record_event(said)
-        double.model.loses_raw = True
-        assert (await slot.record_event(said)).status == "queued"
-        assert (await ready(slot)).state == "unknown"
-    async with opened(double) as slot:
-        assert (await ready(slot)).state == "unknown"
-
-
 @pytest.mark.parametrize("by_another", [False, True], ids=["one process", "two processes"])
 async def test_a_refusal_of_a_repeat_takes_no_doubt_from_what_was_sent_before(double, by_another):
     """Also of a process that has not heard of the first sending."""
@@ -190,19 +165,6 @@ async def test_a_refusal_of_a_repeat_takes_no_doubt_from_what_was_sent_before(do
         with pytest.raises(BackendRateLimited):
             await (second if by_another else first).record_event(said)
         assert (await ready(second)).state == (await ready(first)).state == "unknown"
-
-
-async def test_what_was_sent_more_than_once_is_one_event_in_question(double):
-    said = event("I like oolong.")
-    async with opened(double) as slot:
-        for _ in range(2):
-            double.faults.add("reset", endpoint="POST /product/add")
-            assert (await slot.record_event(said)).status == "unknown"
-        assert "of 1 event nothing is stored" in (await ready(slot)).detail
-        assert (await slot.record_event(said)).status == "queued"
-        assert (await ready(slot)).state == "ready"
-    async with opened(double) as slot:
-        assert (await ready(slot)).state == "ready"
 
 
 async def test_two_machines_with_one_state_do_not_take_each_others_losses_for_ready(

@@ -6,12 +6,10 @@ import anyio
 import pytest
 from memos_double import MemosDouble
 from memos_support import ALICE, BOB, ask, event, opened, ready
-from waits import held, until
 
 from memory import (
     AdapterMode,
     BackendTimeout,
-    MemorySlot,
     NativeMutationRequest,
     SupportsNativeMutation,
     SupportsReadiness,
@@ -43,18 +41,6 @@ async def test_a_task_that_is_handed_over_is_not_forgotten(double):
             await slot.set_mode(AdapterMode(read_only=True))
 
 
-async def test_a_write_given_up_is_pending_while_it_is_under_way(double):
-    async with opened(double, deadlines={"write_s": 0.5, "query_s": 0.5}) as slot:
-        with held(double, "POST /product/add"):
-            assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
-            asked = len(double.requests)
-            answer = await slot.capability(SupportsReadiness).readiness(ALICE)
-            assert (answer.state, "deadline" in answer.detail) == ("pending", True)
-            assert len(double.requests) == asked
-        assert (await ready(slot)).state == "ready"
-        assert len((await ask(slot)).entries) == 1
-
-
 async def test_a_memory_that_says_nothing_of_its_event_is_known_by_its_id(double):
     async with opened(double, async_mode="sync") as slot:
         await slot.record_event(event("I like oolong tea."))
@@ -70,16 +56,6 @@ async def test_a_moment_without_any_memory_is_waited_out(double):
         row = double.model.rows.pop()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_later, 0.05, double.model.rows.append, row)
-            assert (await ready(slot)).state == "ready"
-
-
-async def test_a_moment_in_which_nothing_is_found_is_waited_out(double):
-    async with opened(double) as slot:
-        await slot.record_event(event("I like oolong tea."))
-        await ready(slot)
-        double.model.embedder_down = True
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_later, 0.05, setattr, double.model, "embedder_down", False)
             assert (await ready(slot)).state == "ready"
 
 
@@ -241,40 +217,6 @@ async def test_becoming_read_only_waits_for_the_scheduler(double):
         assert all(row.id not in raw.native_ids for row in double.model.rows), (
             "the raw memory was still there"
         )
-
-
-async def test_becoming_read_only_waits_for_a_write_that_was_given_up(double):
-    async with opened(double, async_mode="sync", deadlines={"write_s": 0.5}) as slot:
-        double.late_s = 1.5
-        assert "did not answer" in (await slot.record_event(event("I like oolong tea."))).warnings[0]
-        await MemorySlot(slot._adapter).set_mode(AdapterMode(read_only=True))  # one with time to wait
-        assert len(double.model.rows) == 2, "the canary and, before the switch, the write"
-
-
-async def test_becoming_read_only_waits_for_a_write_whose_answer_was_lost(double):
-    async with opened(double, idle_timeout_s=20) as slot:
-        double.model.delay_s = 0.2
-        double.faults.add("lost", endpoint="POST /product/add")
-        assert "look-up" in (await slot.record_event(event("I like oolong tea."))).warnings[0]
-        await slot.set_mode(AdapterMode(read_only=True))
-        (row,) = (row for row in double.model.rows if row.cube_id != CANARY)
-        assert row.metadata["tags"] != ["mode:fast"], "still the raw memory, which the scheduler replaces"
-
-
-async def test_a_write_while_readiness_is_asked_for_is_waited_for_all_the_same(double):
-    async with opened(double, idle_timeout_s=0.1) as slot:
-        await slot.record_event(event("I like oolong tea."))
-        await anyio.sleep(0.05)  # done, and nobody has asked yet
-        await ask(slot)
-        double.model.held = True
-        with held(double, "GET /product/scheduler/*") as go_on:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(ready, slot, 1.0)
-                await until(lambda: double.faults.fired)
-                await slot.record_event(event("I like sencha tea."))
-                go_on.set()
-        with pytest.raises(BackendTimeout, match="scheduler"):
-            await slot.set_mode(AdapterMode(read_only=True))
 
 
 async def test_no_more_than_four_requests_are_under_way(double):

@@ -14,7 +14,6 @@ from memory import (
     NativeQueryRequest,
     ProvenanceRequest,
     ScopeError,
-    SupportsBulkIngest,
     SupportsFeedback,
     SupportsNativeMutation,
     SupportsNativeQuery,
@@ -90,20 +89,6 @@ async def test_deletes_reach_the_scopes_own_memories_only(double):
             await delete(slot, native_id, scope=BOB)
         assert double.sent("/product/delete_memory") == []
         assert (await ask(slot)).entries
-
-
-@pytest.mark.parametrize(
-    ("fields", "error", "message"),
-    [
-        ({"operation": "update", "native_id": "m"}, CapabilityNotSupported, "delete"),
-        ({"native_id": None}, InputError, "native_id"),
-        ({"native_id": "m", "arguments": {"hard": True}}, InputError, "arguments.hard"),
-    ],
-)
-async def test_malformed_mutations_are_refused(double, fields, error, message):
-    async with opened(double) as slot:
-        with pytest.raises(error, match=message):
-            await delete(slot, **fields)
 
 
 async def test_a_reset_believes_no_word_of_the_server(double):
@@ -203,19 +188,6 @@ async def test_the_inventory_counts_each_memory_once(double):
             await native("task_queue_status")
         with pytest.raises(InputError, match=r"arguments\.page"):
             await native("inventory", page=1)
-
-
-async def test_a_bulk_that_fails_half_way_tells_what_was_written(double):
-    async with opened(double) as slot:
-        bulk = slot.capability(SupportsBulkIngest)
-        events = [event("one"), event("two"), event("three")]
-        double.faults.add("422", endpoint="POST /product/add")
-        with pytest.raises(Exception, match="422") as raised:
-            await bulk.record_events(events)
-        assert raised.value.receipts == ()
-        double.model.stores_nothing = False
-        receipts = await bulk.record_events(events)
-        assert [receipt.status for receipt in receipts] == ["queued"] * 3
 
 
 async def test_no_request_names_the_route_that_starts_a_redis_server(double):

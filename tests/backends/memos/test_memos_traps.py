@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
 from memos_double import MemosDouble
-from memos_support import ALICE, BOB, ask, config, event, opened, question, ready
+from memos_support import ALICE, BOB, ask, config, event, opened, ready
 
 from memory import AdapterMode, BackendUnavailable, ConfigError, ReadOnlyError
 from memory.adapter import BackendProtocolError
@@ -73,46 +72,6 @@ async def test_a_setup_while_the_embedder_is_down_leaves_the_good_canary_and_no_
         double.model.embedder_down = False
         assert (await ask(slot)).entries == ()
         assert (await slot.health()).status == "ok"
-
-
-async def test_an_open_slot_stores_a_canary_anew_where_it_cannot_be_found(double):
-    """As an earlier version, or another client, may have left it."""
-    async with opened(double) as slot:
-        (bad,) = double.model.rows
-        bad.embedded = False
-        assert (await slot.health()).status == "unavailable"
-        assert (await ask(slot)).entries == ()
-        (good,) = double.model.rows
-        assert (good.cube_id, good.embedded) == (CANARY, True)
-        assert (await slot.health()).status == "ok"
-        double.model.rows.clear()
-        assert (await ask(slot)).entries == ()
-        assert len(double.model.rows) == 1
-
-
-async def test_a_search_that_failed_just_before_the_server_recovered_is_asked_again(double, monkeypatch):
-    async with opened(double, async_mode="sync") as slot:
-        await slot.record_event(event("I like oolong tea."))
-        double.model.rows[0].embedded = False
-        double.model.embedder_down = True
-        add = double.model.add
-
-        def recovered(body):
-            double.model.embedder_down = False
-            return add(body)
-
-        monkeypatch.setattr(double.model, "add", recovered)
-        assert len((await ask(slot)).entries) == 1
-
-
-async def test_many_empty_answers_at_once_store_one_canary(double):
-    async with opened(double, BOB) as slot:
-        double.model.rows[0].embedded = False
-        async with anyio.create_task_group() as tasks:
-            for scope in (ALICE, BOB) * 4:
-                tasks.start_soon(slot.retrieve, question(scope=scope))
-    assert len(double.model.rows) == 1
-    assert len(double.sent("/product/add")) == 2
 
 
 async def test_while_read_only_nothing_is_stored_not_even_a_canary(double):
@@ -387,17 +346,3 @@ async def test_nul_would_lose_the_memory_and_is_taken_out(double):
         await slot.record_event(event("I like oolong\0 tea."))
         await ready(slot)
         assert "oolong tea" in (await ask(slot)).formatted_context
-
-
-async def test_a_crash_of_the_server_costs_one_request_only(double):
-    """After a 500 a MemOS server resets the connection; the next request must not meet that."""
-    async with opened(double) as slot:
-        for route in ("search", "get_memory"):
-            double.crash = route
-            with pytest.raises(BackendUnavailable) as raised:
-                await ask(slot) if route == "search" else await slot.reset_scope(ALICE)
-            assert raised.value.diagnostics["status"] == 500
-            double.crash = None
-            if route == "get_memory":  # nothing is shown until the reset has ended
-                assert (await slot.reset_scope(ALICE)).verified
-            assert (await ask(slot)).entries == ()

@@ -15,7 +15,6 @@ from both_loops import anyio_backend as anyio_backend
 from memory import (
     AdapterMode,
     BackendError,
-    BackendUnavailable,
     ConfigError,
     Deadlines,
     MemoryEvent,
@@ -25,19 +24,14 @@ from memory import (
     PluginError,
     SupportsNativeMutation,
     WriteReceipt,
-    open_memory,
 )
 from memory.adapter.stores import OUTBOX, Outbox, SqliteStore
 from memory.backends.mirror.adapter import MirrorAdapter
 from memory.backends.mirror.shadow import KIND, TABLES, Shadow, ShadowLog
-from memory.doctor.runner import run_doctor
-from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
-from memory.storage.resets import JournalKey
 from memory.testing import FakeBackend, FakeNativeStore
 
 ADA = MemoryScope(run_id="run", persona_id="ada")
-BOB = MemoryScope(run_id="run", persona_id="bob")
 PATIENT_S = 20.0
 PATIENT = Deadlines(reset_s=PATIENT_S, close_s=PATIENT_S)
 
@@ -231,19 +225,6 @@ async def test_while_read_only_nothing_is_written_to_a_shadow_that_lags_and_noth
         assert pair.texts(pair.theirs) == ["one", "two", "three"]
 
 
-async def test_a_shadow_that_stayed_read_only_is_switched_back_and_lacks_nothing(
-    make: Callable[..., Pair],
-) -> None:
-    pair = make()
-    async with pair.slot:
-        await pair.shadow.drained(PATIENT_S)
-        await pair.shadow.slot.set_mode(AdapterMode(read_only=True))
-        with anyio.fail_after(PATIENT_S):
-            await pair.record("one", "two")
-            await pair.delivered()
-        assert pair.texts(pair.theirs) == ["one", "two"]
-
-
 async def test_closing_finishes_what_waits_and_tells_what_it_could_not(
     make: Callable[..., Pair], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -278,22 +259,6 @@ async def test_what_the_primary_refuses_is_copied_nowhere_and_what_it_may_have_i
         assert pair.texts(pair.theirs) == ["answer lost"]
 
 
-async def test_an_event_that_is_sent_again_reaches_a_shadow_once(make: Callable[..., Pair]) -> None:
-    """By the slot, whose look-up found nothing, or by the host; after a reset it is another one."""
-    pair = make(write_retries=1)
-    async with pair.slot:
-        pair.ours.faults.add("500", times=1, endpoint="insert")
-        await pair.slot.after_turn(user="once", session_id="s1", event_id="e1")
-        await pair.slot.after_turn(user="once", session_id="s1", event_id="e1")
-        await pair.shadow.drained(PATIENT_S)
-        assert pair.ours.faults.fired
-        assert pair.texts(pair.theirs) == ["once"]
-        await pair.slot.reset_scope(ADA)
-        await pair.slot.after_turn(user="once", session_id="s1", event_id="e1")
-        await pair.shadow.drained(PATIENT_S)
-        assert pair.texts(pair.theirs) == ["once"]
-
-
 async def test_a_native_mutation_is_told_to_be_missing(make: Callable[..., Pair]) -> None:
     pair = make()
     async with pair.slot:
@@ -323,27 +288,6 @@ def config(**options: Any) -> dict[str, Any]:
     }
 
 
-async def test_a_second_worker_is_refused_at_its_start(tmp_path: Path) -> None:
-    mirror = config(primary="mem0")
-    del mirror["memory"]["scope"]
-    async with open_memory({"memory": {"backend": "mem0"}}, data_dir=tmp_path):
-        with pytest.raises(BackendUnavailable, match="open elsewhere"):
-            async with open_memory(mirror, data_dir=tmp_path):
-                pass
-
-
-async def test_the_doctor_passes_and_the_primary_goes_on_with_the_memory_it_has(tmp_path: Path) -> None:
-    alone = {"memory": {"backend": "full_history", "scope": {"run_id": "r", "persona_id": "p"}}}
-    async with open_memory(alone, data_dir=tmp_path) as memory:
-        await memory.after_turn(user="I like oolong.", session_id="s1")
-    mirror = config(shadows=["full_history", {"backend": "no_memory", "options": {"variant": "named"}}])
-    async with open_memory(mirror, data_dir=tmp_path) as memory:
-        assert "oolong" in await memory.before_turn("Which tea?", session_id="s2")
-        assert memory.traits.kind == "control"
-    report = await run_doctor(mirror, data_dir=tmp_path)
-    assert {check.name: check.status for check in report.checks if check.status == "failed"} == {}
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -359,32 +303,3 @@ def test_bad_options_name_the_field(options: dict[str, Any], words: list[str], t
     with pytest.raises((ConfigError, PluginError)) as raised:
         build_slot(config(**options), data_dir=tmp_path)
     assert all(word in str(raised.value) for word in words), raised.value
-
-
-def test_options_of_a_shadow_are_published_nowhere_and_credentials_are_not_hashed() -> None:
-    from memory.backends.mirror import MirrorOptions
-
-    hashes = set()
-    for key in ("sk-planted-1", "sk-planted-2"):
-        loaded = load_config(config(shadows=[{"backend": "mem0", "options": {"llm": {"api_key": key}}}]))
-        options = loaded.parse_options(MirrorOptions)
-        assert "planted" not in json.dumps(loaded.redacted(options))
-        hashes.add(loaded.config_hash(options))
-    other = load_config(config(shadows=["mem0"]))
-    assert len(hashes) == 1
-    assert other.config_hash(other.parse_options(MirrorOptions)) not in hashes
-
-
-def test_another_primary_is_another_place_to_a_journal(tmp_path: Path) -> None:
-    """Else it would hold an event for delivered that the new primary never got."""
-    primaries: list[Any] = [
-        "full_history",
-        "mem0",
-        "simple_rag",
-        {"backend": "mem0", "options": {"path": "x"}},
-    ]
-    keys = set()
-    for primary in primaries:
-        slot = build_slot(config(primary=primary), data_dir=tmp_path)
-        keys.add(JournalKey.of_adapter(slot._adapter, ADA))
-    assert len(keys) == len(primaries)

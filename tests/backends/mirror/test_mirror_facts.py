@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any
 
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
-from said import said
 from test_mirror import ADA, PATIENT_S, Pair, make
 
-from memory import BackendError, MemoryFeedback, SupportsFeedback
 from memory.testing import FakeNativeStore
 
 __all__ = ["make"]
@@ -104,26 +102,6 @@ async def test_what_waits_for_a_shadow_is_delivered_by_the_next_process(make: Ma
         assert (await later.slot.health()).status == "ok"
 
 
-@pytest.mark.parametrize(("fault", "taken"), [("lost", True), ("late", True), ("422", False)])
-async def test_feedback_reaches_a_shadow_where_the_primary_may_have_it(
-    make: Make, fault: str, taken: bool
-) -> None:
-    """The answer was lost, or given up."""
-    pair = make()
-    event = said(ADA, "tea")
-    feedback = MemoryFeedback(
-        feedback_id="f", scope=ADA, session_id="s", timestamp=event.timestamp, content="It is coffee."
-    )
-    async with pair.slot:
-        await pair.slot.record_event(event)
-        pair.ours.faults.add(fault, times=1, delay_s=60)
-        with anyio.move_on_after(0.2), suppress(BackendError):
-            await pair.slot.capability(SupportsFeedback).apply_feedback(feedback)
-        assert pair.ours.faults.fired
-        await pair.shadow.drained(PATIENT_S)
-        assert pair.texts(pair.theirs) == (["tea", "It is coffee."] if taken else ["tea"])
-
-
 async def test_a_shadow_opened_over_a_past_is_no_fair_comparison_also_later(make: Make) -> None:
     stores = (FakeNativeStore(), FakeNativeStore())
     alone = make(stores=stores)
@@ -141,23 +119,6 @@ async def test_a_shadow_opened_over_a_past_is_no_fair_comparison_also_later(make
     later = _again(make, pair)
     async with later.slot:
         assert any("opened over" in warning for warning in (await later.state())["warnings"])
-
-
-async def test_a_shadow_that_kept_up_is_fair_in_every_process(make: Make) -> None:
-    pair = make()
-    async with pair.slot:
-        await pair.slot.before_turn("What do I like?", session_id="s2")
-        await pair.record("I like oolong.")
-        await pair.slot.before_turn("What do I like?", session_id="s2")
-        await pair.slot.reset_scope(ADA)
-        await pair.record("I like mate.")
-        await pair.slot.before_turn("What do I like?", session_id="s2")
-    for _ in range(2):
-        pair = _again(make, pair)
-        async with pair.slot:
-            await pair.slot.before_turn("What do I like?", session_id="s2")
-            await pair.record("I like mate, too.")
-            assert (await pair.slot.health()).status == "ok"
 
 
 async def test_no_word_that_was_said_stays_once_a_shadow_has_it(make: Make) -> None:

@@ -192,22 +192,6 @@ async def test_the_four_pulls_in_their_order(double: StigmemDouble) -> None:
     assert not any("stigmem-session" in sent.headers for sent in double.requests)
 
 
-async def test_the_summary_is_the_facts_as_markdown(double: StigmemDouble) -> None:
-    await fill(double.url)
-    summary = (await agent(double).boot(USER, [PROJECT])).summary
-    assert summary.startswith(f"## Stigmem context — {USER}\n\n### ")
-    assert f"- **preference:tea** on `{USER}`: oolong _(confidence: 0.90)_" in summary
-    for text in (
-        "ship by May",
-        "half done",
-        "run the tests",
-        "stigmem://node/fact/f1",
-        "stigmem://node/fact/f2",
-    ):
-        assert summary.count(text) == 1
-    assert "not for us" not in summary
-
-
 async def test_no_project_asks_for_none_and_namespaces_are_the_hosts_choice(double: StigmemDouble) -> None:
     await fill(double.url)
     double.requests.clear()
@@ -366,24 +350,3 @@ async def test_the_priority_of_an_envelope_is_no_escalation(
     await submit(double, intent_id, "critical")
     context = await agent(double).boot(USER)
     assert (context.facts, context.summary, context.problems) == ([], "", ())
-
-
-async def test_envelopes_do_not_push_a_real_escalation_out(double: StigmemDouble) -> None:
-    async with StigmemNode(double.url) as node:
-        raised = await carry_out(node, surfaces.escalation("stigmem://node/user/boss", "on fire", "critical"))
-    for _ in range(15):
-        await submit(double, None, "low")
-    context = await agent(double).boot(USER)
-    assert [(fact.entity, fact.value.v) for fact in context.facts] == [(raised[0].entity, "critical")]
-
-
-async def test_of_many_escalations_the_newest_ten_are_shown_whoever_named_them(double: StigmemDouble) -> None:
-    async with StigmemNode(double.url) as node:
-        for number in range(6):
-            await carry_out(node, surfaces.escalation(OTHER, f"problem {number}", "low"))
-            raised = fact(f"x://node/alarm/{number}", "intent:escalation", "high", "string")
-            await node.assert_fact(raised)
-    await submit(double, "spring-cleaning", "critical")
-    context = await agent(double).boot(USER)
-    assert [shown.value.v for shown in context.facts] == ["high", "low"] * 5
-    assert context.facts[0].entity.endswith("5")

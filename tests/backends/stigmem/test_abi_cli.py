@@ -129,24 +129,6 @@ async def _no_pause(seconds: float) -> None:
     return None
 
 
-def test_a_real_hook_sees_warnings_on_stderr_and_a_clean_exit(double: StigmemDouble) -> None:
-    def hook(url: str) -> subprocess.CompletedProcess[str]:
-        command = f"{sys.executable} -c 'from memory.cli import main; main()' tools stigmem done t-1"
-        script = f"set -euo pipefail; {command}; echo the agent goes on"
-        env = {**os.environ, "STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": AGENT}
-        return subprocess.run(
-            ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False
-        )
-
-    good = hook(double.url)
-    assert (good.returncode, good.stderr) == (0, "")
-    assert good.stdout == "issue:t-1\nthe agent goes on\n"
-    down = hook(closed_port())
-    assert (down.returncode, down.stdout) == (0, "the agent goes on\n")
-    assert down.stderr.startswith("warning: stigmem: POST /v1/facts failed")
-    assert down.stderr.count("\n") == 1
-
-
 def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -14,14 +13,12 @@ from typing import Any
 
 import anyio
 import pytest
-from abi_support import OTHER, FaultyNode, agent, closed_port, silent_port, surfaces
+from abi_support import OTHER, FaultyNode, agent, silent_port, surfaces
 from stigmem_double import StigmemDouble
 from waits import MAX_WAIT_S, held
 
-from memory import BackendError, BackendUnavailable, InputError
+from memory import BackendUnavailable, InputError
 from memory.stigmem.abi import StigmemAbi
-from memory.stigmem.client import StigmemNode
-from memory.stigmem.queue import WriteQueue
 
 
 def threads() -> list[str]:
@@ -136,17 +133,6 @@ def test_pings_are_sent_once_while_one_is_valid(double: StigmemDouble) -> None:
     ] * 2
 
 
-@pytest.mark.parametrize(("fault", "kept_back"), [("422", False), ("reset", True)])
-def test_a_ping_that_is_surely_not_stored_does_not_keep_the_next_one_back(
-    fault: str, kept_back: bool
-) -> None:
-    """One that may be stored does: two valid pings contradict each other, and a query shows neither."""
-    with FaultyNode({1: fault, 2: fault}) as node, agent(node) as abi:
-        assert error_of(abi.ping("t-1")) is not None
-        again = abi.ping("t-1")
-        assert (again.exception(60) is None and again.result() == ()) == kept_back
-
-
 # -- the bound --------------------------------------------------------------------------------------------
 
 
@@ -233,32 +219,3 @@ def test_a_forked_child_has_a_thread_of_its_own(double: StigmemDouble) -> None:
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert [fact["entity"] for fact in double.node.facts] == ["issue:parent", "issue:child"]
-
-
-def test_a_thread_that_hangs_outside_the_event_loop_does_not_hold_up_closing_for_long() -> None:
-    release = threading.Event()
-
-    class Hanging(StigmemNode):
-        async def assert_fact(self, fact: Any) -> Any:
-            release.wait(30)  # as a name look-up may
-            raise BackendError("released")
-
-    queue = WriteQueue(lambda: Hanging(closed_port()))
-    written = [queue.submit(surfaces.decision("d", "s")) for _ in range(3)]
-    try:
-        assert queue.close(0.05) == 3
-        assert all(each.cancelled() for each in written)
-    finally:
-        release.set()
-    until(lambda: not threads())
-
-
-def test_a_failed_write_says_what_exists(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
-    with FaultyNode({2: "422"}) as node:
-        with agent(node) as abi:
-            error = error_of(abi.handoff(OTHER, "the secret plan", ["f"]))
-        assert [fact.relation for fact in error.existing] == ["intent:handoff_summary"]
-        assert "these facts exist: intent:handoff_summary as" in str(error)
-        assert "missing: intent:context_ref, intent:handoff_to" in caplog.text
-        assert "secret" not in caplog.text

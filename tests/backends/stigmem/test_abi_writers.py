@@ -292,34 +292,3 @@ async def test_a_handoff_that_failed_half_way_says_which_facts_exist(
             assert await node.query(relation="intent:handoff_to") == []
             await carry_out(node, write)
             assert len(await node.query(entity=write.entity)) == 4
-
-
-@pytest.mark.parametrize("second", ["422", "429"])
-async def test_a_lost_answer_is_not_forgotten_because_the_retry_was_refused(second: str) -> None:
-    """Node and client may disagree for ever, if the second answer were to speak for the first."""
-    with FaultyNode({1: "reset", 2: second}) as double:
-        async with StigmemNode(double.url, retry_pause_s=0.01) as node:
-            with pytest.raises(IncompleteWrite) as failed:
-                await carry_out(node, surfaces.handoff(OTHER, "s"))
-    assert len(double.requests) == 2
-    assert failed.value.uncertain is not None
-    assert failed.value.ambiguous
-    assert failed.value.existing == ()
-
-
-async def test_what_nobody_foresaw_does_not_hide_the_facts_that_exist() -> None:
-    class Stumbles(StigmemNode):
-        async def assert_fact(self, fact: NewFact) -> Fact:
-            stored = await super().assert_fact(fact)
-            if fact.relation == "intent:continuation":
-                raise KeyError("an answer that was not understood")
-            return stored
-
-    write = surfaces.handoff(OTHER, "s", continuation="c")
-    with FaultyNode() as double:
-        async with Stumbles(double.url) as node:
-            with pytest.raises(IncompleteWrite) as failed:
-                await carry_out(node, write)
-    assert [fact.relation for fact in failed.value.existing] == ["intent:handoff_summary"]
-    assert failed.value.uncertain is write.facts[1]
-    assert isinstance(failed.value.__cause__, KeyError)

@@ -16,9 +16,7 @@ import vectors_run
 from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY, ROUTES
 from vectors_run import GATE_IDS, KNOWN_DEVIATIONS, OWN_IDS, run_conformance
-from vectors_wire import Problem, Status, check_findings, load_vectors
-
-from memory.testing import LoopbackAnswer
+from vectors_wire import Status, load_vectors
 
 VECTORS = Path(
     os.environ.get("MEMSLOT_STIGMEM_VECTORS")
@@ -228,21 +226,6 @@ async def test_each_of_our_vectors_fails_on_the_node_it_is_there_to_find(double,
     assert vector_id in by_status(rows, Status.FAILED)
 
 
-async def test_a_synthesis_that_ignores_min_confidence_is_found(double, mutate):
-    double.node.posts_synthesis = True
-
-    def deaf(handler):
-        def answer(node, caller, groups, request):
-            body = {name: v for name, v in request["json"].items() if name != "min_confidence"}
-            return handler(node, caller, groups, {**request, "json": body})
-
-        return answer
-
-    mutate("synthesis", deaf)
-    rows = await run_conformance(double.url)
-    assert "synthesis-min-confidence" in by_status(rows, Status.FAILED)
-
-
 @needs_vectors
 @pytest.mark.parametrize(
     ("name", "change", "expected"),
@@ -312,36 +295,6 @@ async def test_the_gate_finds_an_adapter_that_does_not_write_what_it_should(
         mutate("query_facts", answering(facts=[]))
     rows = await run_conformance(double.url)
     assert vector_id in by_status(rows, Status.FAILED)
-
-
-async def test_a_vector_nobody_can_read_fails_and_the_others_run(double):
-    vectors = {"ASSERT_VECTORS": [{"id": "odd"}, {"id": "odder", "request": {}}]}
-    rows = await run_conformance(double.url, vectors)
-    assert by_status(rows, Status.FAILED) == {"odd", "odder"}
-    assert "cannot be read" in rows[0].why
-    assert set(OWN) <= {row.id for row in rows}
-
-
-def test_findings_are_held_to_check_count_and_severity():
-    wanted = {"findings_min": 1, "findings_check": "stale", "findings_severity": "warning"}
-    check_findings({"findings": [{"check": "stale", "severity": "warning"}]}, wanted)
-    for found in ([], [{"check": "orphan", "severity": "warning"}], [{"check": "stale", "severity": "info"}]):
-        with pytest.raises(Problem):
-            check_findings({"findings": found}, wanted)
-    check_findings({"findings": []}, {"findings_empty": True})
-    with pytest.raises(Problem):
-        check_findings({"findings": [{}]}, {"findings_empty": True})
-
-
-async def test_an_answer_nested_too_deep_fails_its_vector(double, monkeypatch):
-    usual = double.respond
-
-    def deep(request):
-        return LoopbackAnswer(200, b"[" * 200_000) if request.path == "/v1/decay/sweep" else usual(request)
-
-    monkeypatch.setattr(double, "respond", deep)
-    rows = await run_conformance(double.url)
-    assert "decay-dry-run" in by_status(rows, Status.FAILED)
 
 
 # -- live ---------------------------------------------------------------------------------------------------

@@ -16,13 +16,11 @@ from memory.contract.errors import (
     BackendProtocolError,
     BackendTimeout,
     BackendUnavailable,
-    CapabilityNotSupported,
     InputError,
 )
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
 from memory.stigmem.intent_client import IntentClient
-from memory.stigmem.intent_facts import native_body
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 
 
@@ -70,21 +68,6 @@ async def test_a_node_is_probed_once_and_again_after_a_failure(double):
         assert double.node.facts == []
 
 
-async def test_a_node_that_takes_no_envelopes_from_us_is_said(double, tenant_double):
-    double.node.lacks = {"intents"}
-    tenant_double.node.add_key("k" * 40, READER, ["read", "write"], "s-one", None)
-    for node, why in (
-        (client(double), "has no /v1/intents"),
-        (StigmemNode(tenant_double.url, "k" * 40), "default tenant"),
-    ):
-        async with node:
-            intents = IntentClient(node)
-            for call in (intents.in_flight(), intents.get("x"), intents.submit(full())):
-                with pytest.raises(CapabilityNotSupported, match=why):
-                    await call
-    assert double.node.facts == tenant_double.node.facts == []
-
-
 async def test_submitting_twice_changes_nothing(intents, double):
     envelope = full()
     first = await intents.submit(envelope)
@@ -94,14 +77,6 @@ async def test_submitting_twice_changes_nothing(intents, double):
     assert len(double.node.facts) == count
     with pytest.raises(InputError, match="id: belongs to another envelope"):
         await intents.submit(envelope.model_copy(update={"goal": "another goal"}))
-
-
-async def test_text_that_the_node_cleans_is_still_the_same_envelope(intents):
-    envelope = IntentEnvelope(**fields(goal="№ ① \u200e tabl\u0065\u0301"))
-    await intents.submit(envelope)
-    assert (await intents.submit(envelope)).existed
-    found = await intents.in_flight(goal=envelope.goal)
-    assert len(found.envelopes) == 1
 
 
 async def test_envelopes_in_flight_are_found_by_goal_recipient_and_sender(intents):
@@ -152,16 +127,6 @@ async def test_unknown_envelopes_are_none_and_a_failing_node_is_an_error(intents
             await call
 
 
-async def test_escalations_are_not_taken_for_envelopes(intents):
-    envelope = full()
-    receipt = await intents.submit(envelope)
-    found = await intents.get(receipt.entity)
-    facts = await intents.escalate(receipt.entity, found, source=READER, problem="no table free")
-    assert {fact.relation for fact in facts} >= {"intent:escalation", "intent:escalate_to", "intent:goal"}
-    assert {fact.value.v for fact in facts if fact.relation == "intent:escalation_of"} == {receipt.entity}
-    assert list((await intents.in_flight()).envelopes) == [receipt.entity]
-
-
 async def test_an_escalation_with_context_embeds_the_facts_referred_to(double):
     async with client(double) as node:
         intents = IntentClient(node)
@@ -201,16 +166,6 @@ async def test_the_uri_of_a_fact_leads_to_the_fact_unless_it_would_leave_its_sco
             await intents.escalate(receipt.entity, envelope, source=READER, problem="taken")
 
 
-@pytest.mark.parametrize("intent_id", ["5B8C5A7E-52d1-4c43-a0dd-0d35b0d6f1f6", "spring-cleaning"])
-async def test_an_envelope_under_an_id_of_its_senders_choice_is_found(double, intent_id):
-    async with client(double) as node:
-        intents = IntentClient(node)
-        await node.request("POST", "/v1/intents", json={**native_body(full()), "id": intent_id})
-        await intents.escalate(intent_id, full(), source=READER, problem="no table free")
-        assert list((await intents.in_flight()).envelopes) == [intent_id]
-        assert (await intents.get(intent_id)).goal == full().goal
-
-
 async def test_a_timeout_leaves_a_trace_and_the_envelope_whole(intents):
     envelope = full()
     receipt = await intents.submit(envelope)
@@ -238,35 +193,6 @@ async def test_a_native_answer_that_was_lost_is_looked_up(double):
     assert receipt.entity in double.node.intents
 
 
-async def test_a_lost_native_answer_that_cannot_be_looked_up_stays_lost(double):
-    class Dies(StigmemNode):
-        dead = False
-
-        async def request(self, method, path, **more):
-            if self.dead:
-                raise BackendUnavailable("nobody listens", sent=False)
-            answer = await super().request(method, path, **more)
-            if method == "POST" and (more.get("json") or {}).get("goal"):
-                self.dead = True
-                raise BackendTimeout("lost")
-            return answer
-
-    async with Dies(double.url) as node:
-        with pytest.raises(BackendTimeout, match="lost") as raised:
-            await IntentClient(node).submit(full())
-    assert raised.value.ambiguous
-
-
-async def test_a_native_request_that_never_arrived_is_an_error(double):
-    async with client(double) as node:
-        intents = IntentClient(node)
-        await intents.in_flight()
-        double.faults.add("reset")
-        with pytest.raises(BackendUnavailable):
-            await intents.submit(full())
-        assert double.node.intents == {}
-
-
 async def test_an_unreadable_envelope_hides_no_other(double):
     async with client(double) as node:
         intents = IntentClient(node)
@@ -279,26 +205,6 @@ async def test_an_unreadable_envelope_hides_no_other(double):
         assert "escalation.priority" in found.unreadable[broken.entity]
         with pytest.raises(BackendProtocolError):
             await intents.get(broken.entity)
-
-
-async def test_a_full_answer_says_that_there_may_be_more(double):
-    async with client(double) as node:
-        for number in range(500):
-            value = {"type": "text", "v": "g"}
-            double.node.add(
-                "default", entity=f"escalation:{number}", relation="intent:goal", value=value,
-                source=SENDER, scope="company", confidence=1.0,
-            )  # fmt: skip
-        found = await IntentClient(node).in_flight()
-        assert (len(found.envelopes), found.truncated) == (0, True)
-
-
-async def test_an_envelope_that_has_expired_is_not_sent(intents, double):
-    past = datetime.now(UTC) - timedelta(hours=2)
-    envelope = IntentEnvelope(**fields(created_at=past, expires_at=past + timedelta(hours=1)))
-    with pytest.raises(InputError, match=r"^expires_at: has passed"):
-        await intents.submit(envelope)
-    assert double.node.facts == []
 
 
 async def test_a_key_that_may_not_read_is_not_an_empty_board(tenant_double):

@@ -215,25 +215,6 @@ async def test_nobody_answers_and_the_wait_ends_by_the_clock(
     assert late.id
 
 
-async def test_who_asks_again_waits_no_longer_than_the_first_time_and_the_audit_stays(
-    intents: IntentClient, double: StigmemDouble
-) -> None:
-    whole = asking(2)
-    with anyio.move_on_after(1.5):
-        await intents.consult(whole, 0, "May I?", source=BUYER, poll_s=0.05)
-    found = await intents.consult(whole, 0, "May I?", source=BUYER, poll_s=0.05)
-    again = await intents.consult(whole, 0, "May I?", source=BUYER, poll_s=60)
-    assert found.audit is not None
-    assert again.audit is not None
-    assert again.audit.id == found.audit.id
-    async with StigmemNode(double.url) as node:
-        (goal,) = await node.query(entity=found.entity, relation="intent:goal", scope="company")
-        (audit,) = await node.query(relation="intent:deference_timeout", scope="company")
-    (sent,) = goal.derived_from
-    asked, ended = (datetime.fromisoformat(str(moment)) for moment in (sent["asked_at"], audit.value.v))
-    assert (ended - asked).total_seconds() == 2
-
-
 async def test_two_recipients_of_one_envelope_contradict_nobody(intents: IntentClient) -> None:
     whole = asking(0)
     for source in (BUYER, BOSS):

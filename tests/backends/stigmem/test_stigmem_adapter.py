@@ -14,8 +14,6 @@ from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 
 from memory import (
-    BackendError,
-    BackendUnavailable,
     CapabilityNotSupported,
     ConfigError,
     ContextBudget,
@@ -30,10 +28,8 @@ from memory import (
     RetrieveRequest,
     RetrieveResult,
     ScopeError,
-    SupportsBulkIngest,
     SupportsNativeQuery,
     SupportsProvenance,
-    SupportsReadiness,
     open_memory,
 )
 from memory.stigmem.facts import MAX_VALUE_BYTES
@@ -171,27 +167,6 @@ async def test_cards_and_other_clients_facts(tenant_double: StigmemDouble) -> No
 # -- writing --------------------------------------------------------------------------------------------
 
 
-async def test_the_same_event_is_stored_once(double: StigmemDouble) -> None:
-    async with memory_on(double) as memory:
-        first = await memory.record_event(event("I like oolong.", "Noted."))
-        again = await memory.record_event(event("I like oolong.", "Noted."))
-        assert again.native_ids == first.native_ids
-        assert again.warnings == ("recorded before; it was not sent again",)
-        other = await memory.record_event(event("I like coffee.", "Noted."))
-    assert "another text" in other.warnings[0]
-
-
-async def test_equal_events_of_two_scopes_are_two(tenant_double: StigmemDouble) -> None:
-    """The node's content ids know no tenant, so equal content would make a repeated write contradict itself."""
-    async with memory_on(tenant_double) as memory:
-        await memory.setup_scope(BOB)
-        receipts = [
-            await memory.record_event(event("I like tea.", scope=scope)) for scope in (ADA, BOB, ADA, BOB)
-        ]
-    assert len({receipt.native_ids for receipt in receipts}) == 2
-    assert len({fact["cid"] for fact in tenant_double.node.facts}) == 2
-
-
 @pytest.mark.parametrize("fault", ["503", "429"])
 async def test_half_a_turn_says_so_and_can_be_completed(
     double: StigmemDouble, monkeypatch, fault: str
@@ -220,23 +195,6 @@ async def test_a_message_too_long_sends_nothing(double: StigmemDouble) -> None:
         with pytest.raises(InputError, match="bytes"):
             await memory.record_event(event("short", "é" * MAX_VALUE_BYTES))
     assert sent(double, "/v1/facts") == []
-
-
-async def test_a_broken_preload_keeps_its_receipts(double: StigmemDouble, monkeypatch) -> None:
-    respond = double.respond
-
-    def full_after_one(request: LoopbackRequest) -> LoopbackAnswer | None:
-        if double.node.facts:
-            double.faults.add("500")
-        return respond(request)
-
-    async with memory_on(double) as memory:
-        bulk = memory.capability(SupportsBulkIngest)
-        assert bulk is not None
-        monkeypatch.setattr(double, "respond", full_after_one)
-        with pytest.raises(BackendError) as raised:
-            await bulk.record_events([event("I am first."), event("I am second.", event_id="e2")])
-    assert [receipt.event_id for receipt in raised.value.receipts] == ["e1"]
 
 
 # -- scopes ---------------------------------------------------------------------------------------------
@@ -270,20 +228,6 @@ async def test_a_reset_outlives_the_process_and_is_seen_by_other_hosts(tenant_do
         assert (await ask(later, "coffee")).entries == ()
 
 
-async def test_a_reset_on_a_shared_node_outlives_the_process(double: StigmemDouble) -> None:
-    async with memory_on(double) as memory:
-        await memory.setup_scope(BOB)
-        await memory.record_event(event("I like oolong."))
-        await memory.record_event(event("I like oolong too.", scope=BOB))
-        receipt = await memory.reset_scope(ADA)
-        assert receipt.verified
-        assert "readable by its other clients" in receipt.left[0]
-    async with memory_on(double) as memory:
-        await memory.setup_scope(BOB)
-        assert (await ask(memory, "oolong")).entries == ()
-        assert [entry.text for entry in (await ask(memory, "oolong", BOB)).entries] == ["I like oolong too."]
-
-
 async def test_a_reset_by_another_process_is_noticed_without_tenants_too(double: StigmemDouble) -> None:
     """Nothing fails where it happened: what was written to the old generation would be committed and lost."""
     async with memory_on(double) as here, memory_on(double) as there:
@@ -314,28 +258,6 @@ async def test_old_keys_are_dropped_and_made_anew_where_they_are_used(tenant_dou
             assert len(keys) == 2, "that of another slot, from today, stays"
             assert await second.before_turn("tea?", session_id="s") == ""
         await first.record_event(event("I like tea.", scope=BOB))  # its key is made anew
-
-
-async def test_a_reset_drops_the_keys_of_its_scope_alone(tenant_double: StigmemDouble) -> None:
-    async with memory_on(tenant_double) as here, memory_on(tenant_double) as there:
-        await here.setup_scope(BOB)
-        before = set(tenant_double.node.keys)
-        await there.reset_scope(ADA)
-        dropped = before - set(tenant_double.node.keys)
-        assert len(dropped) == 1
-        assert len(tenant_double.node.keys) == 2, "a scope that was reset has no key until it is used"
-        await here.record_event(event("I like tea.", scope=BOB))
-        assert set(tenant_double.node.keys) >= before - dropped
-
-
-async def test_an_expired_key_is_followed_by_the_next(tenant_double: StigmemDouble) -> None:
-    async with memory_on(tenant_double) as memory:
-        await memory.record_event(event("I like oolong."))
-        for raw, key in tenant_double.node.keys.items():
-            if raw != ADMIN_KEY:
-                key["expires_at"] = "2020-01-01T00:00:00+00:00"
-        assert (await ask(memory, "oolong")).entries
-        assert len(tenant_double.node.keys) == 3
 
 
 @pytest.mark.parametrize("auth", [True, False])
@@ -435,38 +357,6 @@ async def test_native_query_stays_in_the_scope(double: StigmemDouble) -> None:
             await query.native_query(NativeQueryRequest(scope=ADA, operation="synthesize"))
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [
-        ("limit", "5"), ("limit", 0), ("limit", 501), ("limit", True), ("limit", 2.5), ("entity", 7),
-        ("entity", ["e"]), ("relation", {}), ("relation", "half \ud800"),
-        ("min_confidence", "high"), ("min_confidence", 2),
-        ("min_confidence", True), ("include_expired", "yes"), ("include_contradicted", 1), ("after", "yesterday"),
-        ("after", "2024-01-01T00:00:00"), ("after", [1]),
-    ],
-)  # fmt: skip
-async def test_a_native_query_of_wrong_types_names_the_argument(
-    double: StigmemDouble, name: str, wrong: Any
-) -> None:
-    async with memory_on(double) as memory:
-        query = memory.capability(SupportsNativeQuery)
-        assert query is not None
-        with pytest.raises(InputError, match=name):
-            await query.native_query(
-                NativeQueryRequest(scope=ADA, operation="facts", arguments={name: wrong})
-            )
-        assert sent(double, "/v1/facts", "GET")[1:] == []
-        right = {"limit": 5, "min_confidence": 0, "include_expired": True, "after": "2024-01-01T00:00:00Z"}
-        await query.native_query(NativeQueryRequest(scope=ADA, operation="facts", arguments=right))
-    asked, again = (request.params for request in sent(double, "/v1/facts", "GET")[-2:])
-    assert again["limit"] == "500", "fewer than the limit: the node may have counted contradicted ones"
-    assert (asked["limit"], asked["include_expired"], asked["after"]) == (
-        "5",
-        "true",
-        "2024-01-01T00:00:00+00:00",
-    )
-
-
 async def test_health_says_what_is_weak(double: StigmemDouble, tenant_double: StigmemDouble) -> None:
     async with memory_on(double) as memory:
         health = await memory.health()
@@ -480,17 +370,6 @@ async def test_health_says_what_is_weak(double: StigmemDouble, tenant_double: St
         assert health.status == "degraded"
         assert "no admin key" in health.warnings[0]
         assert ADMIN_KEY not in health.model_dump_json()
-
-
-async def test_a_dead_node_is_not_ready(double: StigmemDouble) -> None:
-    async with memory_on(double) as memory:
-        await memory.record_event(event("I like tea."))
-        readiness = memory.capability(SupportsReadiness)
-        assert readiness is not None
-        assert (await readiness.readiness(ADA)).state == "ready"
-        double.faults.add("reset", endpoint="*", times=None)
-        with pytest.raises(BackendUnavailable):
-            await readiness.readiness(ADA)
 
 
 async def test_the_keys_of_many_scopes_are_deleted_by_the_first_of_them(tenant_double: StigmemDouble) -> None:

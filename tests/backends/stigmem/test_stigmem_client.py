@@ -9,7 +9,7 @@ from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 
 from memory import BackendTimeout, BackendUnavailable, InputError
-from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited, BackendRejected
+from memory.adapter import BackendAuthError, BackendProtocolError, BackendRejected
 from memory.stigmem import client
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
@@ -113,30 +113,6 @@ async def test_a_failing_node_is_asked_twice(double: StigmemDouble, fault: Fault
         assert len(double.requests) == before + 1, "an intent sent twice would be two"
 
 
-async def test_a_plain_text_500_ends_the_connection(double: StigmemDouble) -> None:
-    async with node_of(double) as node:
-        await node.me()
-        await node.me()
-        assert double.connections == 1
-        double.faults.add("500")
-        await node.me()
-        assert double.connections == 2
-        double.faults.add("503")
-        await node.me()
-        assert double.connections == 2, "a 503 in JSON is the node's own answer"
-
-
-async def test_a_lost_answer_is_asked_for_again(double: StigmemDouble) -> None:
-    async with node_of(double) as node:
-        double.faults.add("reset")
-        stored = await node.assert_fact(fact())
-        assert [row["id"] for row in double.node.facts] == [stored.id]
-        double.faults.add("reset", times=None)
-        with pytest.raises(BackendUnavailable) as raised:
-            await node.assert_fact(fact(2))
-        assert raised.value.ambiguous
-
-
 async def test_a_refusal_is_final(double: StigmemDouble) -> None:
     async with node_of(double) as node:
         for kind, call in (
@@ -153,18 +129,6 @@ async def test_a_refusal_is_final(double: StigmemDouble) -> None:
             await node.request("POST", "/v1/facts", json={"entity": "a"})
 
 
-async def test_a_quota_says_when_to_come_back(double: StigmemDouble) -> None:
-    async with node_of(double) as node:
-        double.retry_after_s = 3.5
-        double.faults.add("429", times=None)
-        before = len(double.requests)
-        with pytest.raises(BackendRateLimited, match="4 s") as raised:
-            await node.assert_fact(fact())
-        assert raised.value.retry_after_s == 3.5
-        assert raised.value.diagnostics["code"] == "quota_exceeded"
-        assert len(double.requests) == before + 1
-
-
 async def test_the_key_goes_to_the_configured_origin_alone(tenant_double: StigmemDouble) -> None:
     async with node_of(tenant_double, ADMIN_KEY) as node:
         assert (await node.me())["tenant_id"] == "default"
@@ -179,13 +143,6 @@ async def test_the_key_goes_to_the_configured_origin_alone(tenant_double: Stigme
         tenant_double.faults.clear()
         with pytest.raises(BackendAuthError, match="wrong or expired"):
             await node.with_key("another").me()
-
-
-async def test_what_is_no_json_is_no_answer(double: StigmemDouble) -> None:
-    async with node_of(double) as node:
-        double.faults.add("unreadable", times=None)
-        with pytest.raises(BackendProtocolError, match="JSON"):
-            await node.me()
 
 
 async def test_an_answer_of_another_shape_is_no_answer(double: StigmemDouble, monkeypatch) -> None:

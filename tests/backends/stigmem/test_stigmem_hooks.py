@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import socket
 import subprocess
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from abi_support import AGENT, OTHER, USER, FaultyNode, closed_port
+from abi_support import AGENT, OTHER, USER, closed_port
 from stigmem_double import StigmemDouble
-from test_abi_cli import ALL, WRITES, every, relations, run
+from test_abi_cli import ALL, every, relations, run
 
 from memory.stigmem.spool import LOCK
 
@@ -115,16 +114,6 @@ def test_wrong_usage_breaks_no_hook_and_fails_a_process(double: StigmemDouble, w
     assert double.node.facts == []
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["done", "--help"]])
-def test_help_is_given_with_and_without_a_url(arguments: list[str]) -> None:
-    for url in (None, "http://127.0.0.1:1"):
-        result = run(*arguments, url=url)
-        assert (result.exit_code, result.stderr) == (0, "")
-        assert result.stdout.startswith("Usage: ")
-    assert "--process" in run("--help", url=None).stdout
-    assert "--install-completion" not in run("--help", url=None).stdout
-
-
 @pytest.mark.thorough
 def test_a_closed_stdin_and_one_that_is_no_text_are_said(double: StigmemDouble) -> None:
     line = f"memslot tools stigmem handoff --to {OTHER} --summary -"
@@ -215,37 +204,7 @@ def test_a_name_that_does_not_resolve_in_time_holds_no_hook_up(tmp_path: Path) -
 # -- what is left half-way --------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("flags", [[], ["--process"]])
-def test_a_handoff_left_half_way_says_which_facts_exist(flags: list[str]) -> None:
-    with FaultyNode({3: "late"}) as node:
-        env = {**os.environ, "STIGMEM_URL": node.url, "STIGMEM_SOURCE_ENTITY": AGENT}
-        result = subprocess.run(
-            [*COMMAND, *WRITES["handoff"], "--wait", "4", *flags],
-            env=env, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
-        there = {fact["id"]: fact["relation"] for fact in node.node.facts[:2]}
-    assert (result.returncode, result.stdout) == (1 if flags else 0, "")
-    assert list(there.values()) == ["intent:handoff_summary", "intent:context_ref"]
-    for fact_id, relation in there.items():
-        assert f"{relation} as {fact_id}" in result.stderr
-    assert "intent:continuation may exist; missing: intent:handoff_to" in result.stderr
-
-
 # -- ping -------------------------------------------------------------------------------------------------
-
-
-def test_pings_of_many_processes_do_not_contradict_each_other(double: StigmemDouble) -> None:
-    first = run("ping", "t-1", url=double.url)
-    assert (first.exit_code, first.stdout.strip()) == (0, double.node.facts[0]["entity"])
-    for _ in range(3):
-        again = run("ping", "t-1", "--json", url=double.url)
-        assert (again.exit_code, json.loads(again.stdout)["facts"]) == (0, {})
-    assert relations(double) == ["paperclip:last_active"]
-    assert (double.node.facts[0]["scope"], double.node.facts[0]["contradicted"]) == ("local", False)
-    double.node.facts[0]["valid_until"] = "2020-01-01T00:00:00+00:00"
-    assert run("ping", "t-1", "--process", url=double.url).exit_code == 0
-    assert relations(double).count("paperclip:last_active") == 2
 
 
 def test_a_closed_port_is_no_reason_to_wait() -> None:

@@ -12,10 +12,8 @@ from bench_support import stored_events
 from game_support import SIZE, begin, lines, matrix, resume
 
 from memory import ConfigError
-from memory.bench.engine.executors import DaskExecutor, make_executor
+from memory.bench.engine.executors import DaskExecutor
 from memory.bench.engine.experiment import Outcome
-from memory.bench.engine.manifest import CellRecord
-from memory.bench.engine.settings import ExecutorSettings
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
 PROVIDERS = ("full_history", "no_memory", "oracle_ipas")
@@ -116,30 +114,6 @@ def test_an_address_that_is_none_is_refused_before_anything_is_written(tmp_path:
         begin(matrix(tmp_path, "no_memory", game=SMALL, executor=executor))
     assert "SECRET" not in str(refused.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_dask_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
-    with pytest.raises(ConfigError, match=r"memslot\[dask\]"):
-        make_executor(ExecutorSettings(kind="dask"))
-
-
-def test_a_cell_that_someone_else_plays_is_left_to_them(tmp_path: Path) -> None:
-    from memory.bench.engine.cell import Job, run_job
-    from memory.storage.lock import FileLock
-
-    experiment = matrix(tmp_path, "no_memory", game=SMALL)
-    job = Job(experiment, experiment.cells()[0], tmp_path, "x")
-    job.cell_directory.mkdir(parents=True)
-    lock = FileLock(job.cell_directory / ".lock", what="it", instead="wait")
-    lock.acquire()
-    try:
-        record: CellRecord = run_job(job)
-    finally:
-        lock.release()
-    assert record.status == "failed"
-    assert record.error is not None
-    assert "is open elsewhere" in record.error.message
 
 
 @pytest.mark.thorough

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_support import invoke
-from game_support import CONDITIONS, SIZE, begin, lines, matrix, play, scores, verify
+from game_support import CONDITIONS, SIZE, lines, matrix, play, scores, verify
 
 from memory import ConfigError
 from memory.bench.data.generate import GameSize, make_game
-from memory.bench.engine.experiment import Outcome, load_samples, measure
+from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.manifest import read_manifest
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.report import verdict
 from memory.bench.report.results import read_results, results_of
-from memory.bench.scores.model import Metrics
-from memory.contract.errors import BackendRejected
-from memory.plugins.registry import MemoryAdapterRegistry
 
 
 def unequal(outcome: Outcome) -> list[str]:
     return verdict.unequal(results_of(outcome.directory, outcome.manifest, outcome.metrics))
-
-
-def problems(outcome: Outcome) -> list[str]:
-    return verdict.problems(results_of(outcome.directory, outcome.manifest, outcome.metrics))
 
 
 # mem0's store waits for the disk at every write; one small game is enough for it, below.
@@ -143,23 +134,6 @@ def test_the_manifest_says_what_was_played(outcome: Outcome) -> None:
         assert cell.writes == {state: cell.counts["events"]}
 
 
-def test_figures_come_from_what_is_on_disk(outcome: Outcome) -> None:
-    assert measure(outcome.directory, outcome.manifest) == outcome.metrics
-    written = Metrics.model_validate_json((outcome.directory / "metrics.json").read_text("utf-8"))
-    assert written == outcome.metrics
-    file = outcome.directory / "cells" / "01-s1-r1-p1" / "results.jsonl"
-    whole = file.read_text("utf-8")
-    try:
-        for wrong in ("{", '{"tokens": NaN}'):
-            file.write_text(f"{whole}{wrong}\n", "utf-8")
-            with pytest.raises(
-                ConfigError, match=rf"results\.jsonl, line {len(whole.splitlines()) + 1}, is damaged"
-            ):
-                load_samples(outcome.directory, outcome.manifest.cells)
-    finally:
-        file.write_text(whole, "utf-8")
-
-
 def test_the_report_shows_every_provider(outcome: Outcome) -> None:
     """One budget is equal where as much of it was shown, within 10 %."""
     (sentence,) = unequal(outcome)
@@ -234,22 +208,6 @@ def test_texts_are_kept_only_where_they_may_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_one_provider_with_two_settings(tmp_path: Path) -> None:
-    done = play(
-        tmp_path,
-        {"name": "short", "provider": "full_history", "budget": {"max_tokens": 60}},
-        {"name": "long", "provider": "full_history", "budget": {"max_tokens": None}},
-    )
-    shares = scores(done)
-    assert (shares["short"]["shown"] or 0) < (shares["long"]["shown"] or 0) == 1.0
-    budgets = {variant.label: variant.budget.max_tokens for variant in done.manifest.variants}
-    assert budgets == {"short": 60, "long": None}
-    assert len({variant.config_hash for variant in done.manifest.variants}) == 2
-    assert unequal(done) == ["token budgets differ: short: 60, any items; long: none, any items"]
-    assert "token budgets differ" in done.report.read_text("utf-8")
-
-
-@pytest.mark.thorough
 def test_experiment_groups_are_not_compared_with_each_other(tmp_path: Path) -> None:
     done = play(
         tmp_path,
@@ -261,43 +219,6 @@ def test_experiment_groups_are_not_compared_with_each_other(tmp_path: Path) -> N
     pairs = {(difference.first, difference.second) for difference in done.metrics.differences}
     assert pairs == {("static_profile", "rolling_summary")}
     assert any(line.startswith("experiment groups differ: ") for line in unequal(done))
-
-
-def breaking(provider: str, call: str, answer: Any) -> MemoryAdapterRegistry:
-    """The installed plugins, one of which answers a call in a way of its own."""
-    registry = MemoryAdapterRegistry()
-    real = registry.create
-
-    def create(config: Any, **more: Any) -> Any:
-        adapter = real(config, **more)
-        if config.provider == provider:
-            setattr(adapter, call, answer)
-        return adapter
-
-    registry.create = create  # type: ignore[method-assign]
-    return registry
-
-
-async def _refused(event: Any) -> Any:
-    raise BackendRejected("the disk says no", sent=False)
-
-
-async def _lost(event: Any) -> Any:
-    raise RuntimeError("nobody foresaw this")
-
-
-@pytest.mark.thorough
-def test_writes_without_an_answer_are_told_beside_the_scores(tmp_path: Path) -> None:
-    experiment = matrix(tmp_path, "no_memory", "full_history")
-    done = begin(experiment, registry=breaking("full_history", "record_event", _lost))
-    assert [cell.status for cell in done.manifest.cells] == ["completed", "completed"]
-    events = done.manifest.cells[1].counts["events"]
-    assert done.manifest.cells[1].writes == {"unknown": events}
-    (problem,) = problems(done)
-    assert problem == (
-        f"full_history, mara (02-s1-r1-p1): {events} writes got no answer, so its memory may have gaps"
-    )
-    assert problem in done.report.read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -348,28 +269,6 @@ def test_chinese_is_played_alike(tmp_path: Path) -> None:
     assert shares["oracle_ipas"]["style fit"] == 1.0
     assert shares["no_memory"]["style fit"] == 0.0
     assert (shares["full_history"]["style fit"] or 0) > 0.0
-
-
-@pytest.mark.thorough
-def test_the_command_plays_a_matrix_and_says_how_it_went(tmp_path: Path) -> None:
-
-    file = tmp_path / "matrix.yaml"
-    file.write_text(
-        "memory:\n  condition: no_memory\n"
-        "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
-        "  providers: [no_memory, oracle_ipas]\n  output: runs\n"
-    )
-    result = invoke("run", file)
-    assert result.exit_code == 0, result.output
-    assert "oracle_ipas" in result.output
-    (directory,) = (tmp_path / "runs").iterdir()
-    manifest = read_manifest(directory)
-    assert manifest.status == "completed"
-    assert all(variant.doctor for variant in manifest.variants)
-    again = invoke("run", file, "--resume", str(directory), "--json", "--no-doctor")
-    assert again.exit_code == 0, again.output
-    assert json.loads(again.stdout)["status"] == ["completed"]
-    assert len(read_manifest(directory).runs) == 2
 
 
 @pytest.mark.thorough

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_support import invoke
 from game_support import SIZE, begin, matrix, play, resume
 
 from memory import BackendUnavailable, ConfigError, InputError
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.timeline import ChoiceTruth, Probe, Timeline
-from memory.bench.engine import files
 from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.files import StoreFingerprint
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -77,72 +75,6 @@ def test_a_provider_that_dies_half_way_costs_its_cell_and_goes_on_when_it_is_bac
     again = resume(experiment, done.directory)
     assert again.manifest.status == "completed"
     assert again.metrics.providers == whole.metrics.providers
-
-
-@pytest.mark.thorough
-def test_a_disk_too_full_for_a_cells_record_costs_that_cell(
-    whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    experiment = matrix(tmp_path, *THREE, game=SMALL)
-    real = files.replace_file
-
-    def write(path: Path, text: str) -> None:
-        if path.parent.name.startswith("02-") and path.name == "cell.json":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(path, text)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "replace_file", write)
-        done = begin(experiment)
-    assert statuses(done) == {"no_memory": "completed", "full_history": "failed", "oracle_ipas": "completed"}
-    error = done.manifest.cells[1].error
-    assert error is not None
-    assert error.message == "cell.json cannot be written (No space left on device); make room and resume"
-    again = resume(experiment, done.directory)
-    assert again.metrics.providers == whole.metrics.providers
-
-
-@pytest.mark.thorough
-def test_a_disk_too_full_for_the_manifest_is_said_and_the_run_can_be_resumed(
-    whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "matrix.yaml"
-    file.write_text(
-        "memory:\n  condition: no_memory\n"
-        "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
-        "  providers: [no_memory, oracle_ipas]\n  output: runs\n  doctor: false\n"
-    )
-    written, real = [0], files.replace_file
-
-    def write(path: Path, text: str) -> None:
-        written[0] += path.name == "manifest.json"
-        if written[0] > 2:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(path, text)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "replace_file", write)
-        result = invoke("run", file)
-    assert result.exit_code not in (0, None)
-    assert "manifest.json cannot be written" in result.output
-    assert "Traceback" not in result.output
-    (directory,) = (tmp_path / "runs").iterdir()
-    result = invoke("run", file, "--resume", str(directory))
-    assert result.exit_code == 0, result.output
-
-
-@pytest.mark.thorough
-def test_a_cell_that_failed_is_told_by_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.bench.engine.experiment.MemoryAdapterRegistry", lambda: dying(3))
-    file = tmp_path / "matrix.yaml"
-    file.write_text(
-        "memory:\n  condition: no_memory\n"
-        "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
-        "  providers: [full_history, oracle_ipas]\n  output: runs\n  doctor: false\n"
-    )
-    result = invoke("run", file)
-    assert result.exit_code == 1
-    assert "full_history, mara (01-s1-r1-p1): failed: " in " ".join(result.output.split())
 
 
 FIRST, SECOND, *_ = GOOD.sessions

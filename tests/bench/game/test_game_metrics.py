@@ -257,48 +257,6 @@ def test_replicates_are_one_request_however_often_they_are_played() -> None:
     assert estimate(of(copies), "style fit") == estimate(of(once), "style fit")
 
 
-# Worked out by hand: persona, replicate, session, request; what the first reply showed; of those that differ.
-HAND = """
-ada 1 s1 a current
-ada 1 s1 b other
-ada 1 s2 c stale
-ada 1 s2 d current
-bob 1 s3 a current
-bob 1 s3 b current
-bob 1 s4 c nothing
-bob 1 s4 d current
-"""
-OTHER = HAND.replace("b other", "b current").replace("d current", "d nothing").replace("a current", "a other")
-
-
-def hand(table: str) -> list[Sample]:
-    rows = [line.split() for line in table.strip().splitlines()]
-    return [
-        beat(who, int(time), session_id=f"{who}{of}", probe_id=f"{who}{of}{name}", first=first, has_other=True,
-             after=5, turns=1 if first == "current" else 2, tokens=10, shortfall=None)
-        for who, time, of, name, first in rows
-    ]  # fmt: skip
-
-
-def test_figures_are_those_worked_out_by_hand() -> None:
-    metrics = experiment_metrics("game", [("one", hand(HAND)), ("two", hand(OTHER))])
-    first, second = metrics.providers
-    # Five of eight suit, 2 of ada's four and 3 of bob's; one shows the other's setting.
-    assert figure(first, "style fit") == (5 / 8, 8)
-    assert figure(first, "discrimination") == (5 / 8, 8)
-    assert figure(first, "felt effort") == (3 / 8, 8)
-    assert figure(first, "overall") == (1 / 4, 4)
-    # Now b suits for ada too, and a and d for nobody.
-    assert figure(second, "style fit") == (2 / 8, 8)
-    assert figure(second, "overall") == (0.0, 4)
-    fit = next(measure.estimate for measure in first.measures if measure.name == "style fit")
-    assert fit.clusters == 2
-    assert fit.low is None, "of two personas nothing can be said"
-    # Pairs: a +1 for both, b -1 for ada, d +1 for both: +4 -1 of 8. Ada +1, bob +2; 4 x 3/8 = 1 1/2 each.
-    (paired,) = metrics.differences
-    assert (paired.value, paired.n, paired.clusters) == (3 / 8, 8, 2)
-
-
 def test_a_session_of_which_a_request_failed_is_a_bad_one() -> None:
     variant = of([beat(session_id="one"), beat(session_id="one", status="failed", **BROKEN)])
     assert figure(variant, "overall") == (0.0, 1)

@@ -81,13 +81,6 @@ def _fits(**fits: list[bool]) -> Results:
     )
 
 
-def _with(results: Results, **fields: Any) -> Results:
-    """The same with other figures of the first provider."""
-    first, *rest = results.entries
-    changed = Entry(first.variant, first.metrics.model_copy(update=fields), first.cells, first.manifest)
-    return Results(results.name, results.manifests, (changed, *rest), results.metrics)
-
-
 def _swept(*labels: str) -> plots.Curve:
     """The curve of providers that all reach the same at two budgets."""
     one = _fits(**{label: [True] * 4 for label in labels})
@@ -356,18 +349,6 @@ def test_the_page_of_a_large_run_stays_below_2_mb(tmp_path: Path) -> None:
     assert "&lt;last&gt;" in page
     assert "characters left out; texts.jsonl has all" in page
     assert re.search(r"Those that lost first. [\d,]+ further ones are in", page)
-
-
-@pytest.mark.thorough
-def test_architectures_controls_and_references_stand_apart(tmp_path: Path) -> None:
-    page = play(tmp_path, "no_memory", "full_history", "oracle_ipas").report.read_text("utf-8")
-    rows = re.findall(r'<tr class="group-(\w+)"><td[^>]*><a href="#(requests-\d)">([a-z_]+), (\w+)</a>', page)
-    assert rows == [
-        ("control", "requests-1", "full_history", "control"),
-        ("reference", "requests-2", "no_memory", "reference"),
-        ("reference", "requests-3", "oracle_ipas", "reference"),
-    ]
-    assert all(f'<details class="block" id="{anchor}">' in page for _, anchor, *_ in rows)
 
 
 @pytest.mark.thorough

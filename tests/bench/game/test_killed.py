@@ -6,9 +6,6 @@ import errno
 import json
 import os
 import random
-import re
-import resource
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -22,7 +19,6 @@ from game_support import begin, lines, resume, verify
 
 from memory import ConfigError, MemslotError
 from memory.bench.engine.experiment import Outcome
-from memory.bench.engine.files import HarnessFailed
 from memory.bench.engine.manifest import read_manifest
 
 ROUNDS = max(2, int(os.environ.get("MEMSLOT_ROUNDS", "0")) // 10)
@@ -96,36 +92,6 @@ def test_killed_at_any_file_it_goes_on_to_the_same_bytes(
         assert done.manifest.status == "completed", number
         assert left(directory) == left(whole), number
         assert verify(directory).deviations == (), number
-
-
-@pytest.mark.thorough
-def test_a_disk_too_full_for_a_trace_ends_the_cell_and_loses_none(whole: Outcome, tmp_path: Path) -> None:
-    """What was asked and shown is what a verdict is checked by: a cell without it is not completed."""
-    experiment = experiment_of(tmp_path)
-    limits, before = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (24_000, limits[1]))
-        with pytest.raises(HarnessFailed, match=r"metrics\.json cannot be written"):
-            begin(experiment)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, before)
-    (directory,) = tmp_path.iterdir()
-    cells = read_manifest(directory).cells
-    errors = [cell.error.message if cell.error else cell.status for cell in cells]
-    assert all(
-        re.search(r"traces\.jsonl cannot be written \(.*\); make room|disk or a quota is full", message)
-        for message in errors
-    ), errors
-    done = resume(experiment, directory)
-    assert done.manifest.status == "completed"
-    again, once = left(done.directory), left(whole.directory)
-    for cell in done.manifest.cells:  # an event that was sent is sent again, and its store says so
-        for row in again[cell.cell_id]:
-            row["warnings"] = [] if "recorded before" in str(row.get("warnings")) else row.get("warnings")
-        assert [{"warnings": None, **row} for row in once.pop(cell.cell_id)] == again.pop(cell.cell_id)
-    assert again == once
-    assert verify(done.directory).deviations == ()
 
 
 @pytest.mark.thorough

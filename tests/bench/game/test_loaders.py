@@ -79,14 +79,6 @@ def test_personamem_asks_once_what_may_be_known_is_ingested(tmp_path: Path) -> N
     )
 
 
-def test_personamem_reads_texts_with_other_line_separators(tmp_path: Path) -> None:
-    """JSON Lines end at a line feed alone; a text may hold U+2028 as it stands, and a line end of Windows."""
-    said = [{**MESSAGES[0], "content": "One\u2028two\x85three"}, *MESSAGES[1:]]
-    line = json.dumps({"c1": said}, ensure_ascii=False)
-    (timeline,) = load_personamem(personamem(tmp_path, [QUESTION], [f"{line}\r"])).timelines
-    assert timeline.sessions[0].turns[0].text == "One\u2028two\x85three"
-
-
 def test_personamem_is_played_and_answered(tmp_path: Path) -> None:
     root = personamem(tmp_path / "data", [QUESTION, LATER])
     done = play(tmp_path / "out", "no_memory", "full_history", timeline="personamem", data=str(root))
@@ -292,11 +284,6 @@ def test_mempabenchs_layout_is_a_timeline_for_each_user(tmp_path: Path) -> None:
     assert data.notes[-1] == "not used: difficulty of probe"
 
 
-def test_a_change_before_all_scripts_comes_first(tmp_path: Path) -> None:
-    (timeline,) = load_mempabench(layout(tmp_path, broken("evolv_01.yaml", "after", value=0))).timelines
-    assert [session.session_id for session in timeline.sessions] == ["evolv_01", "acc_001", "acc_002"]
-
-
 @pytest.mark.thorough
 def test_mempabenchs_layout_is_played(tmp_path: Path) -> None:
     root = layout(tmp_path / "data")
@@ -392,16 +379,6 @@ def test_locomo_goes_through_the_same_command(tmp_path: Path) -> None:
     assert verify(done, file).deviations == ()
     assert not verify(done).deviations
     assert "verdicts: give locomo.json with --data" in " ".join(verify(done).unchecked)
-
-
-def test_other_data_is_named_when_it_is_given_to_verify(tmp_path: Path) -> None:
-    root = personamem(tmp_path / "data", [QUESTION, LATER])
-    done = play(tmp_path / "out", "full_history", timeline="personamem", data=str(root), keep_texts=True)
-    assert verify(done.directory, root).deviations == ()
-    assert "verdicts: from the sections shown" in verify(done.directory, root).checked
-    other = personamem(tmp_path / "other", [QUESTION])
-    places = [deviation.where for deviation in verify(done.directory, other).deviations]
-    assert "manifest.json: data.7: sha256" in places
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import asyncio
 import hashlib
 import json
 import re
-import resource
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import pytest
 from bench_support import stored_events
 from game_support import SIZE, begin, lines, matrix, resume, scores, verify
 from model_server import chat
-from variants import plain
 
 from memory import BackendUnavailable, ConfigError, MemslotError
 from memory.bench.data.language import load_language
@@ -288,24 +285,6 @@ def test_tokens_are_limited_over_all_processes(tmp_path: Path) -> None:
     assert (first.calls, first.tokens) == (2, 25)
 
 
-def test_a_disk_that_is_full_costs_no_count(tmp_path: Path) -> None:
-    """Else every later call would be miscounted, and a run that is resumed could not be read at all."""
-    meter = Meter(tmp_path / "calls.log", None, 100)
-    meter.add(10)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (6, limits[1]))
-        with pytest.raises(MemslotError, match=r"calls\.log cannot be written \(.*\); make room and resume"):
-            meter.add(7345)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, before)
-    meter.add(20)
-    meter.check()
-    assert (meter.calls, meter.tokens) == (3, 37), "of the torn one as much as was written"
-
-
 def test_tokens_that_a_model_does_not_tell_cannot_be_limited(tmp_path: Path) -> None:
     limits = {"max_tokens": 10**9}
     given = {
@@ -437,44 +416,6 @@ def test_a_rate_limit_is_waited_for_as_the_server_asks(
             asyncio.run(role.ask("s", []))
 
 
-class Refusing(HttpServer):
-    """Speaks chat completions; refuses one request of four for its rate limit."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Any] = []
-
-    def respond(self, request: LoopbackRequest) -> LoopbackAnswer:
-        self.seen.append(request.json)
-        if len(self.seen) % 4 == 1:
-            return LoopbackAnswer(429, {"error": {"message": "slow"}}, {"retry-after": "0.01"})
-        return chat('{"fit": false}')
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("executor", plain("local", of=["local", "processes"]))
-def test_a_server_that_refuses_now_and_then_plays_to_the_end(tmp_path: Path, executor: str) -> None:
-    with Refusing() as server:
-        options = {"model": "m", "base_url": f"{server.url}/v1", "max_retries": 0}
-        role = {"provider": "openai_compatible", "options": options, "seed": 3}
-        done = begin(
-            matrix(
-                tmp_path,
-                "no_memory",
-                game={**SMALL, "tests": 1},
-                roles=dict.fromkeys(ROLES, role),
-                executor={"kind": executor, "workers": 1},
-            )
-        )
-    assert done.manifest.status == "completed", done.manifest.cells[0].error
-    (cell,) = done.manifest.cells
-    calls = sum(of["calls"] for of in cell.models.values())
-    refused = sum(number % 4 == 0 for number in range(len(server.seen)))
-    assert calls == len(server.seen) > refused > 0
-    assert {body["seed"] for body in server.seen} == {3}
-    assert sum(of["tokens"] for of in cell.models.values()) == 10 * (calls - refused)
-
-
 class Breaking(HttpServer):
     """Speaks chat completions; answers 500 from one request on, to the end of its patience."""
 
@@ -598,10 +539,3 @@ def test_no_key_of_a_role_is_in_any_file(tmp_path: Path) -> None:
 def test_roles_that_do_not_fit_are_refused(tmp_path: Path, roles: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         matrix(tmp_path, "no_memory", roles=roles)
-
-
-def test_texts_of_models_are_kept_beside_the_scores(tmp_path: Path) -> None:
-    done = begin(matrix(tmp_path, "oracle_ipas", game=SMALL, roles=ROLES), models=models())
-    texts = lines(done.directory / "cells" / "01-s1-r1-p1" / "texts.jsonl")
-    assert texts
-    assert set(texts[0]) == {"persona_id", "probe_id", "user", "reply", "context", "event_ids"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -10,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from game_support import SIZE, begin, matrix
 
-from memory import BackendReadiness, BackendUnavailable, ContextBudget, MemoryScope, MemorySlot
+from memory import BackendReadiness, ContextBudget, MemoryScope, MemorySlot
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
 from memory.bench.data.timeline import Beat, Script
@@ -21,10 +19,7 @@ from memory.bench.engine.context import CellContext, CellSettings
 from memory.bench.engine.files import CellJournal, Stopped
 from memory.bench.engine.play import CellPlayer
 from memory.bench.engine.roles import Exchange, Roles, RuleAssistant, RuleJudge, RuleSimulator, Verdict
-from memory.bench.scores.figures import Requests
-from memory.bench.scores.metrics import Rival, provider_metrics
-from memory.bench.scores.model import ProbeRecord, Sample
-from memory.plugins.registry import MemoryAdapterRegistry
+from memory.bench.scores.model import ProbeRecord
 from memory.testing import FakeBackend
 
 ENGLISH = load_language("en")
@@ -171,69 +166,3 @@ async def test_a_test_session_that_writes_ends_the_cell(tmp_path: Path) -> None:
     with pytest.raises(Stopped, match=r"a turn of a test session was written \(committed\)"):
         await CellPlayer(context, TIMELINE, SCOPE, CellSettings(budget=BUDGET)).play()
     await slot.aclose()
-
-
-class Forgetful(FakeBackend):
-    """Fails every other retrieval."""
-
-    asked = 0
-
-    async def retrieve(self, request: Any) -> Any:
-        self.asked += 1
-        if self.asked % 2:
-            raise BackendUnavailable("not now", sent=False)
-        return await super().retrieve(request)
-
-
-async def test_a_failed_retrieval_is_counted_and_is_no_empty_memory(tmp_path: Path) -> None:
-    played, slot = await play(tmp_path, Forgetful())
-    assert statuses(played.records) == {"scored", "failed"}
-    failed = [record for record in played.records if record.status == "failed"]
-    assert {record.error for record in failed} == {"BackendUnavailable"}
-    assert None in {record.fit_first for record in failed}
-    assert provider_metrics(
-        "x", Requests([Sample("c", record) for record in played.records]), (), Rival("x")
-    ).failed == len(failed)
-    assert played.counts["retrieve_errors"] > 0
-    await slot.aclose()
-
-
-class Dead(FakeBackend):
-    """Fails every retrieval."""
-
-    async def retrieve(self, request: Any) -> Any:
-        raise BackendUnavailable("gone", sent=False)
-
-
-@pytest.mark.thorough
-def test_a_provider_that_changes_its_store_while_it_is_read_is_seen(tmp_path: Path) -> None:
-    registry = MemoryAdapterRegistry()
-    real = registry.create
-
-    def create(config: Any, **more: Any) -> Any:
-        adapter = real(config, **more)
-        retrieve = adapter.retrieve
-
-        async def writing(request: Any) -> Any:
-            file = more["data_dir"] / "reads.log"
-            if file.parent.exists():
-                file.write_text(str(time.perf_counter_ns()), "utf-8")
-            return await retrieve(request)
-
-        adapter.retrieve = writing
-        return adapter
-
-    registry.create = create  # type: ignore[method-assign]
-    done = begin(matrix(tmp_path, "full_history", game={**SIZE, "tests": 3}), registry=registry)
-    (cell,) = done.manifest.cells
-    assert cell.store == {"changed": 3}
-    assert any("the store's files differed after a test session" in text for text in cell.warnings)
-
-
-@pytest.mark.thorough
-def test_test_sessions_that_are_not_read_only_offer_nothing(tmp_path: Path) -> None:
-    done = begin(matrix(tmp_path, "full_history", memory={"read_only_test_sessions": False}))
-    (cell,) = done.manifest.cells
-    assert cell.status == "completed"
-    assert cell.counts["skipped"] == 0
-    assert not done.manifest.variants[0].read_only

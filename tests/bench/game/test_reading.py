@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import timeit
 from datetime import UTC, datetime
 
 import pytest
 
-from memory import ContextBudget, MemoryScope
+from memory import MemoryScope
 from memory.bench.data.language import load_language
 from memory.bench.engine.prompts import load_prompt
 from memory.bench.engine.roles import Reader, RuleAssistant
@@ -21,7 +20,7 @@ ENGLISH = load_language("en")
 READER = Reader(ENGLISH)
 SHORT, LIST, LONG = "answer in a single sentence", "give me three short bullets", "write one full paragraph"
 ASKED = "What came out of the choir trip?"
-SCOPE, BUDGET = MemoryScope(run_id="r", persona_id="p"), ContextBudget()
+SCOPE = MemoryScope(run_id="r", persona_id="p")
 
 
 def section(*entries: ContextEntry) -> str:
@@ -87,16 +86,6 @@ def test_several_wishes_in_one_paragraph_are_told_apart() -> None:
 def test_a_stored_text_cannot_pretend_to_be_a_label() -> None:
     """Its continuation lines are indented, so that they belong to the entry."""
     assert chosen(entry(f"Hm.\n[personal]\n- {LIST}", 3)) == LIST
-
-
-@pytest.mark.parametrize("piece", ["(", "work ", f"{SHORT} ", "[", "- (", "2026-01-01 ", "\n"])
-def test_eight_times_the_text_takes_about_eight_times_the_time(piece: str) -> None:
-    def spent(times: int) -> float:
-        text = section(entry("Hm." + piece * times))
-        return min(timeit.repeat(lambda: READER.read(text), number=1, repeat=3))
-
-    max_pieces = 64_000 // len(piece)
-    assert spent(max_pieces) < 24 * spent(max_pieces // 8) + 0.5
 
 
 def reply(shown: str, said: str, *earlier: str, context: str = "work") -> str:

@@ -11,26 +11,14 @@ from typing import Any
 
 import pytest
 from bench_support import stored_events
-from game_support import SIZE, begin, lines, matrix, play, resume, verify
+from game_support import SIZE, begin, lines, matrix, play, resume
 
 from memory import ConfigError
 from memory.bench.engine.cell import Job, run_job
 from memory.bench.engine.experiment import Outcome
-from memory.bench.engine.files import CellJournal
 from memory.bench.engine.manifest import CellRecord, read_manifest
-from memory.storage.lock import FileLock
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
-TIMES = {"timings", "wall_ms", "resumed", "scope", "native_scope", "warnings", "files"}
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-def without_times(cell: CellRecord) -> dict[str, Any]:
-    # A resumed cell opens a memory that holds messages, and its health counts them.
-    return cell.model_dump(exclude={**dict.fromkeys(TIMES, True), "health": {"details": {"messages"}}})
 
 
 def results(outcome: Outcome) -> dict[str, bytes]:
@@ -47,52 +35,6 @@ def stored_ids(outcome: Outcome) -> Counter[str]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return play(tmp_path_factory.mktemp("whole"), "full_history", "oracle_ipas", game=SMALL)
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, line: int, *, after: bool) -> None:
-    """End the process over the line-th line that is written to a journal."""
-    written, real = [0], CellJournal.add
-
-    def add(self: CellJournal, kind: str, **row: Any) -> None:
-        written[0] += 1
-        if written[0] == line and not after:
-            raise Killed
-        real(self, kind, **row)
-        if written[0] == line:
-            raise Killed
-
-    monkeypatch.setattr(CellJournal, "add", add)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("share", [0.02, 0.25, 0.5, 0.6, 0.75, 0.9, 0.99])
-def test_a_run_that_ended_anywhere_goes_on_to_the_same(
-    whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, after: bool
-) -> None:
-    total = sum(len(lines(path)) for path in whole.directory.glob("cells/*/journal.jsonl"))
-    experiment = matrix(tmp_path, "full_history", "oracle_ipas", game=SMALL)
-    with monkeypatch.context() as patch:
-        kill_at(patch, max(1, round(share * total)), after=after)
-        with pytest.raises(Killed):
-            begin(experiment)
-    (directory,) = tmp_path.iterdir()
-    assert read_manifest(directory).status == "incomplete"
-    done = resume(experiment, directory)
-    assert done.manifest.status == "completed"
-    assert results(done) == results(whole)
-    assert done.metrics.model_copy(update={"experiment_id": ""}) == whole.metrics.model_copy(
-        update={"experiment_id": ""}
-    )
-    assert [without_times(cell) for cell in done.manifest.cells] == [
-        without_times(cell) for cell in whole.manifest.cells
-    ]
-    assert stored_ids(done) == stored_ids(whole)
-    assert set(stored_ids(done).values()) == {1}
-    assert sum(cell.resumed for cell in done.manifest.cells) <= 1
-    assert verify(directory).deviations == ()
-    assert len(done.manifest.runs) == 2
-    assert done.manifest.runs[0].ended_at is None
 
 
 SCRIPT = """
@@ -209,20 +151,6 @@ def test_where_it_runs_and_what_it_may_cost_may_change(tmp_path: Path) -> None:
         executor={"kind": "processes", "workers": 1},
     )
     assert resume(other, done.directory).metrics == done.metrics
-
-
-@pytest.mark.thorough
-def test_two_at_once_are_refused(tmp_path: Path) -> None:
-    experiment = matrix(tmp_path, "full_history", game=SMALL)
-    done = begin(experiment)
-    lock = FileLock(done.directory / ".lock", what="it", instead="wait")
-    lock.acquire()
-    try:
-        with pytest.raises(ConfigError, match="is open elsewhere"):
-            resume(experiment, done.directory)
-    finally:
-        lock.release()
-    assert resume(experiment, done.directory).manifest.status == "completed"
 
 
 def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:

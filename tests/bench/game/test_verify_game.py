@@ -145,23 +145,6 @@ def test_cells_that_ended_badly_agree_with_what_they_left(tmp_path: Path) -> Non
     assert verify(failed.directory).deviations == ()
 
 
-def test_a_cell_that_failed_before_anything_was_noted_agrees_with_what_it_left(tmp_path: Path) -> None:
-    class Ill(MemoryAdapterRegistry):
-        def create(self, config: Any, **more: Any) -> Any:
-            async def set_mode(mode: Any) -> None:
-                raise BackendRejected("not now", sent=False)
-
-            adapter = super().create(config, **more)
-            adapter.set_mode = set_mode  # type: ignore[method-assign]
-            return adapter
-
-    failed = begin(matrix(tmp_path, "full_history"), registry=Ill())
-    place = failed.directory / "cells" / failed.manifest.cells[0].cell_id
-    assert failed.manifest.cells[0].status == "failed"
-    assert not (place / "journal.jsonl").exists()
-    assert verify(failed.directory).deviations == ()
-
-
 def _beats(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     return (beat for row in rows for beat in row.get("records", ()))
 
