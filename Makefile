@@ -125,8 +125,6 @@ perf: $(VENV)/.installed-test
 	$(BIN)/python tests/perf/import_figures.py
 	$(BIN)/python tests/perf/stigmem_figures.py
 	$(BIN)/python tests/perf/graphiti_figures.py
-	$(BIN)/python tests/perf/honcho_figures.py
-	$(BIN)/python tests/perf/memos_figures.py
 	$(BIN)/python tests/perf/runtime_figures.py
 	$(BIN)/python tests/perf/many_servers_figures.py
 	$(BIN)/python tests/perf/store_campaign.py

@@ -117,20 +117,12 @@ def broken(change):
     ("content", "complaint"),
     [
         ({"data": []}, r"talk\.json: holds no conversation"),
-        ("x", r"talk\.json: the top level must be a list"),
-        ([], "holds no conversation"),
         (["x"], r"talk\.json: \[0\] must be an object"),
         (broken(lambda s: s.pop("qa")), r"\[0\]\.qa is missing"),
-        (broken(lambda s: s.update(sample_id="  ")), r"\[0\]\.sample_id is blank"),
         (broken(lambda s: s.update(sample_id="a*")), "wildcard"),
-        (broken(lambda s: s["conversation"].pop("speaker_b")), r"\[0\]\.conversation\.speaker_b is missing"),
         (
             broken(lambda s: [s["conversation"].pop(f"session_{n}") for n in (1, 2)]),
             r"\[0\]\.conversation\.session_1 is missing",
-        ),
-        (
-            broken(lambda s: s["conversation"].pop("session_1_date_time")),
-            r"\[0\]\.conversation\.session_1_date_time is missing",
         ),
         (
             broken(lambda s: s["conversation"].update(session_1_date_time="the 8th of May")),
@@ -141,21 +133,11 @@ def broken(change):
             "is not a time like",
         ),
         (
-            broken(lambda s: s["conversation"]["session_1"][1].pop("text")),
-            r"\[0\]\.conversation\.session_1\[1\]\.text is missing",
-        ),
-        (
             broken(lambda s: s["conversation"]["session_1"][1].update(dia_id="D1:1")),
             "has the dia_id D1:1 twice",
         ),
         (broken(lambda s: s["qa"][2].update(category=6)), r"\[0\]\.qa\[2\]\.category is 6"),
-        (
-            broken(lambda s: s["qa"][2].update(category=True)),
-            r"\[0\]\.qa\[2\]\.category must be text that is not blank, or a number",
-        ),
-        (broken(lambda s: s["qa"][2].update(question=" ")), r"\[0\]\.qa\[2\]\.question is blank"),
         (broken(lambda s: s["qa"][2].update(evidence="D1:1")), r"\[0\]\.qa\[2\]\.evidence must be a list"),
-        (broken(lambda s: s["qa"][2].update(evidence=[3])), r"\[0\]\.qa\[2\]\.evidence\[0\] must be text"),
         ([locomo_sample(), locomo_sample()], r"\[1\]\.sample_id occurs twice"),
     ],
 )

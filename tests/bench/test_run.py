@@ -374,28 +374,6 @@ async def test_an_unavailable_backend_runs_nothing_and_says_why(run_provider):
     assert outcome.metrics.providers[0].failed == 10
 
 
-@pytest.mark.parametrize("back", [False, True])
-async def test_a_switch_that_failed_costs_its_own_cell_alone(run_provider, back):
-    class Once(FakeBackend):
-        failed = False
-
-        async def set_mode(self, mode):
-            if (
-                mode.reason == ("accumulation" if back else "test_session")
-                and self.store.rows
-                and not self.failed
-            ):
-                self.failed = True
-                raise BackendUnavailable("gone for a moment")
-            return await super().set_mode(mode)
-
-    outcome = await run_provider(Once())
-    first, second = outcome.manifest.cells
-    assert (first.status, first.error.type) == ("failed", "BackendUnavailable")
-    assert (second.status, second.writes) == ("completed", {"committed": 5})
-    assert [row["status"] for row in rows(outcome)][:5] == (["scored"] if back else ["failed"]) * 5
-
-
 async def test_a_defect_in_a_provider_is_its_own_and_its_message_is_withheld(run_provider):
     class Defective(FakeBackend):
         async def setup_scope(self, scope):
@@ -621,21 +599,6 @@ async def test_bad_settings_are_refused_before_anything_is_written(run_provider,
     with pytest.raises(ConfigError, match=complaint):
         await run_provider(block=block)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("more", "complaint"),
-    [
-        ({"run": 5}, "run: must be a mapping"),
-        ({"run": ["game"]}, "run: must be a mapping"),
-        ({"rnu": {}}, r"rnu: is not a known section; did you mean run\?"),
-    ],
-)
-@pytest.mark.parametrize("selected", [True, False], ids=["run", "compare"])
-def test_a_block_that_is_none_or_unknown_is_refused_by_both_commands(more, complaint, selected):
-    content = {"memory": {"condition": "no_memory"}, **more}
-    with pytest.raises(ConfigError, match=complaint):
-        load_experiment(content, block="run", selected=selected, providers=["no_memory"])
 
 
 async def test_a_provider_that_cannot_be_built_leaves_nothing_behind(run_provider, tmp_path):

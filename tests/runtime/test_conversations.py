@@ -204,23 +204,6 @@ async def test_a_model_that_fails_is_an_error_in_the_stream_and_the_conversation
         assert await talk.ask("Hello?", sessionKey="s") == "Here again."
 
 
-async def test_a_conversation_that_cannot_be_kept_says_so(tmp_path: Path) -> None:
-    file, model, heard = tmp_path, Halting(), []
-    async with talking(model, host_file=file) as talk:
-
-        async def ask() -> None:
-            heard.extend((await talk.say("My bike is red.", sessionKey="s"))[1])
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask)
-            await until(lambda: bool(model.requests))
-            (file / "memslot.db").unlink()
-            model.resume.set()
-        assert "memslot.db: removed" in heard[-1]["error"]
-        answer = await talk.http.post("/api/chat", json={"content": "Hello?", "sessionKey": "s"})
-        assert (answer.status_code, answer.json()["error"].startswith("memslot.db: removed")) == (503, True)
-
-
 async def test_limits_and_malformed_turns_are_answered_before_the_stream() -> None:
     model = Halting()
     settings = ServeSettings(longest_prompt=50, max_requests=1)

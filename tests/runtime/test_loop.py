@@ -19,7 +19,6 @@ from memory.runtime._channel import (
     AgentOutput,
     Attachment,
     Channel,
-    ChannelClosed,
     Checkpoint,
     CommandLine,
     HttpChannel,
@@ -135,15 +134,6 @@ async def test_a_memory_that_is_down_costs_no_turn(memory: TurnMemory, backend: 
     assert report.output.content == "Hello."
     assert isinstance(report.recall.failure, BackendUnavailable)
     backend.always = None
-
-
-async def test_a_host_that_wants_to_know_of_a_failure_is_told_also_beside_research(backend: Obedient) -> None:
-    policy = TurnPolicy(on_failure="raise", exclude_session=True)
-    async with MemorySlot(backend, scope=ADA) as slot, TurnMemory(slot, policy) as memory:
-        backend.next_read = [ConnectionRefusedError("down")]
-        now = AgentSession(ScriptedProvider(["Yes."]), memory, ToolRegistry([Library()]))
-        with pytest.raises(BackendUnavailable):
-            await now.turn(UserTurn(content="tea"))
 
 
 @pytest.mark.parametrize(
@@ -333,29 +323,6 @@ async def test_a_closed_pipe_ends_the_session_and_keeps_the_turn(
     with anyio.fail_after(30):
         await run_session(session(memory, "Hello."), channel)
     assert [row.messages[0].content for row in backend.rows] == ["hi"]
-
-
-async def test_a_stream_nobody_reads_to_its_end_is_closed(memory: TurnMemory) -> None:
-    closed = []
-
-    class Watched(ScriptedProvider):
-        async def stream(
-            self, messages: Sequence[Message], options: CompletionOptions | None = None
-        ) -> AsyncIterator[CompletionChunk]:
-            try:
-                yield CompletionChunk(text="one")
-                yield CompletionChunk(text="two")
-            finally:
-                closed.append(1)
-
-    async def gone(output: AgentOutput) -> None:
-        raise ChannelClosed
-
-    now = AgentSession(Watched(), memory)
-    with pytest.raises(ChannelClosed) as caught:
-        await say(now, "hi", emit=gone)
-    assert closed == [1]
-    assert caught
 
 
 class Endless(ScriptedProvider):

@@ -143,17 +143,6 @@ async def test_another_store_of_the_same_backend_is_named_by_whoever_forgets(fil
     assert kept(tmp_path / "first")
 
 
-async def test_a_list_names_events_and_holds_no_words(files) -> None:
-    first = files("first", "full_history", journal="  journal: true\n", group="conditions")
-    await recorded(first, 3)
-    listing = await memslot("journal", "list", first)
-    assert "e2" in listing
-    assert "4 committed" in listing
-    assert "Lisbon" not in listing
-    assert "Lisbon" not in await memslot("journal", "list", first, "--json")
-    assert "Lisbon" in await memslot("export", first)
-
-
 async def test_an_export_goes_through_a_pipe_and_leaves_no_half_of_a_file(
     files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

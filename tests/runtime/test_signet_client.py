@@ -216,18 +216,6 @@ async def test_a_daemon_that_never_comes_to_an_end_is_given_up_in_time() -> None
         await asyncio.gather(*asked)
 
 
-async def test_fields_of_another_kind_count_as_absent() -> None:
-    odd = {"inject": 5, "memoryCount": "many", "queryTerms": ["x"], "warnings": "w", "later": {"a": 1}}
-    with ScriptedServer(
-        LoopbackAnswer(200, odd), LoopbackAnswer(200, {"memoryId": None, "success": True})
-    ) as server:
-        async with AdapterClient(server.url, harness="t") as client:
-            result = await client.on_user_prompt_submit(PromptSubmitParams(user_message="x"))
-            assert (result.inject, result.memory_count) == ("", 0)
-            kept = await client.on_compaction_complete(CompactionCompleteParams(summary="x"))
-            assert (kept.success, kept.memory_id) == (True, None)
-
-
 async def test_nobody_there_is_unavailable() -> None:
     with ScriptedServer() as server, server.down():
         url = f"http://127.0.0.1:{server._address[1]}"

@@ -20,6 +20,7 @@ from things import THINGS
 
 from memory.contract.errors import JournalError, StoreError
 from memory.storage.store import SqliteStore
+from memory.storage.tables import Tables
 
 GRACE_S = 0.5
 
@@ -88,6 +89,15 @@ async def test_handles_share_what_is_kept(open_handle):
 
 
 # Files that cannot be used.
+
+
+async def test_tables_of_another_version_are_refused(open_handle):
+    newer = Tables("things", 2, THINGS.statements)
+    await open_handle(newer).run(names, writes=False)
+    with pytest.raises(
+        StoreError, match=r"its things has version 2, and this memslot reads version 1; update"
+    ):
+        await open_handle(THINGS).run(names, writes=False)
 
 
 def test_the_file_of_another_program_is_left_alone(tmp_path):
@@ -172,6 +182,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from memory.storage.store import SqliteStore
+from memory.storage.tables import Tables
 from memory.storage.tables import Tables
 from memory.storage.tables import Tables
 THINGS = Tables("things", 1, "CREATE TABLE IF NOT EXISTS things (id TEXT PRIMARY KEY, n INTEGER NOT NULL);")

@@ -19,7 +19,6 @@ import typer
 from cli_support import error_line, invoke, small_demo
 
 from memory.cli.app import app
-from memory.contract._quantity import quantity
 from memory.plugins.console import progress
 
 MEMSLOT = (sys.executable, "-c", "from memory.cli import main; main()")
@@ -153,21 +152,6 @@ def test_help_shows_twelve_commands_in_four_groups() -> None:
         "Measure": ["run", "report"],
         "Extend": ["tools"],
     }
-
-
-@pytest.mark.parametrize(
-    ("count", "what", "shown"),
-    [
-        (1, "people", "1 person"),
-        (3000, "people", "3,000 people"),
-        (1, "memories", "1 memory"),
-        (1, "messages without text", "1 message without text"),
-        (1, "tool calls", "1 tool call"),
-        (0, "questions", "0 questions"),
-    ],
-)
-def test_a_number_stands_with_its_noun(count: int, what: str, shown: str) -> None:
-    assert quantity(count, what) == shown
 
 
 # -- progress ---------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import pytest
 import yaml
 from cli_support import error_line, fake_plugin, invoke
 
-from memory.adapter import PluginInfo, PluginOptions
 from memory.bench.engine.matrix import parsed_run
 from memory.cli._template import render
 from memory.plugins.config import load_config
@@ -115,20 +114,6 @@ class Options(PluginOptions):
     assert loaded.options == {"endpoint": "http://localhost:9000", "collection": "change me", "size": 1}
     model = MemoryAdapterRegistry().info("rich", "architecture").options
     assert loaded.parse_options(model).text == "yes: no # maybe"
-
-
-def test_a_list_of_blocks_is_shown_as_the_list_it_is() -> None:
-    class Rule(PluginOptions):
-        source: str
-
-    class Options(PluginOptions):
-        rules: tuple[Rule, ...] = ()
-        rule: Rule | None = None
-
-    info = PluginInfo(name="x", kind="architecture", summary="", options=Options)
-    shown = render(info, full=True)
-    assert shown.count("source: change me") == shown.count("or, as a block") == 1
-    assert "# rules: []" in shown
 
 
 def test_what_must_be_filled_in_is_said(add_plugin, tmp_path: Path) -> None:

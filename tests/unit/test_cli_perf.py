@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 from cli_support import LACKING, error_line, fake_plugin, invoke, lacking_plugin
 
-from memory.bench.perf.measure import Figure, Report, Sizes
-from memory.cli.perf import show
-
 SMALL = ("--scopes", 2, "--memories", 20, "--large", 30, "--rounds", 1)
 
 BARE = """
@@ -117,38 +114,3 @@ def test_bad_input_is_one_line(
 
 
 # -- ratios -------------------------------------------------------------------------------------------------
-
-
-def report() -> Report:
-    def figure(name: str, bare: list[float], ours: list[float], **others: list[float]) -> Figure:
-        return Figure(name, {"bare": bare, **others, "memslot": ours})
-
-    return Report(
-        Sizes(scopes=50, rounds=3),
-        single=figure("one", [4.0, 8.0, 2.0], [2.0, 2.0, 2.0], **{"async": [5.0, 5.0, 5.0]}),
-        large=figure("large", [200.0], [10.0]),
-        many=figure("many", [40.0, 40.0, 40.0], [2.0, 3.0, 4.0]),
-        add=figure("add", [4.0], [2.0]),
-        spread=figure("spread", [4.0], [3.0]),
-        open=figure("open", [1000.0], [100.0]),
-        cold=figure("cold", [1000.0], [800.0]),
-    )
-
-
-def test_ratios_are_of_one_round_not_of_medians() -> None:
-    found = report()
-    assert found.single.ratios() == [0.5, 0.25, 1.0]
-    assert found.single.ratios("async") == [0.4, 0.4, 0.4]
-    assert found.growth("memslot") == {"search": [1.0, 1.5, 2.0], "add": [1.5]}
-    assert found.growth("bare")["search"] == [10.0, 5.0, 20.0]
-    assert found.large.median("async") is None
-    assert found.to_json()["many_scopes_over_one"]["memslot"]["search"] == {"median": 1.5, "min": 1.0}
-
-
-def test_the_table_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    show(report())
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["one", "4.00", "5.00", "2.00", "0.50", "0.25"] in lines
-    assert ["large", "200.00", "-", "10.00", "0.05", "0.05"] in lines
-    assert ["search", "10.00", "1.50"] in lines
-    assert ["add", "1.00", "1.50"] in lines

@@ -142,16 +142,6 @@ agent: {provider: scripted, policy: {recall_s: 7.5}}
     assert load_config(new).provider == backend
 
 
-def test_what_reads_like_a_date_is_carried_as_the_text_it_is(tmp_path: Path) -> None:
-    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
-    old.write_text(
-        "memory: {backend: mem0}\nagent: {model: 2026-13-45, system: 2026-01-31}\n", encoding="utf-8"
-    )
-    result = invoke("setup", new, "--from", old, "--backend", "stigmem")
-    assert result.exit_code == 0, result.output
-    assert load_config(new).sections["agent"] == {"model": "2026-13-45", "system": "2026-01-31"}
-
-
 def test_a_configuration_that_does_not_load_is_carried_nowhere(tmp_path: Path) -> None:
     of_backend("honcho")
     old = tmp_path / "old.yaml"

@@ -9,7 +9,7 @@ from everything_support import ALICE, NAMES, Everything, calls
 from slot_support import ask, event
 
 from memory import BackendError, BackendTimeout, Deadlines, LifecycleError, MemorySlot
-from memory.adapter import BackendAuthError, BaseAdapter, NativeWorker, ShieldedCalls, release
+from memory.adapter import BackendAuthError, NativeWorker, release
 
 
 class Closable(Everything):
@@ -193,50 +193,6 @@ async def test_every_step_is_taken_and_the_first_error_told():
     assert taken == ["a", "b", "c"]
 
 
-class Native(BaseAdapter):
-    """Holds a worker's client, a shielded call and a connection."""
-
-    backend_name = "native"
-
-    def __init__(self):
-        self.worker = NativeWorker(name="memslot-closing")
-        self.shielded = ShieldedCalls()
-        self.released = []
-        self.problem = None
-
-    def close_native(self):
-        if self.problem is not None:
-            raise self.problem
-        self.released.append("client")
-
-    async def aclose_native(self):
-        await anyio.lowlevel.checkpoint()
-        self.released.append("connection")
-
-
-def threads(name):
-    return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
-
-
-@pytest.mark.parametrize("problem", [None, RuntimeError("x")])
-async def test_an_adapter_releases_everything_cancelled_or_failing(problem):
-    adapter = Native()
-    adapter.problem = problem
-    await adapter.worker.run(int)
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        if problem is None:
-            await adapter.aclose()
-        else:
-            with pytest.raises(RuntimeError):
-                await adapter.aclose()
-    assert adapter.released == ["client", "connection"][problem is not None :]
-    assert threads("memslot-closing") == []
-    adapter.problem = None
-    await adapter.aclose()
-    assert adapter.released.count("client") == 1
-
-
 async def test_the_last_call_of_a_worker_runs_after_one_that_hung_past_the_closing():
     worker, begun, go_on, ran = NativeWorker(name="memslot-hung"), threading.Event(), threading.Event(), []
 
@@ -250,7 +206,7 @@ async def test_the_last_call_of_a_worker_runs_after_one_that_hung_past_the_closi
         group.cancel_scope.cancel()
     assert not await worker.aclose(lambda: ran.append("closed"), timeout_s=0.02)
     assert ran == []
-    (thread,) = threads("memslot-hung")
+    (thread,) = (each for each in threading.enumerate() if each.name.startswith("memslot-hung"))
     go_on.set()
     thread.join(60)
     assert ran == ["closed"]

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from memory import (
-    AdapterMode,
     ConfigError,
     ContextBudget,
     MemoryScope,
@@ -259,45 +258,3 @@ async def test_the_clock_is_the_newest_event_of_the_scope() -> None:
         await slot.reset_scope(ALICE)
         assert (await ask(slot)).raw["as_of"] is None
         assert (await ask(slot, other_run)).raw["as_of"] is not None
-
-
-async def test_a_test_session_does_not_move_the_clock() -> None:
-    async with open_memory(config("oracle_ipas", {"matrix": MATRIX}), scope=ALICE) as slot:
-        await say_oolong(slot, "2026-01-01T00:00:00+00:00")
-        await slot.set_mode(AdapterMode(read_only=True))
-        await say_oolong(slot, "2026-05-02T00:00:00+00:00")
-        result = await ask(slot, attribute="confirmation")
-    assert cells(result) == [("work", "confirmation: confirm every step")]
-
-
-@pytest.mark.parametrize("wrapped", [False, True])
-@pytest.mark.parametrize("suffix", ["json", "yaml"])
-async def test_matrix_from_a_file(wrapped: bool, suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / f"truth.{suffix}"
-    path.write_text(json.dumps({"matrix": MATRIX} if wrapped else MATRIX), encoding="utf-8")
-    inline = config("oracle_ipas", {"matrix": MATRIX})
-    async with open_memory(config("oracle_ipas", {"path": str(path)}), scope=ALICE) as slot:
-        from_file, health = await ask(slot), await slot.health()
-    async with open_memory(inline, scope=ALICE) as slot:
-        assert (await ask(slot)).raw == from_file.raw
-        assert (await slot.health()).details["content_sha256"] == health.details["content_sha256"]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("alice: [", "is not valid YAML or JSON (line "),
-        ("alice: {work: {verbosity: [{value: brief, from: 2026-13-45}]}}", "is not valid YAML or JSON"),
-        ("[" * 2000, "is not valid YAML or JSON"),
-        ("alice: {work: brief}", "alice.work: must be a mapping, such as {name: value}"),
-        ("alice: {work: {tone: [{valeu: dry}]}}", "alice.work.tone.0"),
-    ],
-)
-async def test_a_broken_matrix_file_names_the_place(content: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "truth.yaml"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError) as caught:
-        async with open_memory(config("oracle_ipas", {"path": str(path)}), scope=ALICE):
-            pass
-    assert message in str(caught.value)

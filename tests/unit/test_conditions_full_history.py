@@ -142,22 +142,6 @@ async def test_the_newest_are_kept_when_the_budget_is_small() -> None:
     assert nothing.raw["messages_left_out"] == 40
 
 
-async def test_a_message_too_large_for_any_window_does_not_hide_the_older_ones() -> None:
-    events = [event(1, "before"), event(2, "x" * 4000), event(3, "after")]
-    async with await written(provider(), events) as slot:
-        result = await ask(slot, ContextBudget(max_tokens=200))
-    assert texts(result) == ["before", "after"]
-    assert result.raw["messages_left_out"] == 1
-
-
-async def test_a_message_that_only_just_does_not_fit_ends_the_window() -> None:
-    """A gap in the middle of a conversation would mislead: what is shown is contiguous."""
-    events = [event(1, "short"), event(2, "y" * 200), event(3, "z" * 200)]
-    async with await written(provider(), events) as slot:
-        result = await ask(slot, ContextBudget(max_tokens=100))
-    assert texts(result) == ["" + "z" * 200]
-
-
 async def test_late_events_take_their_place_in_time() -> None:
     events = [event(1, minute=10), event(2, minute=5), event(3, minute=10), event(4, minute=7)]
     async with await written(provider(), events) as slot:

@@ -99,18 +99,9 @@ def broken(old, new):
     ("text", "complaint"),
     [
         ("memory: [unclosed", r":1:\d+: not valid YAML"),
-        ("memory:\n  backend: a: b\n", r":2:\d+: not valid YAML"),
         ("memory:\n\tbackend: mem0\n", r":2:1: not valid YAML"),
-        ("a\x07b", "not valid YAML"),
         ("- memory", "must be a mapping that starts with 'memory:'"),
-        ("", "must be a mapping"),
-        ("{}", "memory: is missing"),
-        ("memroy: {}", "memroy: is not a known section; did you mean memory?"),
         (broken("  backend: mem0\n", ""), ":1: memory: selects nothing"),
-        (
-            broken("  backend: mem0\n", "  backand: mem0\n"),
-            ":2: memory.backand: is not a known field; did you mean backend",
-        ),
         ("backend: mem0", ":1: backend: is not a known section; it belongs below 'memory:'"),
         ("memory: {}\nbench: {}", ":2: bench: is not a known section; 'memslot run' plays this file"),
         (
@@ -122,24 +113,15 @@ def broken(old, new):
             ":4: memory.conditions.Full-History: is read as another provider's; write full_history",
         ),
         (
-            "memory: {backend: mem0, scope: {run_id: 2024, persona_id: ada}}",
-            ":1: memory.scope: run_id must be text; put it in quotes",
-        ),
-        (
             broken("  backend: mem0", "  backend: mem0\n  condition: no_memory"),
             "exactly one context provider",
         ),
-        (broken("  backend: mem0", "  backend: [mem0]"), ":2: memory.backend: must be the name"),
         (broken("  backend: mem0", "  backend: mem0\n  backend: zep"), ":3: memory.backend: stands twice"),
         (
             broken("max_tokens", "max_token"),
             r":7: memory.budget.max_token: is not a known field; did you mean max_tokens",
         ),
-        (broken("500", "-5"), r":7: memory.budget.max_tokens: .*greater than 0"),
-        (broken("500", "lots"), r":7: memory.budget.max_tokens: .*valid integer"),
-        (broken("budget:", "bugdet:"), r":6: memory.bugdet: is not a known field; did you mean budget"),
         (broken("run_id: run1", "run_id: '*'"), r":3: memory.scope: run_id holds the wildcard"),
-        (broken("    persona_id: alice\n", ""), r":3: memory.scope.persona_id: is required"),
         (broken("${MY_API_KEY}", "${NOBODY}"), r":12: .*llm.api_key: needs the environment variable NOBODY"),
         (broken("run:\n  seed: 7\n  output: somewhere", "run: 7"), r"run: must be a mapping"),
     ],

@@ -27,7 +27,6 @@ from memory.adapter import (
     NativeWorker,
     SequentialBulk,
     ShieldedCalls,
-    StoreError,
 )
 
 
@@ -323,39 +322,6 @@ async def test_what_no_backend_can_keep_is_not_kept_for_it(tmp_path):
         with pytest.raises(ScopeError):
             await slot.delivery.keep(event(1, BOB))
         assert list(slot.delivery.journal.entries()) == []
-
-
-@pytest.mark.parametrize("maybe_done", [True, False])
-async def test_a_store_of_an_adapter_that_may_have_kept_a_write_makes_it_unknown(maybe_done):
-    class Unsure(Obedient):
-        async def record_event(self, event):
-            error = StoreError("PostgreSQL at db: no answer within 2 s")
-            error.maybe_done = maybe_done
-            raise error
-
-    async with MemorySlot(Unsure(), scope=ALICE) as slot:
-        if maybe_done:
-            assert (await slot.record_event(event(1))).status == "unknown"
-        else:
-            with pytest.raises(BackendUnavailable, match="no answer within 2 s"):
-                await slot.record_event(event(1))
-
-
-@pytest.mark.parametrize(
-    "answer", [["text"], [None], [], [WriteReceipt(event_id="another", status="committed")]]
-)
-async def test_a_bulk_answer_of_another_shape_is_no_receipt(answer):
-    """Taken for one, an event of which nothing is known would be called stored."""
-
-    class Bulk(Obedient):
-        async def record_events(self, events):
-            return answer
-
-    async with MemorySlot(Bulk(), scope=ALICE) as slot:
-        bulk = slot.capability(SupportsBulkIngest)
-        with pytest.raises(BackendProtocolError, match="a write") as caught:
-            await bulk.record_events([event(1)])
-        assert caught.value.receipts == ()
 
 
 async def test_a_caller_that_has_given_up_keeps_nothing_in_the_journal(tmp_path):

@@ -273,30 +273,6 @@ async def test_a_caller_that_gives_up_and_sends_again_stores_once(tmp_path):
     assert (receipt.status, stored(adapter)) == ("committed", ["e1"])
 
 
-async def test_what_a_read_only_memory_behind_it_skipped_is_delivered_later(tmp_path):
-    adapter = Obedient()
-    behind = MemorySlot(adapter)
-    async with journaled(behind, tmp_path) as slot:
-        await behind.set_mode(AdapterMode(read_only=True))
-        assert (await slot.record_event(event(1))).status == "queued"
-        assert (await slot.record_event(event(2))).status == "queued"
-        health = (await slot.health()).details["slot"]
-        assert (health["waiting_writes"], health["last_write_at"]) == (2, None)
-        await behind.set_mode(AdapterMode(read_only=False))
-        assert (await slot.record_event(event(3))).status == "committed"
-    assert stored(adapter) == ["e1", "e2", "e3"]
-
-
-async def test_an_event_refused_for_good_is_not_accepted_again(tmp_path):
-    adapter = Obedient()
-    adapter.next_write = [BackendRejected("no")]
-    async with journaled(adapter, tmp_path) as slot:
-        with pytest.raises(BackendRejected):
-            await slot.record_event(event(1))
-        with pytest.raises(BackendRejected, match="'e1' was refused for good"):
-            await slot.delivery.keep(event(1))
-
-
 @pytest.mark.parametrize("first", [None, ConnectionRefusedError("down")])
 async def test_what_cannot_be_noted_is_not_sent_over_and_over(tmp_path, monkeypatch, first):
     """A full disk, seen only once the backend has answered: one attempt, and the rest later."""

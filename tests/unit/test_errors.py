@@ -215,13 +215,6 @@ def test_one_ambiguous_attempt_leaves_all_of_them_ambiguous():
     assert BackendRejected("no").after(lost()).ambiguous
 
 
-def test_of_several_statuses_the_nearest_is_told():
-    error = normalise_error(chained(http_error(422), http_error(500)), backend_name="b", operation="o")
-    assert error.diagnostics["status"] == 422
-    timed_out = while_handling(httpx.ReadTimeout("x"), http_error(404))
-    assert "status" not in normalise_error(timed_out, backend_name="b", operation="o").diagnostics
-
-
 def test_an_error_that_words_itself_says_so():
     class Own(BackendError):
         def __init__(self):
@@ -240,14 +233,6 @@ def test_a_circle_of_causes_ends():
     first, second = RuntimeError("a"), RuntimeError("b")
     first.__cause__, second.__cause__ = second, first
     assert type(normalise_error(first, backend_name="b", operation="o")) is BackendError
-
-
-def test_a_number_as_a_code_is_told() -> None:
-    class Coded(Exception):
-        code = 1205
-
-    failed = normalise_error(Coded("secret"), backend_name="b", operation="o")
-    assert failed.diagnostics["code"] == "1205"
 
 
 def test_what_was_being_handled_adds_nothing_to_an_error_with_a_status() -> None:

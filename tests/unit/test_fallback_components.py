@@ -11,7 +11,6 @@ from memory.adapter import AdapterTraits
 from memory.bench.engine.manifest import shown_labels
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.engine.provenance import without_broken
-from memory.contract.adapter import label_of
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.slot.slot import MemorySlot
@@ -102,37 +101,6 @@ async def test_health_says_what_the_traits_declare_whatever_the_adapter_answers(
 def test_the_same_as_a_control_is_a_control():
     with pytest.raises(InputError, match="equivalent_control"):
         AdapterTraits(kind="architecture", equivalent_control="simple_rag")
-
-
-@pytest.mark.parametrize(
-    ("traits", "label"),
-    [
-        (AdapterTraits(), "x"),
-        (AdapterTraits(kind="control"), "x"),
-        (
-            AdapterTraits(kind="control", equivalent_control="simple_rag"),
-            "x (control, the same as simple_rag)",
-        ),
-        (
-            AdapterTraits(kind="control", equivalent_control="y", differs_from_control=True),
-            "x (control, y with other options)",
-        ),
-        (
-            AdapterTraits(fallback_components=("lexical embedder", "lexical ranking")),
-            "x (lexical embedder, lexical ranking)",
-        ),
-        (
-            AdapterTraits(kind="control", equivalent_control="y", fallback_components=("lexical embedder",)),
-            "x (control, the same as y; lexical embedder)",
-        ),
-    ],
-)
-def test_a_label_says_what_the_name_does_not(traits, label):
-    differs = traits.differs_from_control
-    assert (
-        label_of("x", traits.equivalent_control, traits.fallback_components, differs_from_control=differs)
-        == label
-    )
 
 
 @pytest.mark.thorough

@@ -20,7 +20,6 @@ from memory.contract.formatting import (
     render_section,
     strip_context,
     strip_json,
-    wrap_section,
 )
 
 COUNTER = Utf8TokenCounter()
@@ -190,17 +189,6 @@ def test_a_section_goes_from_any_part_of_a_json_value():
     assert strip_json(f'{{"q": "grüner Tee{json.dumps(SECTION)[1:-1]}"}}') == '{"q": "grüner Tee"}'
     assert strip_json(f"{{ no json {SECTION}") == "{ no json"
     assert strip_json("[" * 100_000 + SECTION) == "[" * 100_000
-
-
-@pytest.mark.parametrize(
-    "halves", [("a <", "memory-context> b"), ("a <", "/", "memory-context>"), ("</", "memory-context>")]
-)
-def test_neighbours_that_form_a_tag_together_are_shown(halves):
-    entries = [ContextEntry(half, prose=True) for half in halves]
-    section = render_section("honcho", "r:p", entries)
-    assert is_well_formed(section)
-    assert all(half.lstrip("a <").rstrip(" b") in section for half in halves)
-    assert is_well_formed(wrap_section("honcho", "r:p", halves))
 
 
 @pytest.mark.parametrize(

@@ -95,20 +95,6 @@ def test_a_lock_file_that_was_removed_lets_nobody_share(tmp_path, monkeypatch):
     mine.release()
 
 
-def test_who_removes_its_file_leaves_that_of_another(tmp_path):
-    """The directory was removed and is another's now: its lock removed as well, a third one would share it."""
-    path = tmp_path / "lock"
-    mine, other, third = lock(path), lock(path), lock(path)
-    mine.acquire()
-    path.unlink()
-    other.acquire()
-    mine.release(remove=True)
-    with pytest.raises(BackendUnavailable):
-        third.acquire()
-    other.release(remove=True)
-    assert not path.exists()
-
-
 def test_what_cannot_be_made_or_locked_names_the_file(tmp_path, monkeypatch):
     with pytest.raises(OSError) as raised:
         lock(tmp_path / "none" / "lock").acquire()

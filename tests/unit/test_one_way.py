@@ -6,11 +6,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 from everything_support import ALICE, NAMES, Everything, calls, feedback
-from slot_support import BOB, Lookup, Obedient, Sink, ask, event, given_up, until
+from slot_support import BOB, Lookup, Obedient, Sink, ask, event, given_up
 
 from memory import (
     AdapterMode,
-    BackendReadiness,
     BackendTimeout,
     Deadlines,
     InputError,
@@ -23,8 +22,7 @@ from memory import (
     SupportsReadiness,
     WriteReceipt,
 )
-from memory.adapter import BackendProtocolError, NativeWorker, ShieldedCalls, yield_turn
-from memory.slot import calls as rules
+from memory.adapter import BackendProtocolError, NativeWorker, ShieldedCalls
 
 NOTHING = "<memory-context> x </memory-context>"
 
@@ -96,27 +94,6 @@ async def test_a_deadline_starts_when_the_call_is_admitted():
         await anyio.sleep(waited_s)
         adapter.release.set()
     assert [trace.error for trace in sink] == [None] * 6
-
-
-async def test_waiting_for_a_turn_is_no_latency_of_the_backend(monkeypatch):
-    class Clock:
-        now = 0.0
-
-        def perf_counter(self):
-            return self.now
-
-    monkeypatch.setattr(rules, "time", clock := Clock())
-    adapter = Held("record_event", max_concurrency=1)
-    slot = MemorySlot(adapter, scope=ALICE, trace_sink=(sink := Sink()))
-    async with slot, anyio.create_task_group() as group:
-        group.start_soon(slot.record_event, event())
-        await until(lambda: adapter.seen[-1:] == ["record_event"])
-        group.start_soon(slot.retrieve, ask())
-        await settle()
-        clock.now = 7.0
-        adapter.release.set()
-    latencies = {trace.operation: trace.latency_ms for trace in sink}
-    assert (latencies["record_event"], latencies["retrieve"]) == (7000, 0)
 
 
 async def test_a_bulk_write_gives_others_a_turn_between_its_pieces():
@@ -333,33 +310,6 @@ async def test_health_does_not_wait_for_ever_behind_others():
             await slot._calls.call(span, 1.0, adapter.health, queue_timeout_s=0.02)
         assert not late.value.sent
         adapter.release.set()
-
-
-async def test_a_wait_for_readiness_gives_others_its_place_between_two_looks():
-    looked_twice = anyio.Event()
-
-    class Slow(Everything):
-        looks = 0
-
-        async def wait_until_ready(self, scope, timeout_s):
-            while not self.rows:
-                self.looks += 1
-                if self.looks == 2:
-                    looked_twice.set()
-                await yield_turn(0.001)
-            return BackendReadiness(state="ready")
-
-    adapter = Slow(max_concurrency=1)
-    async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
-        answers = []
-
-        async def wait():
-            answers.append(await slot.capability(SupportsReadiness).wait_until_ready(ALICE, 60))
-
-        group.start_soon(wait)
-        await looked_twice.wait()
-        assert (await slot.record_event(event())).status == "committed"
-    assert answers[0].state == "ready"
 
 
 # -- mode and order -----------------------------------------------------------------------------------------

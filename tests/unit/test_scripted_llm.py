@@ -51,15 +51,6 @@ def test_the_newer_of_two_equally_fitting_memories_wins(client: OpenAI) -> None:
         assert ask(client, ("system", context(*order)), ("user", "Where do I live?")) == "I live in Berlin."
 
 
-def test_entries_of_several_lines_and_prose_are_understood(client: OpenAI) -> None:
-    lines = context("- (#1) user: My car is a Volvo.\n  assistant: Nice.", "The user plays the oboe. Rarely.")
-    assert "Volvo" in ask(client, ("system", lines), ("user", "Which car is mine?"))
-    assert (
-        ask(client, ("system", lines), ("user", "Do I play the oboe or a user?"))
-        == "The user plays the oboe."
-    )
-
-
 def test_summaries_are_extractive_and_keep_to_max_tokens(client: OpenAI) -> None:
     order = "Summarize the conversation.\n\n"
     said = "- I like jazz.\n[10:00] USER: I play the oboe. Do you?\n[10:01] ASSISTANT: I do not."

@@ -90,25 +90,6 @@ async def test_in_the_background_one_call_of_a_key_is_under_way():
     assert not calls.busy()
 
 
-async def test_idle_waits_for_one_key_or_for_all():
-    calls, ends = ShieldedCalls(), {"short": anyio.Event(), "long": anyio.Event()}
-    for key, end in ends.items():
-        await given_up(calls.run, key, end.wait)
-    for key in ends:
-        waited = []
-
-        async def wait(key=key, waited=waited):
-            await calls.idle(key if key == "short" else None)
-            waited.append(key)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(wait)
-            await anyio.wait_all_tasks_blocked()
-            assert waited == []
-            ends[key].set()
-        assert [name for name in ends if calls.busy(name)] == ["long"] * (key == "short")
-
-
 class SlowWriter(Obedient):
     """Writes take longer than their deadline, as over HTTP, and are carried out all the same."""
 

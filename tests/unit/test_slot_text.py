@@ -19,7 +19,7 @@ from memory import (
     SupportsFeedback,
     SupportsNativeMutation,
 )
-from memory.adapter import BackendProtocolError, ContextEntry
+from memory.adapter import ContextEntry
 from memory.contract.formatting import NEUTRAL_LABELS, section_overhead
 from memory.contract.requests import MemoryFeedback
 
@@ -135,21 +135,6 @@ async def test_a_row_that_names_no_scope_is_withheld(slot, adapter):
     adapter.retrieve = retrieve
     with pytest.raises(IsolationError, match="names no scope"):
         await slot.retrieve(ask())
-
-
-async def test_a_section_over_the_budget_is_never_shown(slot, adapter):
-    for number in range(40):
-        await slot.record_event(event(number, text=f"fact {number}"))
-    drawn = []
-
-    def all_of_them(result):
-        drawn.append(len(result.included))
-        return f"<memory-context>{'x' * 9000}</memory-context>"
-
-    adapter.format_context = all_of_them
-    with pytest.raises(BackendProtocolError, match="more than the budget's 50 tokens"):
-        await slot.retrieve(ask(budget=ContextBudget(max_tokens=50)))
-    assert len(drawn) < 12
 
 
 async def test_one_event_id_in_two_scopes_is_two_events(slot, adapter):

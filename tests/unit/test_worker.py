@@ -91,23 +91,6 @@ async def abandoned_call(worker, order):
     return go_on
 
 
-async def test_idle_waits_for_abandoned_calls():
-    worker = NativeWorker()
-    order: list[str] = []
-
-    async def wait():
-        await worker.idle()
-        order.append("idle")
-
-    go_on = await abandoned_call(worker, order)
-    async with anyio.create_task_group() as group:
-        group.start_soon(wait)
-        await anyio.sleep(0.02)  # time to return, did it not wait
-        go_on.set()
-    assert order == ["ended", "idle"]
-    await worker.aclose()
-
-
 async def test_closing_leaves_no_thread_and_refuses_calls():
     worker = NativeWorker(threads=3, name="leaktest")
     daemon = await worker.run(lambda: threading.current_thread().daemon)

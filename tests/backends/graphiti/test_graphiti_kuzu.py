@@ -76,27 +76,6 @@ async def test_a_query_asked_again_holds_no_more_memory(tmp_path: Path) -> None:
         assert psutil.Process().memory_info().rss - before < 20e6
 
 
-@pytest.mark.thorough
-async def test_a_query_asked_again_takes_its_new_parameters(tmp_path: Path) -> None:
-    async with driver(tmp_path / "g") as graph:
-        for given in (["1"], ["1", "2"], [1], "text", 2.5, True, {"a": 1}):
-            rows, _, _ = await graph.execute_query("RETURN $given AS given", given=given)
-            assert rows == [{"given": given}]
-        for among, found in ((["1"], 1), ([], 0), (["1", "2"], 2)):
-            rows, _, _ = await graph.execute_query(
-                "UNWIND ['1', '2'] AS x WITH x WHERE x IN $among RETURN x", among=among
-            )
-            assert len(rows) == found
-        await graph.execute_query("RETURN $first + $second AS sum", first=1, second=2)
-        with pytest.raises(RuntimeError, match="not found"):
-            await graph.execute_query("RETURN $first + $second AS sum", first=1)
-        await graph.execute_query(CREATE, uuid="1")
-        with pytest.raises(RuntimeError, match="primary key"):
-            await graph.execute_query(CREATE, uuid="1")
-        await graph.execute_query(CREATE, uuid="2")
-        assert (await graph.execute_query(COUNT))[0] == [{"found": 2}]
-
-
 async def test_a_cleared_graph_is_asked_anew(tmp_path: Path) -> None:
     query = "MATCH (n:Saga) WHERE n.group_id = $of RETURN count(*) AS found"
     async with driver(tmp_path / "g") as graph:

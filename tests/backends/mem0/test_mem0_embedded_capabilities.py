@@ -21,14 +21,9 @@ from mem0_support import (
 )
 
 from memory import (
-    CapabilityNotSupported,
-    InputError,
-    MemoryScope,
-    NativeQueryRequest,
     ProvenanceRequest,
     ScopeError,
     SupportsBulkIngest,
-    SupportsNativeQuery,
     SupportsProvenance,
 )
 
@@ -62,58 +57,6 @@ async def test_records_can_be_corrected_and_their_history_told(tmp_path: Path) -
         assert source.raw["history"][-1]["event"] == "DELETE"
         with pytest.raises(ScopeError):
             await provenance.provenance(ProvenanceRequest(scope=BOB, native_id=native_id))
-
-
-async def test_a_record_of_another_scope_cannot_be_touched(tmp_path: Path) -> None:
-    agent = MemoryScope(run_id="run1", persona_id="alice", agent_id="agent")
-    async with opened(tmp_path, BOB, agent) as slot:
-        (native_id,) = (await slot.record_event(event("Alice's own"))).native_ids
-        provenance = slot.capability(SupportsProvenance)
-        assert provenance is not None
-        for scope in (BOB, agent):
-            for operation, arguments in (("update", {"text": "hacked"}), ("delete", {})):
-                with pytest.raises(ScopeError, match="names no memory of this scope"):
-                    await mutate(slot, operation, native_id, scope, **arguments)
-            with pytest.raises(ScopeError):
-                await provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id))
-        for unknown in ("no-uuid", "00000000-0000-4000-8000-000000000000"):
-            with pytest.raises(ScopeError, match="names no memory of this scope"):
-                await mutate(slot, "delete", unknown)
-        with pytest.raises(InputError, match="native_id: is required to delete"):
-            await mutate(slot, "delete", None)
-        assert [row["memory"] for row in await stored(slot)] == ["Alice's own"]
-
-
-async def test_wrong_mutations_and_queries_are_refused(tmp_path: Path) -> None:
-    async with opened(tmp_path) as slot:
-        (native_id,) = (await slot.record_event(event("x"))).native_ids
-        with pytest.raises(CapabilityNotSupported, match="native_mutation knows update, delete"):
-            await mutate(slot, "merge", native_id)
-        with pytest.raises(
-            InputError, match="user_id: is not a known field; it takes text, metadata, expiration_date"
-        ):
-            await mutate(slot, "update", native_id, user_id="bob")
-        with pytest.raises(InputError, match="is empty"):
-            await mutate(slot, "update", native_id)
-        for name, wrong in (
-            *(("text", value) for value in (None, 5, " ", ["x"], {"a": 1}, "half \ud800")),
-            *(("metadata", value) for value in (5, "x", ["x"], {"a": float("nan")})),
-            *(("expiration_date", value) for value in (5, "soon", "2026-13-01", ["2026-01-01"], {})),
-        ):
-            with pytest.raises(
-                InputError, match=rf"NativeMutationRequest\.arguments(\.{name}: |: must be JSON)"
-            ):
-                await mutate(slot, "update", native_id, **{name: wrong})
-        assert [row["memory"] for row in await stored(slot)] == ["x"]
-        query = slot.capability(SupportsNativeQuery)
-        assert query is not None
-        with pytest.raises(CapabilityNotSupported, match="native_query knows count, list"):
-            await query.native_query(NativeQueryRequest(scope=ALICE, operation="dump"))
-        for arguments in ({"limit": 0}, {"limit": True}, {"filters": {}}):
-            with pytest.raises(InputError, match=r"arguments\.(limit|filters): .*; it takes limit"):
-                await query.native_query(
-                    NativeQueryRequest(scope=ALICE, operation="count", arguments=arguments)
-                )
 
 
 async def test_an_expired_memory_is_counted_and_reset(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mem0_support import ALICE, ask, event
+from mem0_support import ask, event
 
 from memory import InputError, MemoryScope, Message, ScopeError
 from memory.backends.mem0.options import STORES, Mem0Options
@@ -44,38 +44,12 @@ def scope_ids(**block: Any) -> ScopeIds:
 # -- scopes -------------------------------------------------------------------------------------------------
 
 
-@given(SCOPES, SCOPES, PROVIDERS)
-def test_two_scopes_never_share_ids(scope: MemoryScope, other: MemoryScope, provider: str) -> None:
-    """Together user_id and run_id tell every scope: a row with an agent_id matches a search without one."""
-    ids = scope_ids(vector_store={"provider": provider})
-    first, second = ids.encode(scope), ids.encode(other)
-    same = (first["user_id"], first["run_id"]) == (second["user_id"], second["run_id"])
-    assert same == (scope == other)
-    if provider != "qdrant":
-        same = all(first[name].lower() == second[name].lower() for name in ("user_id", "run_id"))
-        assert same == (scope == other), "some stores fold case"
-
-
 @given(SCOPES, PROVIDERS)
 def test_ids_are_ids_mem0_accepts_as_they_are(scope: MemoryScope, provider: str) -> None:
     for value in scope_ids(vector_store={"provider": provider}).encode(scope).values():
         assert value
         assert not any(char.isspace() or char in "*,|" for char in value)
         assert len(value) <= 512
-
-
-def test_absent_fields_do_not_make_ids_ugly() -> None:
-    ids = scope_ids()
-    assert ids.encode(ALICE) == {"user_id": "alice", "run_id": "run1"}
-    assert ids.encode(MemoryScope(run_id="r", persona_id="p", backend_namespace="n")) == {
-        "user_id": "p",
-        "run_id": "r:n",
-    }
-    assert ids.encode(MemoryScope(run_id="r", persona_id="p", agent_id="a")) == {
-        "user_id": "p",
-        "run_id": "r:%n:a",
-        "agent_id": "a",
-    }
 
 
 def test_templates_are_honoured_and_may_share_only_when_told() -> None:
@@ -223,26 +197,6 @@ def test_an_unknown_store_is_trusted_with_nothing() -> None:
 
 
 # -- rows ---------------------------------------------------------------------------------------------------
-
-
-def test_a_row_becomes_an_entry() -> None:
-    entry = to_entry(
-        {
-            "id": "i",
-            "memory": "Oolong.",
-            "score": 0.5,
-            "created_at": "2023-05-08T13:56:00",
-            "metadata": {"event_id": "e"},
-            "user_id": "alice",
-            "run_id": "run1",
-            "agent_id": "a",
-            "role": "user",
-        }
-    )
-    assert (entry.text, entry.native_id, entry.score, entry.event_ids) == ("Oolong.", "i", 0.5, ("e",))
-    assert entry.timestamp == datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
-    assert entry.scope_ids == {"user_id": "alice", "run_id": "run1", "agent_id": "a"}
-    assert entry.labels == (("by", "user"),)
 
 
 def test_a_row_without_ids_belongs_to_no_scope() -> None:

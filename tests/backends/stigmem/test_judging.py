@@ -49,35 +49,17 @@ def limit(kind: str, v: Any, type: str = "number", unit: str | None = None) -> d
         (limit("max_calls", 3), 4, "max_calls: 4 is not within 3"),
         (limit("max_calls", 3), None, "max_calls: nothing is known of it"),
         (limit("max_calls", 3), "three", "max_calls: 'three' cannot be compared"),
-        (limit("budget", 20, unit="EUR"), Estimate(12.5, "EUR"), ""),
         (
             limit("budget", 20, unit="EUR"),
             Estimate(12.5, "USD"),
             "budget: is limited in EUR, and planned in USD",
-        ),
-        (limit("budget", 20, unit="EUR"), 12.5, "budget: is limited in EUR"),
-        (
-            limit("deadline", "2026-05-01T12:00:00+00:00", "datetime"),
-            datetime(2026, 5, 1, 11, tzinfo=UTC),
-            "",
         ),
         (
             limit("deadline", "2026-05-01T12:00:00+02:00", "datetime"),
             datetime(2026, 5, 1, 11, tzinfo=UTC),
             "deadline: 2026-05-01 11:00:00+00:00 is not within",
         ),
-        (limit("deadline", "2026-05-01T12:00:00+02:00", "string"), datetime(2026, 5, 1, 9, tzinfo=UTC), ""),
         (limit("deadline", "2026-05-01T12:00:00+02:00", "text"), "2026-05-01T09:59:00Z", ""),
-        (
-            limit("deadline", "2026-05-01T12:00:00+02:00", "text"),
-            "2026-05-01T11:00:00Z",
-            "deadline: 2026-05-01 11:00:00+00:00 is not within 2026-05-01T12:00:00+02:00",
-        ),
-        (
-            limit("ready_by", "2026-05-01T12:00:00Z", "string"),
-            datetime(2026, 5, 1, 13, tzinfo=UTC),
-            "ready_by: 2026",
-        ),
         (
             limit("deadline", "tomorrow", "text"),
             datetime(2026, 5, 1, tzinfo=UTC),
@@ -85,7 +67,6 @@ def limit(kind: str, v: Any, type: str = "number", unit: str | None = None) -> d
         ),
         (limit("offline", True, "boolean"), True, ""),
         (limit("offline", True, "boolean"), False, "offline: False is not within True"),
-        (limit("region", "eu", "string"), "us", "region: us is not within eu"),
     ],
 )
 def test_a_constraint_is_kept_or_said(constraint: dict[str, Any], planned: Any, problem: str) -> None:

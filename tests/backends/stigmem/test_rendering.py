@@ -26,24 +26,6 @@ def fact(
     )
 
 
-def reference(facts: list[Fact], user_entity: str) -> str:
-    """``_facts_to_summary`` as Spec-19 12.5 prints it, on our types."""
-    if not facts:
-        return ""
-    groups: dict[str, list[Fact]] = {}
-    for fact in facts:
-        ns = fact.relation.split(":")[0] if ":" in fact.relation else fact.relation
-        groups.setdefault(ns, []).append(fact)
-    lines = [f"## Stigmem context — {user_entity}\n"]
-    for ns, ns_facts in groups.items():
-        lines.append(f"### {ns}")
-        for fact in ns_facts:
-            note = f" _(confidence: {fact.confidence:.2f})_" if fact.confidence < 1.0 else ""
-            lines.append(f"- **{fact.relation}** on `{fact.entity}`: {fact.value.v}{note}")
-        lines.append("")
-    return "\n".join(lines).rstrip()
-
-
 def test_a_whole_context_word_for_word() -> None:
     facts = [
         fact("oolong", confidence=0.9, hlc="10.0"),
@@ -178,24 +160,6 @@ def test_names_cannot_close_the_markup_they_stand_in() -> None:
 def test_any_text_stays_one_line_of_one_list(rows: list[tuple[str, str, float]]) -> None:
     facts = [fact(value, entity=entity, confidence=sure) for value, entity, sure in rows]
     harmless(render_context(facts, USER), len(rows))
-
-
-WORDS = st.text(st.characters(categories=["Ll", "Lu", "Nd", "Lo"], include_characters=" .,-:/'"), max_size=30)
-
-
-@given(
-    st.lists(
-        st.tuples(WORDS, st.sampled_from(["a:x", "a:y", "b:x", "c"]), st.floats(0, 1), st.integers(0, 99)),
-        max_size=12,
-    )
-)
-def test_harmless_facts_are_rendered_as_the_reference_does(rows: list[tuple[str, str, float, int]]) -> None:
-    facts = [
-        fact(value, relation=relation, confidence=sure, hlc=f"{clock}.0")
-        for value, relation, sure, clock in rows
-    ]
-    ordered = sorted(facts, key=lambda fact: (-fact.confidence, -fact.hlc_order[0]))
-    assert render_context(facts, USER) == reference(ordered, USER)
 
 
 def test_long_values_are_cut_only_where_asked() -> None:

@@ -361,14 +361,3 @@ def test_one_table_stands_open_and_has_six_columns_at_most(tmp_path: Path) -> No
     first = re.search(r"<h1>([^<]+)", page)
     assert first is not None
     assert re.search("full_history|simple_rag", first[1]), "line one says who won"
-
-
-@pytest.mark.thorough
-def test_the_page_counts_the_data_of_all_seeds(tmp_path: Path) -> None:
-    page = unescape(play(tmp_path, "no_memory", seeds=[7, 8]).report.read_text("utf-8"))
-    about = re.search(r"game of seed 7, 8, (.*?) requests", page)
-    assert about is not None
-    counted = re.fullmatch(r"2 personas, (\d+) sessions, (\d+)", about[1])
-    assert counted is not None
-    assert int(counted[1]) > 24, "twelve that are played, and changes, of each"
-    assert int(counted[2]) > 20, "five tests of each, of several requests"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -297,42 +296,6 @@ def test_tokens_that_a_model_does_not_tell_cannot_be_limited(tmp_path: Path) -> 
     assert "the model of scripted does not say how many tokens it takes" in cell.error.message
     assert "limit max_calls" in cell.error.message
     assert len(given["judge"].requests) == 1
-
-
-def test_tokens_that_a_model_does_not_tell_are_unknown(tmp_path: Path) -> None:
-    given = {
-        **models(),
-        "judge": ScriptedProvider(script=lambda *_: CompletionResult(content="?", usage=Usage())),
-    }
-    done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=ROLES), models=given)
-    (cell,) = done.manifest.cells
-    assert cell.models["judge"]["unmetered"] == cell.models["judge"]["calls"] == len(given["judge"].requests)
-    assert re.search(r"<td[^>]*>[\d,]+</td>\s*<td[^>]*>unknown</td>", done.report.read_text("utf-8"))
-
-
-@pytest.mark.thorough
-def test_another_model_of_the_environment_is_not_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = {"model": "${JUDGE_MODEL}", "max_tokens": 40, "api_key": "k1", "timeout_s": 5}
-    roles = {**ROLES, "judge": {"provider": "scripted", "options": options}}
-    monkeypatch.setenv("JUDGE_MODEL", "large")
-    done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=roles), models=models())
-    assert [role.model for role in done.manifest.roles] == [None, None, "large", None, None]
-
-    def again(**other: Any) -> Any:
-        changed = {**ROLES, "judge": {"provider": "scripted", "options": {**options, **other}}}
-        return resume(
-            matrix(tmp_path, "no_memory", game=SMALL, roles=changed), done.directory, models=models()
-        )
-
-    again(api_key="k2", timeout_s=9)
-    for other in ({"max_tokens": 4}, {"base_url": "http://other"}):
-        with pytest.raises(ConfigError, match="roles changed since it began"):
-            again(**other)
-    monkeypatch.setenv("JUDGE_MODEL", "small")
-    with pytest.raises(ConfigError, match="roles changed since it began"):
-        again()
 
 
 def test_another_prompt_is_not_resumed(tmp_path: Path) -> None:
