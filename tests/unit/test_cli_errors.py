@@ -39,8 +39,6 @@ def test_an_unreadable_configuration_is_one_line(tmp_path: Path, kind: str, said
     [
         ((), None),
         (("view", "a", "b"), "give the file of one memory, the directory of results, or both"),
-        (("--loud",), "No such option: --loud"),
-        (("run", "x.yaml", "--limit", "0"), "Invalid value for '--limit'"),
         (("tools",), None),
         (("tools", "data"), None),
         (("journal",), None),
