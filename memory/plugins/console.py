@@ -105,7 +105,7 @@ def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
     from rich.cells import cell_len
 
     needed = [max(map(cell_len, cells)) for cells in columns]
-    words = [max(cell_len(word) for cell in cells for word in cell.split()) for cells in columns]
+    words = [max((cell_len(word) for cell in cells for word in cell.split()), default=1) for cells in columns]
     widths = [min(word, 8) for word in words]
     free = room - sum(widths) - 2 * (len(columns) - 1)
     for at in sorted(range(len(columns)), key=lambda at: at and words[at]):
@@ -114,8 +114,9 @@ def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
             widths[at] = words[at]
     for _ in range(free):  # the rest goes, one by one, to the narrowest column whose cells would fold
         folding = [at for at, width in enumerate(widths) if width < needed[at]]
-        if folding:
-            widths[min(folding, key=lambda at: widths[at])] += 1
+        if not folding:
+            break
+        widths[min(folding, key=lambda at: widths[at])] += 1
     return widths
 
 
