@@ -50,7 +50,7 @@ app.command("setup")(setup.setup)
 app.command("example")(example.example)
 tools = typer.Typer(
     cls=ToolGroup,
-    help="Plugins of your own (new-plugin, conform), agents (hosts, mcp), configurations, data sets, speed.",
+    help="Rarely needed: plugins of your own, agents, data sets, speed.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )

@@ -32,10 +32,10 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a configuration against its real backend, or list the backends and whether each is installed.
+    """Check a configuration on its real backend, or list all memories.
 
-    It uses two synthetic scopes and resets them. Exits with 1 if the backend fails a check, with 2 if the
-    configuration or the plugin cannot be used. Pending is what could not be seen in time: no failure, not green.
+    It uses two scopes of its own and resets them. Exits with 1 if the backend fails a check, and with 2 if the
+    configuration or the plugin cannot be used. A check is pending if its result did not come in time.
     """
     if config is None:
         list_memories(as_json=as_json)

@@ -20,7 +20,7 @@ def example(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write one of the examples: a program, or a configuration of a memory or an experiment."""
+    """Write an example program or configuration."""
     found = _examples()
     if name is None:
         if as_json:

@@ -51,7 +51,7 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the figures of a run again, and write its page anew; of several runs, side by side."""
+    """Show a run's figures and page again, or several runs side by side."""
     if sum((failures, verify, table is not None)) > 1:
         raise InputError("--failures, --verify and --as each print something else; give one of them")
     directories = [place for place in directories if not is_page_of_several(place)] or directories
@@ -147,10 +147,10 @@ def view(
     ] = None,
     port: Annotated[int, typer.Option(help="Of 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
 ) -> None:
-    """Show a memory, its turns and the runs in a browser of this machine; until interrupted.
+    """Show a memory, its turns and its runs in your browser.
 
-    It shows what is remembered of a person, and what a question finds, with score and time, and what of it a prompt
-    gets. A row can be deleted if the backend can. Turns are those that the journal keeps.
+    It shows what is remembered of a person, what a question finds, with score and time, and what a prompt gets.
+    You can delete a row if the backend can. The journal keeps the turns. Runs until interrupted.
     """
     from memory import open_memory_sync
     from memory.bench.report.view import runs_below

@@ -73,13 +73,12 @@ def run(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the memories that a file names, side by side, and write the report.
+    """Compare memories on the same conversations, and write a report.
 
-    A file with a bench: block is an experiment: an assistant plays with each memory, and is judged. Any other file
-    puts requests to the memories alone: to run.providers, or to the one memory that the file selects.
-    Several memories get 2,000 tokens each where the file gives no budget. A memory that fails stops no other.
+    With a bench: block an assistant plays with each memory, and is judged. Any other file asks the memories alone:
+    those of run.providers, or the one that the file selects. Several memories get 2,000 tokens each if the file gives
+    no budget. A memory that fails stops no other. Exits with 1 if one failed.
     The demo plays a game with mem0 against the controls. It needs no key and no server, and its model is scripted.
-    Exits with 1 if one failed.
     """
     from memory.bench.data.sets import kind_of_file
     from memory.bench.engine.matrix import load_experiment

@@ -55,10 +55,10 @@ def setup(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask for agent, memory, place and model; write the configuration and the agent's lines, and check them.
+    """Write a configuration and your agent's lines, and check them.
 
-    It does not ask for anything that an option names. Where there is no terminal, it takes the defaults, and writes
-    without a check.
+    It asks for agent, memory, place and model, unless an option names them. Without a terminal it takes the
+    defaults and checks nothing.
     """
     from memory.cli._template import render
     from memory.cli.doctor import checked as doctor

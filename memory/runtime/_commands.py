@@ -30,10 +30,10 @@ def serve(
         bool, typer.Option("--read-only", help="Answer, and change nothing in the memory.")
     ] = False,
 ) -> None:
-    """Serve a memory to agents, by the endpoints of a Signet daemon.
+    """Serve a memory to agents over HTTP, as a Signet daemon does.
 
-    Without serve.tokens it answers this machine alone, for memory.scope. Ends at SIGTERM or SIGINT, once what is in
-    work is answered and what waits is written.
+    Without serve.tokens it answers this machine alone, for memory.scope. At SIGTERM or SIGINT it answers the
+    requests in work, writes what waits, and ends.
     """
     import gc
 
@@ -58,10 +58,10 @@ def chat(
     config: ConfigFile,
     session: Annotated[str | None, typer.Option(help="Name of the conversation.", show_default=False)] = None,
 ) -> None:
-    """Talk to a model that remembers by the memory of a configuration, and see what it is given.
+    """Talk to a model that has your memory, and see what it is given.
 
-    Without an agent: block the model is scripted: it repeats what it remembers, and needs no key. Where there is no
-    terminal each line of stdin is a turn. /help lists what else can be said.
+    Without an agent: block the model is scripted. It repeats what it remembers, and needs no key. Without a terminal
+    each line of standard input is a turn. /help lists what else you can say.
     """
     import anyio
 

@@ -46,10 +46,10 @@ def import_(
     only_read: Annotated[bool, typer.Option("--dry-run", help="Read the file, and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring conversations from elsewhere into a memory: exports of ChatGPT, Claude, mem0 and others.
+    """Bring in conversations of ChatGPT, Claude, mem0 and others.
 
-    Each message of the user becomes one event together with the answers to it, with its time. The same import again
-    goes on where it stopped, and a newer export adds what is new. Exits with 1 where something is not stored.
+    Each message of the user becomes one event with its time, together with the answers to it. The same command
+    again goes on where it stopped. A newer export adds what is new. Exits with 1 if something is not stored.
     """
     import anyio
 
@@ -152,10 +152,10 @@ def export(
     persona: Persona = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the recorded events of a memory as JSON lines, for 'memslot import' or any other tool.
+    """Write a memory's recorded events as JSON lines.
 
-    It reads the memory's journal ('journal: true') and writes a head, then one event a line, as it was recorded.
-    The file holds what was said.
+    It reads the journal ('journal: true'), and writes a head and then one event on each line. 'memslot import' or
+    any other tool reads the file. It holds what was said.
     """
     from memory.plugins.opening import recorded_journal
     from memory.runtime._past import exported

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NAMED = 20  # events
 
 commands = typer.Typer(
-    help="What the journal keeps of every event; 'memslot export' moves it to another memory.",
+    help="List, retry or erase the events that the journal keeps.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
