@@ -76,8 +76,8 @@ def run(
     """Compare memories on the same conversations, and write a report.
 
     With a bench: block an assistant plays with each memory, and is judged. Any other file asks the memories alone:
-    those of run.providers, or the one that the file selects. Several memories get 2,000 tokens each if the file gives
-    no budget. A memory that fails stops no other. Exits with 1 if one failed.
+    those of run.providers, or the one that the file selects. Several memories get 2,000 tokens each if the file
+    gives no budget. A memory that fails stops no other. Exits with 1 if one failed.
     The demo plays a game with mem0 against the controls. It needs no key and no server, and its model is scripted.
     """
     from memory.bench.data.sets import kind_of_file

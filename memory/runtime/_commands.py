@@ -60,8 +60,8 @@ def chat(
 ) -> None:
     """Talk to a model that has your memory, and see what it is given.
 
-    Without an agent: block the model is scripted. It repeats what it remembers, and needs no key. Without a terminal
-    each line of standard input is a turn. /help lists what else you can say.
+    Without an agent: block the model is scripted. It repeats what it remembers, and needs no key. Without a
+    terminal each line of standard input is a turn. /help lists what else you can say.
     """
     import anyio
 
