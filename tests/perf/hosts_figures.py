@@ -6,6 +6,7 @@ turns, writing included, is above that of bare ones. The first turn of a convers
 manager; its cost has a figure of its own.
 
 python tests/perf/hosts_figures.py [HOST ...]    in an environment that has the hosts' SDKs; others are left out
+python tests/perf/hosts_figures.py hooks       what a hook of a coding agent costs, alone and with 50 at once
 python tests/perf/hosts_figures.py sessions    what 1,500 sessions that nobody ends cost an MCP server
 python tests/perf/hosts_figures.py store       what a filter costs in a LangGraph store of 10,000 items
 """
@@ -16,7 +17,6 @@ import importlib
 import json
 import logging
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -34,6 +34,7 @@ from memory.hosts._table import HOSTS
 
 ROOT = Path(__file__).resolve().parents[2]
 TURNS, CONVERSATION, MAX_MS, MAX_LINES, HOOKS, MAX_CPU_MS = 210, 10, 5.0, 200, 20, 60.0
+AT_ONCE = 50
 SESSIONS, MAX_GROWN_MB = 1500, 5.0
 ITEMS, FEW, MAX_TO_ONE = 10_000, 5, 1.7
 CLASSES = {
@@ -130,7 +131,7 @@ def lines() -> None:
 
 
 def hooks() -> None:
-    print(f"\nCPU of one hook, of {HOOKS}, where no server answers")
+    print(f"\nCPU of one hook at p95, at most {MAX_CPU_MS:g} ms, where no server answers")
     for kind in (ClaudeCodeFolder, CodexFolder, CursorFolder):
         with tempfile.TemporaryDirectory() as directory:
             place = Path(directory)
@@ -139,23 +140,31 @@ def hooks() -> None:
             folder: HookFolder = kind(place)
             folder.install(place / "memslot.yaml")
             for event in folder.events:
-                print(f"{folder.name:16} {event:20} {hook_ms(folder, event):5.1f} ms of {MAX_CPU_MS:g}")
+                alone, crowded = (hook_ms(folder, event, count) for count in (1, AT_ONCE))
+                verdict = "ok" if max(alone, crowded) <= MAX_CPU_MS else "MISSED"
+                said = f"{alone:5.1f} ms alone, {crowded:5.1f} with {AT_ONCE} at once ({verdict})"
+                print(f"{folder.name:16} {event:20} {said}", flush=True)
 
 
-def hook_ms(folder: HookFolder, event: str) -> float:
-    """The 95th percentile of a hook's CPU, in milliseconds."""
+def hook_ms(folder: HookFolder, event: str, at_once: int) -> float:
+    """The 95th percentile of a hook's CPU, in milliseconds, while so many run at once."""
     given = {"hook_event_name": event, "session_id": "s", "prompt": "Hello.", "text": "Hello."}
-    spent = []
-    for _ in range(HOOKS):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(
-            [sys.executable, "-I", "-S", str(folder.hook)],
-            input=json.dumps(given).encode(),
-            capture_output=True,
-            check=True,
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000)
+    command, spent = [sys.executable, "-I", "-S", str(folder.hook)], []
+    while len(spent) < HOOKS:
+        started = []
+        for _ in range(at_once):
+            hook = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            assert hook.stdin is not None
+            hook.stdin.write(json.dumps(given).encode())
+            hook.stdin.close()
+            started.append(hook)
+        for hook in started:
+            _, status, used = os.wait4(hook.pid, 0)
+            hook.returncode = os.waitstatus_to_exitcode(status)
+            assert hook.returncode == 0
+            spent.append((used.ru_utime + used.ru_stime) * 1000)
     return at(sorted(spent), 0.95)
 
 
@@ -259,6 +268,9 @@ def main() -> None:
     sys.path[:0] = [
         str(ROOT / "tests" / path) for path in ("hosts/with_sdks", "hosts/with_nanobot", "support")
     ]
+    if sys.argv[1:] == ["hooks"]:
+        hooks()
+        return
     if sys.argv[1:] == ["sessions"]:
         sessions()
         return
