@@ -45,7 +45,7 @@ class Incoming:
     async def __aiter__(self) -> AsyncIterator[str]:
         async for line in self._file:
             text = readable(line)
-            if '"notifications/cancelled"' in text and self._is_cancellation(text):
+            if not text.strip() or ('"notifications/cancelled"' in text and self._is_cancellation(text)):
                 continue
             yield text
 
