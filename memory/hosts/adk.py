@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -123,11 +124,14 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
     async def _record(self, app_name: str, user_id: str, session_id: str, events: Iterable[Any]) -> None:
         scope = self._scope(app_name, user_id)
         self._turns.end("adk", scope)
-        for invocation, run in groupby(events, key=lambda event: event.invocation_id):
+        for invocation, group in groupby(events, key=lambda event: event.invocation_id):
+            run = list(group)
+            ids = Counter(event.id for event in run)
             for spoken in _answered(run):
                 asked = spoken[0][0]
+                name = asked.id if ids[asked.id] == 1 else asked.timestamp
                 await self._turns.record(
-                    f"{invocation or session_id}:{asked.id or asked.timestamp}",
+                    f"{invocation or session_id}:{name}",
                     session_id=session_id,
                     scope=scope,
                     messages=[said for _, said in spoken],
@@ -140,11 +144,7 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
 
 
 class RecordingPlugin(BasePlugin):  # type: ignore[misc]
-    """Records each run after its end, because ADK does not hand runs to a memory service.
-
-    Args:
-        service: the service that records.
-    """
+    """Records each run through a service after its end, because ADK does not hand runs to a memory service."""
 
     def __init__(self, service: SlotMemoryService, name: str = "memslot") -> None:
         super().__init__(name=name)

@@ -176,6 +176,20 @@ async def test_a_session_that_is_added_again_is_recorded_once() -> None:
 
 
 @IGNORED
+async def test_an_imported_session_whose_events_share_an_id_loses_no_turn() -> None:
+    async with TestADK().on_stage(HostModel()) as stage:
+        sessions = stage.host.sessions
+        session = await sessions.create_session(app_name="app", user_id="ada", session_id="old")
+        said = ["Sentence 1.", "Answer 1.", "Sentence 2.", "Answer 2."]
+        for at, text in enumerate(said):
+            content = types.Content(role="user", parts=[types.Part(text=text)])
+            author = ("user", "plugin")[at % 2]
+            await sessions.append_event(session, Event(id="m", author=author, content=content))
+        await stage.host.service.add_session_to_memory(session)
+        assert await stage.recorded() == said
+
+
+@IGNORED
 async def test_entries_are_stored_found_and_deleted() -> None:
     async with TestADK().on_stage(HostModel()) as stage:
         service: Any = stage.host.service
