@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from memory.contract._quantity import quantity
 from memory.contract.adapter import AdapterTraits
 from memory.contract.errors import BackendTimeout
 from memory.contract.scope import MemoryScope
@@ -101,11 +102,9 @@ class ModeGate:
                     for period in self._earlier:
                         await period.writes.ended()
                 if limit.cancelled_caught:
-                    left = sum(period.writes.count for period in self._earlier)
-                    raise BackendTimeout(
-                        f"{left} writes are still under way after {queue_timeout_s:g} s; the mode is as before",
-                        sent=False,
-                    )
+                    left = quantity(sum(period.writes.count for period in self._earlier), "writes")
+                    why = f"still under way after {queue_timeout_s:g} s: {left}; the mode is as before"
+                    raise BackendTimeout(why, sent=False)
                 self.read_only = self.read_only or read_only
                 yield waited_for
                 self.read_only = read_only

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from memory.contract._quantity import quantity
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import Trace
 
@@ -32,7 +33,7 @@ def log_trace(trace: Trace) -> None:
         if trace.included_count is None
         else f"{trace.included_count} of {trace.retrieved_count} entries",
         None if trace.token_count is None else f"{trace.token_count} tokens",
-        f"{len(trace.warnings)} warnings" if trace.warnings else None,
+        quantity(len(trace.warnings), "warnings") if trace.warnings else None,
         "read-only" if trace.read_only else None,
     ]
     call = f"{trace.operation} of {trace.scope.label}" if trace.scope else trace.operation

@@ -321,7 +321,7 @@ async def test_a_switch_does_not_wait_for_ever_and_leaves_the_mode_as_it_was():
     async with slot, anyio.create_task_group() as group:
         group.start_soon(slot.record_event, event(1))
         await settle()
-        with pytest.raises(BackendTimeout, match=r"1 writes are still under way after 0\.3 s") as raised:
+        with pytest.raises(BackendTimeout, match=r"still under way after 0\.3 s: 1 write;") as raised:
             await slot.set_mode(AdapterMode(read_only=True))
         assert not raised.value.ambiguous
         assert not slot.read_only
