@@ -7,6 +7,7 @@ import functools
 import gc
 import importlib
 import os
+import re
 import shutil
 import sqlite3
 import ssl
@@ -22,6 +23,7 @@ import pytest
 # The kit's summary, which the workers of xdist cannot print.
 pytest_plugins = ["memory.testing.pytest_plugin"]
 LIVE = Path(__file__).parent / "live"
+WHOLLY_THOROUGH = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.thorough", re.MULTILINE)
 ON_EITHER_LOOP = (
     "test_slot",
     "test_one_way",
@@ -153,13 +155,28 @@ def llm(scripted_llm: Any) -> Any:
     return scripted_llm
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """``--fast`` imports no module that is thorough as a whole, and no live test unless its folder is named."""
+    if not config.getoption("--fast"):
+        return None
+    if collection_path == LIVE:
+        return True if not any("live" in Path(name).parts for name in config.args) else None
+    if not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
+        return None
+    return True if WHOLLY_THOROUGH.search(collection_path.read_text(encoding="utf-8")) else None
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+def pytest_pycollect_makeitem(
+    collector: pytest.Collector, name: str, obj: object
+) -> list[pytest.Item] | None:
     """``--fast`` makes no items of what is thorough: thousands of them would cost each worker seconds."""
     if not collector.config.getoption("--fast"):
         return None
     if isinstance(obj, type) and len(getattr(obj, "anyio_backends", ())) > 1:
         obj.anyio_backends = obj.anyio_backends[:1]  # type: ignore[attr-defined]
+    if name in getattr(getattr(collector, "cls", None), "thorough", ()):
+        return []
     owners = obj.__mro__ if isinstance(obj, type) else (obj,)
     marks = [mark for owner in owners for mark in marks_of(owner)]
     return [] if any(mark.name == "thorough" for mark in marks) else None
@@ -241,7 +258,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             "these tests were left out: the conformance kit on further variants of a provider, second event loops,"
         )
         terminalreporter.line(
-            "mutants of the kit, kills and other rounds of processes, growth with size, pages in a browser; of"
+            "mutants of the kit, kills and other rounds of processes, growth with size, pages in a browser, live"
         )
-        terminalreporter.line("inputs that are made up, most of the examples.")
+        terminalreporter.line("servers; of inputs that are made up, most of the examples.")
         terminalreporter.line("`make test-all` runs them too, as CI does.")

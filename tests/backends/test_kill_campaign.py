@@ -42,6 +42,8 @@ from memory.runtime import TurnMemory, TurnPolicy
 from memory.runtime._serving import ServeSettings, serve
 from memory.testing import ScriptedLLM
 
+pytestmark = pytest.mark.thorough
+
 MIRROR = {"primary": "full_history", "shadows": ["rolling_summary"]}
 
 
@@ -331,7 +333,6 @@ def on_disk(name: str, directory: Path, numbers: set[int]) -> set[int]:
     return numbers & found
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", KILLED)
 async def test_kills_lose_nothing_and_bring_nothing_back(
     name: str, tmp_path: Path, llm: ScriptedLLM, capsys: pytest.CaptureFixture[str]

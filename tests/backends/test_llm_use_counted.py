@@ -12,6 +12,8 @@ from bench_support import rows, run
 
 from memory.testing import FAKE_KEY, ScriptedLLM
 
+pytestmark = pytest.mark.thorough
+
 
 def talk() -> dict[str, Any]:
     turns = [
@@ -30,7 +32,6 @@ def talk() -> dict[str, Any]:
     }
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("backend", "modules"), [("mem0", ("mem0", "openai")), ("graphiti", ("graphiti_core", "kuzu"))]
 )

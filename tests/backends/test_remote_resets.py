@@ -23,6 +23,8 @@ from memory import BackendError, BackendUnavailable, MemoryScope, MemorySlot, Su
 from memory.adapter import BackendRejected
 from memory.adapter.http import JsonHttp
 
+pytestmark = pytest.mark.thorough
+
 HonchoDouble = double("honcho_double", "HonchoDouble")
 MemosDouble = double("memos_double", "MemosDouble")
 StigmemDouble = double("stigmem_double", "StigmemDouble")
@@ -131,7 +133,6 @@ async def check(config: dict[str, Any], answer: str) -> None:
         assert await shown(slot) == []
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("backend", ["honcho", "memos", "stigmem"])
 def test_no_erased_word_is_found_and_no_receipt_lies(backend: str, tmp_path: Path) -> None:
     number, reached = 0, True

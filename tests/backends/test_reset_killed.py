@@ -18,6 +18,8 @@ from reset_steps import ANSWERS, BYSTANDER, words
 from memory import MemorySlot, open_memory
 from memory.testing import ScriptedLLM
 
+pytestmark = pytest.mark.thorough
+
 CHILD = "import sys, anyio; from reset_steps import reset; anyio.run(reset, *sys.argv[1:])"
 FAST = {("full_history", "done"), ("mem0", "lost"), ("rolling_summary", "refused")}
 IN_THE_STORE = ("full_history", "rolling_summary")  # they have no files beside memslot's own store
@@ -84,7 +86,6 @@ async def erased_or_kept(store: str, directory: Path, base_url: str) -> bool:
     return not kept
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("store", "answer"), MATRIX)
 async def test_a_kill_at_any_step_of_a_reset_leaves_all_or_nothing(
     store: str, answer: str, tmp_path: Path, llm: ScriptedLLM
@@ -119,7 +120,6 @@ def server() -> Iterator[str]:
         yield uri
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("answer", ANSWERS)
 async def test_a_kill_between_any_two_queries_of_a_reset_leaves_all_or_nothing(
     answer: str, tmp_path: Path, server: str

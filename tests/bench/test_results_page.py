@@ -14,8 +14,9 @@ from bench_support import locomo_sample, write_locomo
 from memory.bench.engine.experiment import begin
 from memory.bench.engine.matrix import load_experiment
 
+pytestmark = pytest.mark.thorough
 
-@pytest.mark.thorough
+
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
 def test_each_row_of_the_results_names_its_model(tmp_path: Path) -> None:
     spec = spec_from_file_location("_results", Path(__file__).parents[2] / "docs" / "_results.py")

@@ -15,6 +15,8 @@ from memory import MemoryEvent, WriteReceipt
 from memory.adapter import ContextEntry
 from memory.testing import FakeBackend, FakeNativeStore
 
+pytestmark = pytest.mark.thorough
+
 KINDS = ("500", "refused", "lost", "truncated", "unreadable", "429", "slow", "late")
 
 
@@ -35,7 +37,6 @@ def over(adapter: type[FakeBackend], seed: int, loop: str = "asyncio", **setting
     return anyio.run(run, backend=loop)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("loop", ["asyncio", pytest.param("trio", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_lost_invented_or_in_another_scope(seed: int, loop: str) -> None:
@@ -45,7 +46,6 @@ def test_nothing_is_lost_invented_or_in_another_scope(seed: int, loop: str) -> N
     assert history.outcomes["refused"] > 10, "no fault was met, and nothing is shown"
 
 
-@pytest.mark.thorough
 def test_an_adapter_that_swallows_write_errors_is_seen() -> None:
     assert over(SwallowsWriteErrors, 0).lost
 
@@ -58,7 +58,6 @@ class WritesTwice(FakeBackend):
         return await super().record_event(event)
 
 
-@pytest.mark.thorough
 def test_rows_that_are_there_twice_are_seen() -> None:
     assert over(WritesTwice, 0).doubled
 
@@ -77,6 +76,5 @@ class StoresEverywhere(FakeBackend):
         return result.model_copy(update={"entries": entries})
 
 
-@pytest.mark.thorough
 def test_rows_of_another_scope_are_seen() -> None:
     assert over(StoresEverywhere, 0).foreign

@@ -8,6 +8,8 @@ import pytest
 from http_notes import HTTP_MUTANTS
 from suite_runs import Outcomes, outcomes_of
 
+pytestmark = pytest.mark.thorough
+
 SUITE = Path(__file__).with_name("http_suite.py")
 
 
@@ -21,7 +23,6 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     return outcomes_of(wanted, report)
 
 
-@pytest.mark.thorough
 def test_an_honest_adapter_passes(outcomes: Outcomes) -> None:
     healthy = {test: found for (owner, test), found in outcomes.items() if owner == "TestHealthy"}
     assert len(healthy) >= 8
@@ -31,6 +32,5 @@ def test_an_honest_adapter_passes(outcomes: Outcomes) -> None:
 @pytest.mark.parametrize(
     ("mutant", "test"), [(m.__name__, t) for m, tests in HTTP_MUTANTS.items() for t in tests]
 )
-@pytest.mark.thorough
 def test_a_wrong_adapter_is_caught(outcomes: Outcomes, mutant: str, test: str) -> None:
     assert "failure" in outcomes[f"Test_{mutant}", test]

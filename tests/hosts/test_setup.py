@@ -15,10 +15,11 @@ from mcp_client import over_stdio
 from setting_up import set_up
 from test_hooks import HOSTS, mcp_server, run_hook, section_of, turn
 
+pytestmark = pytest.mark.thorough
+
 LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", HOSTS)
 def test_an_agent_with_hooks_remembers(name: str, tmp_path: Path) -> None:
     folder = HOSTS[name](tmp_path / {"claude-code": ".claude"}.get(name, f".{name}"))
@@ -32,7 +33,6 @@ def test_an_agent_with_hooks_remembers(name: str, tmp_path: Path) -> None:
     assert list(folder.directory.iterdir()) == []
 
 
-@pytest.mark.thorough
 async def test_a_client_of_its_tools_remembers(tmp_path: Path) -> None:
     printed = await anyio.to_thread.run_sync(set_up, tmp_path, "mcp")
     (line,) = (line for line in printed.splitlines() if line.startswith("{"))

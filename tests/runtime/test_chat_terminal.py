@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 CTRL_C, CTRL_D, ENTER = "\x03", "\x04", "\r"
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
 
@@ -101,7 +103,6 @@ def opened(tmp_path: Path) -> Iterator[Any]:
         terminal.close()
 
 
-@pytest.mark.thorough
 def test_a_conversation_in_a_narrow_window(opened: Any) -> None:
     chat = opened(columns=30)
     for said, answered in (
@@ -121,7 +122,6 @@ def test_a_conversation_in_a_narrow_window(opened: Any) -> None:
     assert "Traceback" not in chat.shown
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
 def test_the_prompt_is_left_by_either_key(opened: Any, key: str) -> None:
     chat = opened()
@@ -156,7 +156,6 @@ class Slow(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.thorough
 def test_an_interrupt_ends_the_answer_and_not_the_chat(opened: Any) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
     server.daemon_threads = True

@@ -20,6 +20,8 @@ import pytest
 
 from memory.testing import ScriptedLLM
 
+pytestmark = pytest.mark.thorough
+
 SCOPE = {"run_id": "r", "persona_id": "ada"}
 
 
@@ -98,7 +100,6 @@ def inferring(server: ScriptedLLM) -> dict[str, Any]:
     return {"backend": "mem0", "backends": {"mem0": block}}
 
 
-@pytest.mark.thorough
 def test_what_a_slow_model_left_at_sigterm_is_delivered_by_the_next_start(
     tmp_path: Path, slow: tuple[ScriptedLLM, SlowModel]
 ) -> None:
@@ -122,7 +123,6 @@ def test_what_a_slow_model_left_at_sigterm_is_delivered_by_the_next_start(
         assert len([row for row in rows if "tea" in row["content"]]) == 4, "and delivered once"
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("journal", [True, False])
 def test_a_slow_model_and_a_kill_lose_nothing(
     tmp_path: Path, slow: tuple[ScriptedLLM, SlowModel], journal: bool
@@ -140,7 +140,6 @@ def test_a_slow_model_and_a_kill_lose_nothing(
         assert found(http, wanted) == wanted
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "memory",
     [

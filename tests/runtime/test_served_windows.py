@@ -10,31 +10,29 @@ from backends import double
 from memos_support import config as memos
 from served_windows import play, windows
 
+pytestmark = pytest.mark.thorough
+
 NEEDS_GRAPHITI = double("graphiti_support", "NEEDS_GRAPHITI")
 graphiti = double("graphiti_support", "config")
 MemosDouble = double("memos_double", "MemosDouble")
 
 
-@pytest.mark.thorough
 async def test_on_full_history(tmp_path: Path) -> None:
     async with windows({"condition": "full_history"}, tmp_path) as served:
         await play(served)
 
 
-@pytest.mark.thorough
 async def test_on_mem0(tmp_path: Path) -> None:
     async with windows({"backend": "mem0"}, tmp_path) as served:
         await play(served)
 
 
 @NEEDS_GRAPHITI
-@pytest.mark.thorough
 async def test_on_graphiti(tmp_path: Path, llm: Any) -> None:
     async with windows(graphiti(llm.base_url)["memory"], tmp_path) as served:
         await play(served)
 
 
-@pytest.mark.thorough
 async def test_on_memos(tmp_path: Path) -> None:
     with MemosDouble() as double:
         async with windows(memos(double.url)["memory"], tmp_path) as served:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from cli_support import invoke
 
+pytestmark = pytest.mark.thorough
+
 PAGE = Path(__file__).parents[2] / "docs" / "plugin.md"
 
 
-@pytest.mark.thorough
 def test_the_pages_example_passes_the_doctor(add_plugin, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     (code,) = (block for block in blocks if "def memslot_describe" in block)

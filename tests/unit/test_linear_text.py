@@ -20,6 +20,8 @@ from memory.adapter.fields import normalise
 from memory.adapter.models import LexicalHashEmbedder
 from memory.contract.formatting import is_well_formed, render_section, strip_context, strip_json, wrap_section
 
+pytestmark = pytest.mark.thorough
+
 HANDLERS = {
     "strip": strip_context,
     "clean": clean_text,
@@ -38,7 +40,6 @@ HANDLERS = {
 }
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("handler", HANDLERS)
 @given(run=RUNS)
 @example(run=Run("<", (" ",), ""))
@@ -93,7 +94,6 @@ def _texts():
     return [(run, run.of_length(4_000)) for run in runs]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", PATTERNS)
 def test_no_pattern_backtracks_over_a_run(name):
     method, pattern = PATTERNS[name]

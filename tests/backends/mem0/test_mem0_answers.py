@@ -18,7 +18,7 @@ from memory import MemoryScope
 from memory.backends.mem0.options import STORES
 from memory.backends.mem0.translate import native_filters
 
-pytestmark = NEEDS_MEM0
+pytestmark = [pytest.mark.thorough, NEEDS_MEM0]
 
 AGENT = MemoryScope(run_id="run1", persona_id="alice", agent_id="agent")
 SCOPES = dict(zip(("alice", "bob", "agent"), (ALICE, BOB, AGENT), strict=True))
@@ -116,7 +116,6 @@ CS = st.fixed_dictionaries(
 QUERY = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 
 
-@pytest.mark.thorough
 @given(st.sampled_from(sorted(SCOPES)), QUERY, FILTERS, CS, st.integers(1, 60))
 @example("agent", "drinks kettle", {}, {}, 36)
 @settings(

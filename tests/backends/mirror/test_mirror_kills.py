@@ -21,6 +21,8 @@ from both_loops import anyio_backend as anyio_backend
 from memory import MemoryScope, open_memory
 from memory.backends.mirror.adapter import MirrorAdapter
 
+pytestmark = pytest.mark.thorough
+
 ROUNDS = int(os.environ.get("MIRROR_KILLS", "4"))
 SCOPE = MemoryScope(run_id="r", persona_id="p")
 CONFIG: dict[str, Any] = {
@@ -74,7 +76,6 @@ def _words(directory: Path) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.thorough
 async def test_killed_at_any_moment(tmp_path: Path) -> None:
     chance, first = random.Random(7), 0
     for _ in range(ROUNDS):

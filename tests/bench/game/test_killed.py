@@ -21,6 +21,8 @@ from memory import ConfigError, MemslotError
 from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.manifest import read_manifest
 
+pytestmark = pytest.mark.thorough
+
 ROUNDS = max(2, int(os.environ.get("MEMSLOT_ROUNDS", "0")) // 10)
 
 
@@ -56,7 +58,6 @@ def script(*arguments: object) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("texts", [True, False], ids=["texts", "no texts"])
 def test_killed_at_any_file_it_goes_on_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: bool
@@ -94,7 +95,6 @@ def test_killed_at_any_file_it_goes_on_to_the_same_bytes(
         assert verify(directory).deviations == (), number
 
 
-@pytest.mark.thorough
 def test_of_two_that_take_it_up_at_once_one_is_refused(whole: Outcome, tmp_path: Path) -> None:
     script(tmp_path, 40)
     (directory,) = (tmp_path / "40").iterdir()
@@ -113,7 +113,6 @@ def test_of_two_that_take_it_up_at_once_one_is_refused(whole: Outcome, tmp_path:
     assert left(directory) == left(whole.directory)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("place", range(6))
 def test_a_disk_that_is_full_costs_no_more_than_time(
     whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int

@@ -15,6 +15,8 @@ from memory.bench.report.results import results_of
 from memory.bench.report.verdict import problems
 from memory.testing import ScriptedLLM
 
+pytestmark = pytest.mark.thorough
+
 HonchoDouble = double("honcho_double", "HonchoDouble")
 MemosDouble = double("memos_double", "MemosDouble")
 StigmemDouble = double("stigmem_double", "StigmemDouble")
@@ -57,7 +59,6 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         return begin(experiment)
 
 
-@pytest.mark.thorough
 def test_every_memory_plays_and_is_scored(outcome: Outcome) -> None:
     assert not outcome.manifest.left_out
     labels = {variant.label for variant in outcome.manifest.variants}
@@ -71,7 +72,6 @@ def test_every_memory_plays_and_is_scored(outcome: Outcome) -> None:
     assert all(cell.readiness.keys() <= {"ready", "not_offered"} for cell in others)
 
 
-@pytest.mark.thorough
 def test_the_truth_scores_all_nothing_scores_nothing_and_memories_are_in_between(outcome: Outcome) -> None:
     fits = {label: figures["style fit"] for label, figures in scores(outcome).items()}
     assert fits["oracle_ipas"] == 1.0
@@ -80,12 +80,10 @@ def test_the_truth_scores_all_nothing_scores_nothing_and_memories_are_in_between
         assert 0.0 < (fits[label] or 0.0) <= 1.0, (label, fits)
 
 
-@pytest.mark.thorough
 def test_what_was_played_agrees_with_itself(outcome: Outcome) -> None:
     assert verify(outcome.directory).deviations == ()
 
 
-@pytest.mark.thorough
 def test_what_the_environment_does_not_name_is_left_out_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

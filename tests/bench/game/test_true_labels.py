@@ -16,6 +16,8 @@ from memory import BackendReadiness
 from memory.bench.engine.experiment import Outcome
 from memory.cli import _experiments
 
+pytestmark = pytest.mark.thorough
+
 
 def outputs(outcome: Outcome) -> dict[str, str]:
     out, err = io.StringIO(), io.StringIO()
@@ -28,7 +30,6 @@ def outputs(outcome: Outcome) -> dict[str, str]:
     }
 
 
-@pytest.mark.thorough
 def test_a_stand_in_is_named_wherever_its_figures_stand(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rolling_summary", "full_history")
     for name, text in outputs(outcome).items():
@@ -36,7 +37,6 @@ def test_a_stand_in_is_named_wherever_its_figures_stand(tmp_path: Path) -> None:
     assert [provider.label for provider in outcome.metrics.providers] == ["rolling_summary", "full_history"]
 
 
-@pytest.mark.thorough
 def test_requests_to_an_unready_memory_are_counted_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +55,6 @@ def test_requests_to_an_unready_memory_are_counted_and_said(
             assert said in text, name
 
 
-@pytest.mark.thorough
 def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rolling_summary", "static_profile", "oracle_ipas")
     printed = {form: stdout_of("report", outcome.directory, "--as", form) for form in ("csv", "markdown")}
@@ -74,7 +73,6 @@ def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) 
     assert "style fit" in stdout_of("report", outcome.directory)
 
 
-@pytest.mark.thorough
 def test_figures_for_papers_have_their_intervals(tmp_path: Path) -> None:
     outcome = play(tmp_path, "full_history", game={**SIZE, "users": 5, "sessions": 10})
     printed = stdout_of("report", outcome.directory, "--as", "markdown").replace("\\", "")
