@@ -3,10 +3,10 @@
 ``bash`` is run, ``python`` too (it may await outside of a function), and ``yaml`` is resolved by ``memslot tools
 config show``. A mark may hold what the reader brings along, unseen on the page: ``<!-- ci``, lines of the block's
 language, and ``-->``. The blocks of a page run in order in a directory of its own, a copy of the files git would
-commit, so that they find what a reader finds and leave nothing behind. The commands of the environment that runs
-this come first. A block of commands that cannot be run here says why: ``<!-- not run: it installs a release -->``.
-A block ``text`` that follows ``<!-- prints -->`` holds what the block before it prints, whatever the time.
-No library may write to stderr.
+commit, so that they find what a reader finds and leave nothing behind. As many pages run at a time as there are
+cores. The commands of the environment that runs this come first. A block of commands that cannot be run here says
+why: ``<!-- not run: it installs a release -->``. A block ``text`` that follows ``<!-- prints -->`` holds what the
+block before it prints, whatever the time. No library may write to stderr.
 
     python tests/documented_commands.py [README.md docs/index.md ...]
 """
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,8 +102,6 @@ def copy_repository(target: Path) -> None:
 
 def run(block: Block, directory: str) -> str:
     """Run one block and return what was wrong, or ``""``."""
-    sys.stdout.write(f"-- {block.place} ({block.language})\n{block.text}")
-    sys.stdout.flush()
     if block.language not in RUNNERS:
         return f"{block.place}: cannot run {block.language}"
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
@@ -111,12 +110,12 @@ def run(block: Block, directory: str) -> str:
         cwd=directory,
         env={**os.environ, "PATH": path},
         stdin=subprocess.DEVNULL,
-        stdout=None if block.prints is None else subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=900,
     )
-    sys.stderr.write(done.stderr)
+    sys.stdout.write(f"-- {block.place} ({block.language})\n{block.text}{done.stdout}{done.stderr}")
+    sys.stdout.flush()
     if done.returncode:
         return f"{block.place}: ended with {done.returncode}"
     if foreign := [line for line in done.stderr.splitlines() if NOISE.search(line)]:
@@ -124,6 +123,13 @@ def run(block: Block, directory: str) -> str:
     if block.prints is not None and TIME.sub("", done.stdout) != TIME.sub("", block.prints):
         return f"{block.place}: printed something else:\n{done.stdout}"
     return ""
+
+
+def run_page(marked: list[Block]) -> str:
+    """Run the blocks of a page. Return what was wrong with the first that failed, or ``""``."""
+    with tempfile.TemporaryDirectory() as directory:
+        copy_repository(Path(directory))
+        return next(filter(None, (run(block, directory) for block in marked)), "")
 
 
 def main(names: list[str]) -> int:
@@ -135,13 +141,11 @@ def main(names: list[str]) -> int:
     if not found:
         sys.stderr.write("error: no block is marked <!-- ci -->; mark those that are to be run\n")
         return 1
-    for marked in found.values():
-        with tempfile.TemporaryDirectory() as directory:
-            copy_repository(Path(directory))
-            for block in marked:
-                if wrong := run(block, directory):
-                    sys.stderr.write(f"error: {wrong}\n")
-                    return 1
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        problems = [problem for problem in pool.map(run_page, found.values()) if problem]
+    if problems:
+        sys.stderr.write("".join(f"error: {problem}\n" for problem in problems))
+        return 1
     for name in names:
         for reason in NOT_RUN.findall((ROOT / name).read_text(encoding="utf-8")):
             sys.stdout.write(f"not run: {name}: {reason}\n")

