@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memory import ConfigError, MemoryScope, Message
-from memory.hosts._shared import add_section, bind, spoken, tested, unbind, words
+from memory.hosts._shared import add_section, bind, left_out, spoken, tested, unbind, unknown, words
 from memory.runtime import HostTurns, OpenMemory, strip_context
 
 SOURCE = "memslot"
@@ -48,8 +48,10 @@ def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
     return cleaned
 
 
-def said(messages: Sequence[Mapping[str, Any]], asked: str) -> list[Message]:
-    """Return the spoken messages of a session's last turn, without commands and messages that call tools.
+def said(messages: Sequence[Mapping[str, Any]], asked: str) -> tuple[list[Message], list[str]]:
+    """Return the spoken messages of a session's last turn, and the kinds of what holds no words of its speakers.
+
+    Commands and messages that call tools are not spoken.
 
     Args:
         messages: the session's messages. Nanobot may shorten and summarise them at any time.
@@ -58,12 +60,14 @@ def said(messages: Sequence[Mapping[str, Any]], asked: str) -> list[Message]:
     """
     users = [at for at, message in enumerate(messages) if message.get("role") == "user"]
     asking = [at for at in users if _words(messages[at]).strip() == asked.strip()]
-    begun = (asking or users or [len(messages)])[-1]
-    return spoken(
+    turn = messages[(asking or users or [len(messages)])[-1] :]
+    talk = spoken(
         (str(message.get("role")), _words(message))
-        for message in messages[begun:]
+        for message in turn
         if not (message.get("_command") or message.get("tool_calls"))
     )
+    parts = [kind for message in turn for kind in left_out(message.get("content"))]
+    return talk, parts + unknown(str(message.get("role")) for message in turn)
 
 
 def _words(message: Mapping[str, Any]) -> str:
@@ -185,6 +189,6 @@ class Attached:
         key = event.context.session_key
         snapshot = self._bot.sessions.get(key)
         messages = snapshot.messages if snapshot is not None else []
-        spoken = said(messages, self._asked.pop(key, ""))
-        if spoken and not is_of_a_machine(event):
-            await self._turns.record(event.turn_id, session_id=key, messages=spoken)
+        talk, parts = said(messages, self._asked.pop(key, ""))
+        if talk and not is_of_a_machine(event):
+            await self._turns.record(event.turn_id, session_id=key, messages=talk, left_out=parts)

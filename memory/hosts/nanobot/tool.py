@@ -153,8 +153,9 @@ class MemslotTool(Tool):  # type: ignore[misc]
         key = event.context.session_key
         messages = self._clean(key)
         spoken = public_history_messages(messages)  # blocks of other providers were not said either
-        if (turn := said(spoken, self._asked.pop(key, ""))) and not is_of_a_machine(event):
-            await self._turns.record(event.turn_id, session_id=key, messages=turn)
+        talk, parts = said(spoken, self._asked.pop(key, ""))
+        if talk and not is_of_a_machine(event):
+            await self._turns.record(event.turn_id, session_id=key, messages=talk, left_out=parts)
 
     def _answered(self, event: Any) -> None:
         self._delivered.add(event.context.session_key)

@@ -169,12 +169,14 @@ def test_a_turn_is_what_was_said_and_nothing_else() -> None:
         {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url"}]},
         {"role": "assistant", "content": "", "tool_calls": [{}]},
         {"role": "tool", "content": "10,000 lines"},
+        {"role": "plugin", "content": "a plugin's words"},
         {"role": "assistant", "content": f"seen {section}"},
     ]
-    assert [message.content.strip() for message in said(messages, "look")] == ["look", "seen"]
-    assert [message.content.strip() for message in said(messages, "")] == ["look", "seen"]
-    assert [message.content.strip() for message in said(messages, "of another turn")] == ["look", "seen"]
-    assert said([], "") == []
+    for asked in ("look", "", "of another turn"):
+        talk, parts = said(messages, asked)
+        assert [message.content.strip() for message in talk] == ["look", "seen"]
+        assert parts == ["image_url", "plugin message"]
+    assert said([], "") == ([], [])
     kept = {"role": "user", "content": f"said {section}"}  # by the user, who may
     assert without_section(kept) is None
     blocks = [{"type": "text", "text": section}, {"type": "text", "text": "other"}]
