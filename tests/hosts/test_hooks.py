@@ -332,6 +332,18 @@ ORDERS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
         ],
         ["Q1 | A1", "Q2"],
     ),
+    "named, a blocked stop before a queued prompt is answered": (
+        [
+            *asked("Q1", host_turn="t1"),
+            *asked("Q2", host_turn="t2"),
+            report("stop", "not yet", host_turn="t1"),
+            report("stop", "A1", host_turn="t1", again=True),
+            *asked("Q3", host_turn="t3"),
+            report("stop", "A2", host_turn="t2"),
+            report("stop", "A3", host_turn="t3"),
+        ],
+        ["Q1 | A1", "Q2 | A2", "Q3 | A3"],
+    ),
     "never answered": (
         [report("prompt", "Q1"), report("end"), report("prompt", "Q2"), report("stop", "A2")],
         ["Q1", "Q2 | A2"],
