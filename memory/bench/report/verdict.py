@@ -70,11 +70,12 @@ def _sentence(results: Results, figure: str, budget: int | None, entries: list[E
     architectures = [entry for entry in rivals if entry.is_architecture]
     best = max(architectures or rivals, key=lambda entry: entry.estimate(figure).value or 0.0)
     found, chance = best.estimate(figure), results.metrics.chance
+    kind = "architecture" if architectures else "control"
     if not found.value:
-        return f"{where}, no {'architecture' if architectures else 'control'} gets above 0 % in {figure}."
+        return f"{where}, no {kind} gets above 0 % in {figure}."
     reached = f"{best.shown} reaches {spanned(found)} in {figure}, of {quantity(found.n, 'requests')}"
     if chance is not None and (found.low if found.low is not None else found.value) <= chance:
-        return f"{where}, nobody is shown to be better than guessing ({share(chance)}): {reached}."
+        return f"{where}, no {kind} is shown to be better than guessing ({share(chance)}): {reached}."
     played = "" if architectures else " No memory architecture was played."
     if not architectures:
         reached += ", the most of the controls"

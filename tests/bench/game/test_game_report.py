@@ -184,8 +184,8 @@ def test_nobody_wins_with_nothing_with_failures_or_by_guessing() -> None:
     guesses = [Sample("c", _record(at, at, at == 0, choices=4)) for at in range(4)]
     (guessed,) = verdict(_results({"mem0": guesses}, {"mem0": "architecture"}))
     assert guessed == (
-        "At 600 tokens, nobody is shown to be better than guessing (25.0%): mem0 reaches 25.0% in style fit, of 4 "
-        "requests."
+        "At 600 tokens, no architecture is shown to be better than guessing (25.0%): mem0 reaches 25.0% in style "
+        "fit, of 4 requests."
     )
 
 
