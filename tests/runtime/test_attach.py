@@ -156,13 +156,6 @@ async def test_only_its_user_may_enter(tmp_path: Path) -> None:
     assert not socket.exists()
 
 
-async def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
-    given = config(tmp_path, data_dir=str(tmp_path / ("long" * 30)))
-    async with open_shared(given) as first, open_shared(given) as second:
-        await first.after_turn(user="My bike is red.", session_id="a")
-        assert "red" in await text(second)
-
-
 async def test_no_socket_lies_in_a_shared_temporary_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +166,7 @@ async def test_no_socket_lies_in_a_shared_temporary_directory(
     monkeypatch.setenv("TMPDIR", str(shared))
     monkeypatch.setattr("tempfile.tempdir", None)
     async with AsyncExitStack() as opened:
-        for user in ("ada", "long" * 30):
+        for user in ("ada", "long" * 30):  # a long path is no obstacle
             given = config(tmp_path, data_dir=str(tmp_path / user))
             first = await opened.enter_async_context(open_shared(given))
             second = await opened.enter_async_context(open_shared(given))
