@@ -97,11 +97,8 @@ def test_a_library_that_finds_nothing_is_not_a_quick_one(
     [
         (("mem00",), "no plugin is named 'mem00'; did you mean mem0"),
         (("no_memory",), "no_memory: its plugin does not offer the bare library to compare with"),
-        (("honcho",), "honcho: its plugin does not offer the bare library to compare with"),
         (("absent",), LACKING),
         (("--scopes", 1), "--scopes"),
-        (("--memories", 19), "--memories"),
-        (("--rounds", 0), "--rounds"),
         (("--in", "no/such/place"), "--in"),
     ],
     ids=str,
@@ -111,6 +108,3 @@ def test_bad_input_is_one_line(
 ) -> None:
     add_plugin("absent", lacking_plugin("absent") + BARE)
     assert said in error_line(invoke("tools", "perf", *arguments), 2)
-
-
-# -- ratios -------------------------------------------------------------------------------------------------
