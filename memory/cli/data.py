@@ -48,9 +48,8 @@ def check(
     if as_json:
         print_json({"kind": name, "holds": holds, "notes": found.notes, "problems": problems})
     else:
-        say(
-            f"{file.name}: {name}, {', '.join(quantity(count, what) for what, count in holds.items() if count)}"
-        )
+        counts = ", ".join(quantity(count, what) for what, count in holds.items() if count)
+        say(f"{file.name}, read as {name}: {counts}")
         for note in found.notes:
             say(note, "dim")
         for problem in problems:
