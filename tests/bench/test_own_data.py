@@ -123,7 +123,7 @@ def test_run_takes_conversations_in_one_step(tmp_path):
 def test_check_says_what_a_file_is(tmp_path):
     done = invoke("tools", "data", "check", str(lines(tmp_path / "chats.jsonl", [*MESSAGES, *QUESTIONS])))
     assert done.exit_code == 0
-    assert "own, 1 person, 2 sessions, 3 turns, 3 questions" in done.stdout
+    assert "read as own: 1 person, 2 sessions, 3 turns, 3 questions" in done.stdout
     assert "no problems" in done.stdout
     done = invoke("tools", "data", "check", str(write_locomo(tmp_path / "talks.json")), "--json")
     assert json.loads(done.stdout)["kind"] == "locomo"
