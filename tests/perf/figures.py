@@ -7,7 +7,6 @@ python tests/perf/figures.py overhead     those whose name starts so
 from __future__ import annotations
 
 import gc
-import json
 import math
 import os
 import re
@@ -239,15 +238,6 @@ def _import_times(code: str) -> dict[str, float]:
 
 
 @figure
-async def listing() -> None:
-    command = [str(Path(sys.executable).with_name("memslot")), "doctor", "--json"]
-    started = time.perf_counter()
-    done = await anyio.run_process(command)
-    wall = time.perf_counter() - started
-    show(f"memslot doctor ({len(json.loads(done.stdout))} rows)", f"{wall:.2f} s", "< 1 s", wall < 1)
-
-
-@figure
 async def full_history_packing() -> None:
     bounded, unlimited = {}, {}
     for turns in (1_000, 10_000, 100_000):
@@ -349,36 +339,6 @@ async def thousand_cycles() -> None:
             threads <= 0 and files <= 0 and rss < 20 * 2**20,
             failed=threads > 0 or files > 0 or rss > 60 * 2**20,
         )
-
-
-async def _turns_per_second(scopes: int, folder: str) -> float:
-    async with build_slot({"memory": {"backend": "full_history", "data_dir": folder}}) as slot:
-
-        async def work(number: int, each: int) -> None:
-            scope = MemoryScope(run_id="r", persona_id=f"p{number}")
-            await slot.setup_scope(scope)
-            for turn in range(each):
-                await slot.record_event(event(turn, scope, text=f"only for p{number}"))
-                result = await slot.retrieve(request(scope, max_items=5))
-                assert all(entry.text.endswith(f"only for p{number}") for entry in result.entries)
-
-        started = time.perf_counter()
-        async with anyio.create_task_group() as group:
-            for number in range(scopes):
-                group.start_soon(work, number, 640 // scopes)
-        return 640 / (time.perf_counter() - started)
-
-
-@figure
-async def concurrent_scopes() -> None:
-    rates = {}
-    for scopes in (1, 8, 64):
-        with tempfile.TemporaryDirectory() as folder:
-            rates[scopes] = await _turns_per_second(scopes, folder)
-    show(
-        "turns per second at 1 / 8 / 64 concurrent scopes",
-        " / ".join(f"{rate:.0f}" for rate in rates.values()),
-    )
 
 
 KIT = """

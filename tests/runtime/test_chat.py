@@ -15,9 +15,6 @@ from memory import (
     BackendUnavailable,
     InputError,
     MemoryEvent,
-    MemorySlot,
-    RetrieveRequest,
-    RetrieveResult,
     WriteReceipt,
 )
 from memory.plugins.config import load_config
@@ -151,24 +148,6 @@ async def test_what_a_model_says_moves_nothing_on_the_terminal(tmp_path: Path) -
     }
     said, _ = await talk(config(tmp_path, "full_history", agent), "hi", "and?")
     assert said == "]0;pwned[2Jred31m\ttea\n\n ok\n"
-
-
-async def test_a_failure_that_is_passed_on_ends_the_turn_and_not_the_chat(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = config(tmp_path, "full_history", {"policy": {"on_failure": "raise"}})
-    answers = [None, BackendUnavailable("gone", backend_name="full_history", operation="retrieve"), None]
-    retrieve = MemorySlot.retrieve
-
-    async def fails(self: MemorySlot, request: RetrieveRequest) -> RetrieveResult:
-        if (error := answers.pop(0)) is not None:
-            raise error
-        return await retrieve(self, request)
-
-    monkeypatch.setattr(MemorySlot, "retrieve", fails)
-    said, notices = await talk(file, "My bike is red.", "My bike is green.")
-    assert said == "Understood.\n"
-    assert notices[1:] == ["error: gone"]
 
 
 async def test_a_name_no_memory_takes_is_refused_before_anything_is_said(tmp_path: Path) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
-import anyio
 import pytest
 from cli_support import invoke
 from signet_support import daemon, pair
 
-from memory import BackendError, BackendUnavailable, ConfigError, InputError
+from memory import BackendError, BackendUnavailable, ConfigError
 from memory.contract.errors import BackendRejected, BackendTimeout
 from memory.runtime.signet.client import DEFAULT_URL, AdapterClient, create_adapter
 from memory.runtime.signet.endpoints import _names, parity
@@ -189,33 +186,6 @@ async def test_a_daemon_that_answers_nonsense_is_a_clear_error(answer: LoopbackA
     assert "planted" not in f"{caught.value} {caught.value.diagnostics}"
 
 
-_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-
-
-async def test_a_daemon_that_never_comes_to_an_end_is_given_up_in_time() -> None:
-    asked: set[Any] = set()
-
-    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.add(asyncio.current_task())
-        with suppress(OSError, asyncio.IncompleteReadError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(_OK + b"content-length: 50000\r\n\r\n")
-            while not reader.at_eof():
-                writer.write(b" ")
-                await writer.drain()
-                await asyncio.sleep(0.01)
-        writer.transport.abort()
-        with suppress(OSError):
-            await writer.wait_closed()
-
-    async with await asyncio.start_server(drip, "127.0.0.1") as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with AdapterClient(url, harness="t", timeout_s=1) as client:
-            with anyio.fail_after(60), pytest.raises(BackendTimeout):
-                await client.health()
-        await asyncio.gather(*asked)
-
-
 async def test_nobody_there_is_unavailable() -> None:
     with ScriptedServer() as server, server.down():
         url = f"http://127.0.0.1:{server._address[1]}"
@@ -236,24 +206,6 @@ async def test_the_token_stays_on_this_machine_or_goes_where_it_is_told() -> Non
         async with AdapterClient(server.url, harness="t", token="sk-1") as client:
             await client.health()
         assert server.asked[0].headers["authorization"] == "Bearer sk-1"
-
-
-async def test_mistakes_are_refused_before_anything_is_sent() -> None:
-    with ScriptedServer() as server:
-        async with AdapterClient(server.url, harness="t") as client:
-            with pytest.raises(InputError, match="user_message"):
-                await client.on_user_prompt_submit(PromptSubmitParams(user_message=" "))
-            with pytest.raises(InputError, match="summary"):
-                await client.on_compaction_complete(CompactionCompleteParams())
-            with pytest.raises(InputError):
-                await client.remember("x\ud800")
-            with pytest.raises(InputError):
-                await client.recall("x", limit=float("nan"))
-        assert server.asked == []
-    with pytest.raises(ConfigError):
-        create_adapter("t", "ftp://x")
-    with pytest.raises(ConfigError):
-        create_adapter(" ")
 
 
 def test_an_adapter_is_a_runtime_adapter() -> None:

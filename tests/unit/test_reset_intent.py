@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from journals import key, open_journal, outlive_a_lease
-from slot_support import ALICE, QUICK, Obedient, Sink, ask, event, forever
+from slot_support import ALICE, QUICK, Obedient, ask, event, forever
 from variants import plain
 
 from memory import (
@@ -152,23 +152,6 @@ async def test_a_reset_without_an_answer_is_finished_before_anything_else(tmp_pa
         assert [row.event_id for row in adapter.rows] == ["e2", "e3"]
         assert "hello" in (await slot.retrieve(ask())).formatted_context
         assert not slot.delivery.journal.resets.is_open(key(ALICE))
-
-
-async def test_a_reset_that_is_finished_within_a_write_is_a_reset_in_the_trace(tmp_path):
-    async with opened(tmp_path, "lost") as slot:
-        with pytest.raises(MemslotError):
-            await slot.reset_scope(ALICE)
-        traces = Sink()
-        slot.delivery.trace_to(traces)
-        for slot._adapter.answer in ("refused", "done"):
-            await slot.record_event(event(1))
-        seen = [(trace.operation, trace.event_id, trace.attempts, trace.error) for trace in traces]
-        assert seen == [
-            ("reset_scope", None, 1, "BackendUnavailable"),
-            ("record_event", "e1", 0, None),
-            ("reset_scope", None, 1, None),
-            ("record_event", "e1", 1, None),
-        ]
 
 
 async def test_a_reset_that_was_refused_takes_nothing_away(tmp_path):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import anyio
-import anyio.lowlevel
 import pytest
 from graphiti_support import (
     ALICE,
@@ -363,28 +359,3 @@ async def test_a_batch_killed_before_its_facts_are_saved_is_found_incomplete_and
         assert await adapter.find_event(batch[0]) == receipts[0].native_ids
         assert await found(slot, "passport") == ["I keep my passport in the drawer."]
         assert len((await listed(slot, "episodes"))["episodes"]) == 2
-
-
-@pytest.mark.thorough
-async def test_opening_that_is_given_up_frees_the_graph(
-    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import_sdk()
-    from memory.backends.graphiti.database import Database
-
-    def slowly(self: Database, tables: Any = ()) -> None:
-        time.sleep(0.3)
-        native(self, tables)
-
-    async with open_memory(config(llm.base_url, tmp_path, ingest="triplet")) as slot:
-        native = Database.open
-        monkeypatch.setattr(Database, "open", slowly)
-        with anyio.move_on_after(0.1):
-            await slot.setup_scope(ALICE)
-        monkeypatch.undo()
-
-    async def elsewhere() -> None:
-        async with opened(llm, tmp_path, ingest="triplet") as other:
-            await other.record_event(keeps("teapot"))
-
-    await anyio.to_thread.run_sync(asyncio.run, elsewhere())

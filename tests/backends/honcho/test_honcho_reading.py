@@ -23,7 +23,7 @@ from memory import (
     SupportsProvenance,
     SupportsReadiness,
 )
-from memory.adapter import BackendAuthError, BackendRateLimited, BackendRejected
+from memory.adapter import BackendAuthError, BackendRejected
 from memory.backends.honcho.records import QUERIES
 from memory.plugins.opening import build_slot
 
@@ -115,22 +115,6 @@ async def test_models_down_behind_the_server_never_look_empty(double: HonchoDoub
                     assert raised.value.diagnostics["status"] == 500
             else:
                 assert FACT in (await ask(slot, session_id="s1")).formatted_context
-
-
-async def test_a_read_is_tried_twice_where_it_may_help(double: HonchoDouble) -> None:
-    async with slot_on(double) as slot:
-        await slot.record_event(event(1))
-        for fault in ("503", "500", "reset", "lost"):
-            double.faults.add(fault, endpoint="GET */context")
-            assert (await ask(slot, session_id="s1")).entries
-            double.faults.add(fault, endpoint="GET */context", times=2)
-            with pytest.raises(BackendUnavailable):
-                await ask(slot)
-        before = len(double.requests)
-        double.faults.add("429", endpoint="GET */context")
-        with pytest.raises(BackendRateLimited):
-            await ask(slot)
-        assert len(double.requests) == before + 1
 
 
 # -- what is asked --------------------------------------------------------------------------------------

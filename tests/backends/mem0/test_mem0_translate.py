@@ -92,27 +92,6 @@ def message(role: str, content: str = "text", **fields: Any) -> Message:
     return Message(role=role, content=content, **fields)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("infer", "roles", "sent", "warning"),
-    [
-        (False, ("user", "assistant", "tool"), 3, None),
-        (False, ("user", "system"), 2, "role system are not remembered by mem0 with infer: false"),
-        (False, ("system",), 0, "role system"),
-        (True, ("user", "system"), 2, None),
-        (True, ("user", "tool", "developer"), 3, "role developer, tool are not remembered"),
-        (True, ("tool",), 0, "role tool"),
-    ],
-)
-def test_messages_mem0_ignores_are_warned_of(
-    infer: bool, roles: tuple[str, ...], sent: int, warning: str | None
-) -> None:
-    messages, warnings = native_messages(event(messages=tuple(map(message, roles))), infer=infer)
-    assert len(messages) == sent
-    assert bool(warnings) == (warning is not None)
-    if warning:
-        assert warning in warnings[0]
-
-
 def test_tool_calls_without_text_are_left_out_with_a_warning() -> None:
     call = message("assistant", "", tool_calls=({"id": "1"},))
     messages, warnings = native_messages(

@@ -6,7 +6,6 @@ import pytest
 from memos_support import ALICE, BOB, ask, event, opened, ready, verdict
 
 from memory import (
-    BackendUnavailable,
     CapabilityNotSupported,
     InputError,
     IsolationError,
@@ -51,24 +50,6 @@ async def test_a_delete_that_did_nothing_is_an_error(double):
         assert receipt.raw["data"] == {"status": "success"}
         with pytest.raises(ScopeError, match="native_id"):
             await delete(slot, native_id)
-
-
-async def test_a_delete_that_could_not_be_checked_may_have_happened(double, monkeypatch):
-    async with opened(double, async_mode="sync") as slot:
-        (native_id,) = (await slot.record_event(event("I like oolong tea."))).native_ids
-        native = slot._adapter._native
-        listing, looks = native.listing, []
-
-        async def second_fails(*args):
-            looks.append(args)
-            if len(looks) == 2:
-                raise BackendUnavailable("nobody listens", sent=False)
-            return await listing(*args)
-
-        monkeypatch.setattr(native, "listing", second_fails)
-        receipt = await delete(slot, native_id)
-        assert receipt.status == "unknown"
-        assert "nobody listens" in receipt.warnings[0]
 
 
 async def test_a_delete_waits_for_the_scheduler_which_would_store_the_memory_again(double):

@@ -234,47 +234,6 @@ async def test_an_informal_user_is_asked_for(double: StigmemDouble) -> None:
     assert asked(double)[1][1]["entity"] == "user:alice"
 
 
-async def test_a_withheld_handoff_ref_is_nobodys(double: StigmemDouble) -> None:
-    async with StigmemNode(double.url) as node:
-        await node.request(
-            "POST",
-            "/v1/facts",
-            json={
-                "entity": "handoff:k1",
-                "relation": "intent:handoff_to",
-                "value": {"type": "ref", "v": "agent:coder"},
-                "source": "agent:nano",
-                "scope": "company",
-            },
-        )
-    assert (await agent(double).boot(USER)).facts == []
-
-
-@pytest.mark.parametrize(
-    ("position", "what"),
-    [
-        (2, "user facts"),
-        (3, "project constraints"),
-        (4, "handoffs"),
-        (5, "escalations"),
-        (6, "handoff details"),
-    ],
-)
-@pytest.mark.parametrize("fault", ["422", "unreadable", "429"])
-async def test_each_pull_is_non_fatal_and_is_named(position: int, what: str, fault: str) -> None:
-    with FaultyNode() as node:
-        await fill(node.url)
-        whole = await agent(node).boot(USER, [PROJECT])
-        start = len(node.requests)
-        node.planned = {start + position: fault}
-        context = await agent(node).boot(USER, [PROJECT])
-    (problem,) = context.problems
-    assert problem.startswith(f"{what}: stigmem: GET /v1/facts")
-    assert 0 < len(context.facts) < len(whole.facts)
-    assert {fact.id for fact in context.facts} < {fact.id for fact in whole.facts}
-    assert context.summary
-
-
 async def test_a_boot_has_a_deadline_and_keeps_what_it_has() -> None:
     with FaultyNode() as node:
         await fill(node.url)

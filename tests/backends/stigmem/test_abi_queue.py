@@ -74,39 +74,7 @@ def test_a_host_goes_on_while_the_queue_drains_and_closing_sends_the_rest(
     assert threads() == []
 
 
-def test_writes_arrive_in_order_also_from_many_threads() -> None:
-    with FaultyNode() as node, agent(node) as abi:
-
-        def work(name: str) -> None:
-            for number in range(10):
-                abi.decide(f"{name}-{number}", "s")
-
-        workers = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        assert abi.close(30) == 0
-        for name in "abcd":
-            sent = [row.json["entity"] for row in node.requests if f"/{name}-" in row.json["entity"]]
-            assert sent == [f"stigmem://node/decision/{name}-{number}" for number in range(10)]
-
-
 # -- the agent never waits --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fault", ["503", "late", "refused"])
-def test_a_write_returns_before_the_node_has_answered(fault: str) -> None:
-    """Counted, not timed: while the node holds its answer back, the agent's calls have all returned."""
-    faults = dict.fromkeys(range(1, 500), fault) if fault != "refused" else {}
-    with FaultyNode(faults) as node:  # type: ignore[arg-type]
-        abi = agent(None if fault == "refused" else node, retry_pause_s=30.0)
-        written = [abi.handoff(OTHER, "s", ["f"]) for _ in range(20)]
-        if fault != "refused":
-            assert not any(each.done() for each in written)
-        abi.close(0.0)
-        assert all(each.done() for each in written)
-        assert threads() == []
 
 
 def test_bad_input_is_refused_at_once_and_never_raised(

@@ -213,24 +213,6 @@ def test_sizes_and_words_are_checked_in_facts_made_by_hand_too() -> None:
         check_fact(new("paperclip:issue_status", "string", "almost done"))
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        surfaces.handoff(OTHER, "s", ["f"], "c"),
-        surfaces.escalation(OTHER, "g", "low"),
-        surfaces.decision("d", "s"),
-    ],
-)
-def test_a_required_fact_that_is_missing_is_named(write: Write) -> None:
-    required = [
-        fact for fact in write.facts if fact.relation not in ("intent:context_ref", "intent:continuation")
-    ]
-    for absent in required:
-        rest = tuple(fact for fact in write.facts if fact is not absent)
-        with pytest.raises(InputError, match=f"{write.what}: the required fact {absent.relation} is missing"):
-            check_write(Write(write.what, write.entity, rest))
-
-
 def test_a_write_is_about_one_entity_and_of_a_known_kind() -> None:
     write = surfaces.decision("d", "s")
     with pytest.raises(InputError, match="about the write's entity"):

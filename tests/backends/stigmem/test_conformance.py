@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import vectors_run
 from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY, ROUTES
 from vectors_run import GATE_IDS, KNOWN_DEVIATIONS, OWN_IDS, run_conformance
@@ -75,15 +74,6 @@ async def test_a_node_with_auth_is_asked_with_the_key():
     assert all(ADMIN_KEY not in row.why for row in (*rows, *without))
 
 
-@needs_vectors
-async def test_a_tag_makes_a_used_node_as_good_as_new(double):
-    vectors = load_vectors(VECTORS)
-    first = await run_conformance(double.url, vectors)
-    for _ in range(2):
-        tagged = await run_conformance(double.url, vectors, tag=f"t{uuid.uuid4().hex[:8]}")
-        assert [(row.id, row.status) for row in tagged] == [(row.id, row.status) for row in first]
-
-
 # -- ours: on any machine -----------------------------------------------------------------------------------
 
 
@@ -92,28 +82,6 @@ async def test_our_vectors_pass_on_the_model_node_and_are_marked(double):
     assert [row.id for row in rows] == list(OWN)
     assert all(row.ours for row in rows)
     assert by_status(rows, Status.PASSED) == set(OWN) - {"synthesis-min-confidence"}
-
-
-async def test_both_shapes_of_synthesis_are_understood(double):
-    double.node.posts_synthesis = True
-    rows = await run_conformance(double.url, expire_scope=True)
-    assert by_status(rows, Status.PASSED) == set(OWN)
-
-
-@pytest.mark.thorough
-async def test_no_sweep_touches_facts_of_others_unless_allowed(double):
-    for number, scope in enumerate(("local", "team", "company", "public")):
-        for confidence in (1.0, 0.49, 0.001):
-            value = {"type": "text", "v": f"{number}{confidence}"}
-            double.node.add(
-                "default", entity=f"stigmem://n/x/{number}-{confidence}", relation="m:x", value=value,
-                source="stigmem://n/agent/a", scope=scope, confidence=confidence,
-            )  # fmt: skip
-    others = list(double.node.facts)
-    await run_conformance(double.url)
-    assert all(fact["valid_until"] is None for fact in others)
-    await run_conformance(double.url, expire_scope=True)
-    assert {fact["scope"] for fact in others if fact["valid_until"]} == {"public"}
 
 
 @pytest.fixture
@@ -128,30 +96,6 @@ def mutate():
 
     yield replace
     ROUTES[:] = before
-
-
-def answering(**changes):
-    def change(handler):
-        def answer(node, caller, groups, request):
-            reply = handler(node, caller, groups, request)
-            reply.body = {**reply.body, **changes}
-            return reply
-
-        return answer
-
-    return change
-
-
-def lacking(name):
-    def change(handler):
-        def answer(node, caller, groups, request):
-            reply = handler(node, caller, groups, request)
-            reply.body.pop(name)
-            return reply
-
-        return answer
-
-    return change
 
 
 def ignoring(*params):
@@ -223,77 +167,6 @@ MUTANTS = {
 async def test_each_of_our_vectors_fails_on_the_node_it_is_there_to_find(double, mutate, vector_id):
     mutate(*MUTANTS[vector_id])
     rows = await run_conformance(double.url, expire_scope=True)
-    assert vector_id in by_status(rows, Status.FAILED)
-
-
-@needs_vectors
-@pytest.mark.parametrize(
-    ("name", "change", "expected"),
-    [
-        ("well_known", lacking("federation"), {"node-info"}),
-        ("assert_fact", answering(confidence=0.5), {"retract"}),
-        ("lint", answering(findings=[]), {"lint-contradiction", "lint-stale", "lint-broken-ref-intent"}),
-        (
-            "query_facts",
-            answering(facts=[{"id": "f"}]),
-            {"query-min-confidence", "query-include-contradicted"},
-        ),
-    ],
-)
-async def test_the_projects_vectors_fail_on_a_node_that_answers_wrongly(
-    double, mutate, name, change, expected
-):
-    mutate(name, change)
-    rows = await run_conformance(double.url, load_vectors(VECTORS))
-    assert expected <= by_status(rows, Status.FAILED)
-
-
-@needs_vectors
-@pytest.mark.parametrize("status", [404, 500])
-async def test_a_known_deviation_excuses_nothing_else(double, mutate, status):
-    def broken(handler):
-        def answer(node, caller, groups, request):
-            reply = handler(node, caller, groups, request)
-            reply.status = status
-            return reply
-
-        return answer
-
-    for name in ("query_facts", "lint"):
-        mutate(name, broken)
-    rows = await run_conformance(double.url, load_vectors(VECTORS))
-    assert set(KNOWN_DEVIATIONS) <= by_status(rows, Status.FAILED)
-    assert by_status(rows, Status.DEVIATION) == set()
-
-
-@needs_vectors
-async def test_a_deviation_of_another_kind_is_a_failure(double, mutate):
-    mutate("lint", answering(findings=[{"check": "orphan", "severity": "error"}]))
-    mutate("query_facts", answering(facts=None))
-    rows = await run_conformance(double.url, load_vectors(VECTORS))
-    assert set(KNOWN_DEVIATIONS) <= by_status(rows, Status.FAILED)
-
-
-async def test_a_node_that_goes_away_fails_its_rows(double):
-    double.faults.add("503", times=None)
-    rows = await run_conformance(double.url)
-    assert by_status(rows, Status.FAILED) == set(OWN) - {"decay-retraction"}
-    assert "HTTP 503 instead of 201" in {row.why for row in rows}
-
-
-@pytest.mark.parametrize("vector_id", GATE_IDS)
-async def test_the_gate_finds_an_adapter_that_does_not_write_what_it_should(
-    double, mutate, monkeypatch, vector_id
-):
-    if vector_id in ("gate-wrong-scope", "gate-low-confidence"):
-
-        async def unchecked(node, write):
-            return tuple([await node.assert_fact(fact) for fact in write.facts])
-
-        monkeypatch.setattr(vectors_run, "carry_out", unchecked)
-    else:
-        mutate("query_facts", answering(facts=[]))
-    rows = await run_conformance(double.url)
     assert vector_id in by_status(rows, Status.FAILED)
 
 

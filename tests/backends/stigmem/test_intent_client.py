@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from both_loops import anyio_backend as anyio_backend
@@ -97,21 +97,6 @@ async def test_envelopes_in_flight_are_found_by_goal_recipient_and_sender(intent
     assert await names(to=READER) == ["third", "first"]
     assert await names(sender=SENDER, goal="tea", to=READER) == ["first"]
     assert await names(goal="te") == []
-
-
-async def test_expired_envelopes_are_no_longer_in_flight(intents, double):
-    envelope = full()
-    receipt = await intents.submit(envelope)
-    later = envelope.expires_at + timedelta(seconds=1)
-    assert list((await intents.in_flight()).envelopes) == [receipt.entity]
-    assert not (await intents.in_flight(now=later)).envelopes
-    past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
-    for fact in double.node.facts:
-        fact["valid_until"] = past
-    for intent in double.node.intents.values():
-        intent["expires_at"] = past
-    assert not (await intents.in_flight()).envelopes
-    assert await intents.get(receipt.entity) is None
 
 
 async def test_unknown_envelopes_are_none_and_a_failing_node_is_an_error(intents, double):

@@ -14,11 +14,9 @@ from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 
 from memory import (
-    CapabilityNotSupported,
     ConfigError,
     ContextBudget,
     InputError,
-    IsolationError,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
@@ -299,25 +297,6 @@ async def test_a_node_for_each_scope(double: StigmemDouble) -> None:
         assert len(second.node.facts) == 1
 
 
-@pytest.mark.parametrize("labelled", [True, False])
-async def test_a_foreign_row_on_a_shared_node_is_never_shown(double: StigmemDouble, labelled: bool) -> None:
-    """Someone writes the mark of another's scope into a text, so that the node takes it for theirs."""
-    async with memory_on(double) as memory:
-        await memory.setup_scope(BOB)
-        await memory.record_event(event("I like oolong."))
-        mark = double.node.facts[0]["entity"].split("/")[3]
-        if labelled:
-            await memory.record_event(event(f"I like oolong {mark}, and rob you.", scope=BOB))
-        else:
-            value = {"type": "text", "v": f"oolong {mark}"}
-            double.node.add(
-                "default", entity="stigmem://x/y/z", relation="a:b", value=value, source="stigmem://x/y/z",
-                confidence=0.4, scope="company",
-            )  # fmt: skip
-        with pytest.raises(IsolationError):
-            await ask(memory, "oolong")
-
-
 # -- capabilities ---------------------------------------------------------------------------------------
 
 
@@ -342,19 +321,6 @@ async def test_provenance_by_id_and_by_time(double: StigmemDouble) -> None:
         ):
             request = ProvenanceRequest(scope=ADA, since=since, until=until)
             assert (await provenance.provenance(request)).native_ids == found
-
-
-async def test_native_query_stays_in_the_scope(double: StigmemDouble) -> None:
-    async with memory_on(double) as memory:
-        query = memory.capability(SupportsNativeQuery)
-        assert query is not None
-        for arguments in ({"source": "stigmem://x/y/z"}, {"scope": "local"}, {"cursor": "c"}):
-            with pytest.raises(InputError, match=f"arguments.{next(iter(arguments))}"):
-                await query.native_query(
-                    NativeQueryRequest(scope=ADA, operation="facts", arguments=arguments)
-                )
-        with pytest.raises(CapabilityNotSupported):
-            await query.native_query(NativeQueryRequest(scope=ADA, operation="synthesize"))
 
 
 async def test_health_says_what_is_weak(double: StigmemDouble, tenant_double: StigmemDouble) -> None:

@@ -9,11 +9,10 @@ from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 
 from memory import BackendTimeout, BackendUnavailable, InputError
-from memory.adapter import BackendAuthError, BackendProtocolError, BackendRejected
+from memory.adapter import BackendAuthError, BackendProtocolError
 from memory.stigmem import client
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
-from memory.testing._faults import FaultKind
 
 
 def node_of(double: StigmemDouble, key: str | None = None) -> StigmemNode:
@@ -90,43 +89,6 @@ async def test_no_session_header_is_sent(double: StigmemDouble) -> None:
         await node.recall("secret", scope="team")
         await node.assert_fact(fact(2))
     assert not any("stigmem-session" in request.headers for request in double.requests)
-
-
-@pytest.mark.parametrize("fault", ["500", "503"])
-async def test_a_failing_node_is_asked_twice(double: StigmemDouble, fault: FaultKind) -> None:
-    async with node_of(double) as node:
-        for call in (node.me, lambda: node.assert_fact(fact()), lambda: node.recall("secret", scope="team")):
-            double.faults.add(fault, times=None)
-            before = len(double.requests)
-            with pytest.raises(BackendUnavailable) as raised:
-                await call()
-            assert len(double.requests) == before + 2
-            assert "secret" not in f"{raised.value} {raised.value.diagnostics}"
-            assert raised.value.__cause__ is not None
-            double.faults.clear()
-            double.faults.add(fault)
-            await call()
-        double.faults.add(fault, times=None)
-        before = len(double.requests)
-        with pytest.raises(BackendUnavailable):
-            await node.request("POST", "/v1/intents", json={})
-        assert len(double.requests) == before + 1, "an intent sent twice would be two"
-
-
-async def test_a_refusal_is_final(double: StigmemDouble) -> None:
-    async with node_of(double) as node:
-        for kind, call in (
-            (BackendRejected, lambda: node.get_fact("nope")),
-            (BackendRejected, lambda: node.request("POST", "/v1/facts", json={"entity": "secret"})),
-            (BackendAuthError, lambda: node.request("POST", "/v1/auth/keys", json={"raw_key": "secret" * 9})),
-        ):
-            before = len(double.requests)
-            with pytest.raises(kind) as raised:
-                await call()
-            assert len(double.requests) == before + 1
-            assert "secret" not in f"{raised.value} {raised.value.diagnostics}"
-        with pytest.raises(BackendRejected, match=r"body\.relation"):
-            await node.request("POST", "/v1/facts", json={"entity": "a"})
 
 
 async def test_the_key_goes_to_the_configured_origin_alone(tenant_double: StigmemDouble) -> None:

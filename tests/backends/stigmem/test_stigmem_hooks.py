@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import subprocess
@@ -11,15 +10,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import IO
 
 import pytest
 from abi_support import AGENT, OTHER, USER, closed_port
 from stigmem_double import StigmemDouble
 from test_abi_cli import ALL, every, relations, run
-
-from memory.stigmem.spool import LOCK
 
 COMMAND = [sys.executable, "-c", "from memory.cli import main; main()", "tools", "stigmem"]
 
@@ -31,15 +26,6 @@ def shell(line: str, url: str, **variables: str) -> subprocess.CompletedProcess[
     return subprocess.run(
         ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False
     )
-
-
-def locked(file: IO[str]) -> bool:
-    """Whether the lock is to be had, and is ours now."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 # -- streams ----------------------------------------------------------------------------------------------
@@ -178,27 +164,6 @@ def test_a_slow_node_is_waited_for_and_each_wait_is_told(double: StigmemDouble) 
         help_text = run(command, "--help", url=None).stdout
         assert "--wait" in help_text, command
         assert "5.0" in help_text, command
-
-
-@pytest.mark.thorough
-def test_a_name_that_does_not_resolve_in_time_holds_no_hook_up(tmp_path: Path) -> None:
-    """Looking a name up cannot be cancelled, and the interpreter waits for the thread that does it."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import socket, time\nsocket.getaddrinfo = lambda *a, **k: time.sleep(600)\n"
-    )
-    slow = shell("memslot tools stigmem done t-1 --wait 0.2", "http://node.test:1", PYTHONPATH=str(tmp_path))
-    assert (slow.returncode, slow.stdout) == (0, "")
-    assert "warning: " in slow.stderr
-    (directory,) = (tmp_path / f"memslot-{os.getuid()}").iterdir()
-    with (directory / LOCK).open() as lock:
-        until = time.monotonic() + 120  # the name resolves later than that
-        while not locked(lock):
-            assert time.monotonic() < until, "no other sender can begin"
-            time.sleep(0.05)
-    strict = shell(
-        f"memslot tools stigmem boot {USER} --wait 0.2 --process", "http://n.test:1", PYTHONPATH=str(tmp_path)
-    )
-    assert strict.returncode == 1
 
 
 # -- what is left half-way --------------------------------------------------------------------------------
