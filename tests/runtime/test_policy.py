@@ -474,3 +474,16 @@ async def test_no_user_text_stands_in_status_or_log(
         report = f"{memory.status()} {await memory.health()}"
     assert secret not in report
     assert secret not in caplog.text
+
+
+async def test_an_id_that_is_used_for_other_words_is_logged_and_counted(
+    adapter: Obedient, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        MemorySlot(adapter, scope=ADA, journal=open_journal(tmp_path)) as slot,
+        TurnMemory(slot) as memory,
+    ):
+        assert await memory.record_turn(session_id="s", user="I like tea.", event_id="e")
+        assert not await memory.record_turn(session_id="s", user="I like mate.", event_id="e")
+        assert memory.status()["not_recorded"] == 1
+    assert "an event was not recorded: event_id 'e' stands in the journal for other messages" in caplog.text
