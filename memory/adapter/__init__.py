@@ -11,8 +11,6 @@ from memory.adapter._worker import NativeWorker, ShieldedCalls
 from memory.contract._quantity import quantity
 from memory.contract.adapter import (
     CAPABILITIES,
-    FILTER_OPERATORS,
-    AdapterTraits,
     SupportsEventLookup,
     SupportsModelProbe,
     SupportsProbeScopes,
@@ -39,6 +37,7 @@ from memory.contract.native_errors import (
 from memory.contract.receipts import ContextEntry
 from memory.contract.requests import Operation
 from memory.contract.scope import IdAlphabet, ScopeEncoder
+from memory.contract.traits import FILTER_OPERATORS, AdapterTraits
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
 

@@ -11,7 +11,6 @@ import anyio
 
 from memory.adapter._mode import GuardedWrites
 from memory.adapter._worker import NativeWorker, ShieldedCalls
-from memory.contract.adapter import AdapterTraits, declared_health
 from memory.contract.admission import yield_turn
 from memory.contract.errors import BackendError, MemslotError
 from memory.contract.events import MemoryEvent
@@ -29,6 +28,7 @@ from memory.contract.receipts import (
 )
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
+from memory.contract.traits import AdapterTraits, declared_health
 
 _CLOSE_S = 8.0
 _STEP_S = 30.0

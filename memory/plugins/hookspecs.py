@@ -16,11 +16,12 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import pluggy
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from memory.contract.adapter import CAPABILITIES, MemoryAdapter, label_of
+from memory.contract.adapter import CAPABILITIES, MemoryAdapter
 from memory.contract.errors import PluginNotFound
 from memory.contract.formatting import TokenCounter, Utf8TokenCounter
 from memory.contract.receipts import ConditionKind, ConsistencyModel, PetObservability
 from memory.contract.scope import IdAlphabet
+from memory.contract.traits import label_of
 from memory.storage.insert import FILE_NAME
 from memory.storage.partitions import PARTITIONS, Partitions
 from memory.storage.store import SqliteStore, Store

@@ -7,10 +7,11 @@ from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from memory.contract.adapter import AdapterTraits, MemoryAdapter
+from memory.contract.adapter import MemoryAdapter
 from memory.contract.errors import ConfigError, LifecycleError
 from memory.contract.formatting import TokenCounter
 from memory.contract.scope import MemoryScope
+from memory.contract.traits import AdapterTraits
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.plugins.settings import JournalSettings

@@ -13,7 +13,6 @@ from pydantic_core import to_jsonable_python
 
 from memory.contract.adapter import (
     CAPABILITIES,
-    AdapterTraits,
     MemoryAdapter,
     SupportsEventLookup,
     capabilities_of,
@@ -24,6 +23,7 @@ from memory.contract.errors import BackendUnavailable, LifecycleError
 from memory.contract.receipts import ModeReceipt, RetrieveResult
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
+from memory.contract.traits import AdapterTraits
 from memory.plugins.config import MemslotConfig
 from memory.plugins.opening import keeps_events
 from memory.runtime._attach_owner import MAX_LINE, METHODS, Owner, answered, error_of, send

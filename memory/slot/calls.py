@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 from memory.contract._loops import checkpoint, on_trio, running_loop
 from memory.contract._model import Frozen, check_number
 from memory.contract._surviving import ends_the_task
-from memory.contract.adapter import AdapterTraits, MemoryAdapter, SupportsEventLookup, close_adapter
+from memory.contract.adapter import MemoryAdapter, SupportsEventLookup, close_adapter
 from memory.contract.admission import Admission, LlmUse
 from memory.contract.errors import (
     BackendError,
@@ -35,6 +35,7 @@ from memory.contract.events import MemoryEvent
 from memory.contract.native_errors import normalise_error
 from memory.contract.receipts import Trace
 from memory.contract.scope import MemoryScope
+from memory.contract.traits import AdapterTraits
 from memory.slot.gate import InFlight, Lanes, ModeGate
 from memory.slot.tracing import TraceSink, log_trace, summed_fields, summed_trace
 

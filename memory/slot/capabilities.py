@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import anyio
 
 from memory.contract._quantity import quantity
-from memory.contract.adapter import CAPABILITIES, capabilities_of, check_operation, declared_health
+from memory.contract.adapter import CAPABILITIES, capabilities_of, check_operation
 from memory.contract.errors import BackendError, BackendTimeout, InputError, LifecycleError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import (
@@ -28,6 +28,7 @@ from memory.contract.requests import (
     ProvenanceRequest,
 )
 from memory.contract.scope import MemoryScope
+from memory.contract.traits import declared_health
 from memory.slot.calls import NativeCalls, Span
 from memory.slot.delivery import Delivery
 from memory.slot.rendering import without_recalled_context

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import anyio
 
 from memory.contract._quantity import quantity
-from memory.contract.adapter import AdapterTraits
 from memory.contract.errors import BackendTimeout
 from memory.contract.scope import MemoryScope
+from memory.contract.traits import AdapterTraits
 
 
 class InFlight:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from memory.contract._model import Frozen, words_of
 from memory.contract._quantity import quantity
-from memory.contract.adapter import FILTER_OPERATORS, MemoryAdapter, native_scope_of
+from memory.contract.adapter import MemoryAdapter, native_scope_of
 from memory.contract.errors import (
     BackendProtocolError,
     CapabilityNotSupported,
@@ -37,6 +37,7 @@ from memory.contract.formatting import (
 )
 from memory.contract.receipts import ContextEntry, RetrieveResult
 from memory.contract.requests import CROSS_CONTEXT, MemoryFeedback, NativeMutationRequest, RetrieveRequest
+from memory.contract.traits import FILTER_OPERATORS
 
 
 class Rendering:

@@ -15,7 +15,6 @@ from uuid import UUID
 import anyio
 
 from memory.contract.adapter import (
-    AdapterTraits,
     MemoryAdapter,
     SupportsStart,
     capabilities_of,
@@ -34,6 +33,7 @@ from memory.contract.receipts import (
 )
 from memory.contract.requests import CROSS_CONTEXT, AdapterMode, ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
+from memory.contract.traits import AdapterTraits
 from memory.slot.calls import Deadlines, NativeCalls
 from memory.slot.capabilities import guard, health_of
 from memory.slot.delivery import Delivery, HostDefaults

@@ -8,9 +8,10 @@ from typing import Any
 
 import anyio.to_thread
 
-from memory.contract.adapter import AdapterTraits, MemoryAdapter, native_scope_of
+from memory.contract.adapter import MemoryAdapter, native_scope_of
 from memory.contract.errors import JournalError
 from memory.contract.scope import MemoryScope
+from memory.contract.traits import AdapterTraits
 from memory.storage.entries import OUTBOX, Lane
 from memory.storage.store import Store, scope_key
 from memory.storage.tables import Tables

@@ -121,7 +121,7 @@ class FalkorContract(MemoryContract):
         async def dump() -> list[Any]:
             native: Any = adapter
             rows = []
-            for graph in native._graphs.values():
+            for graph in native._graphs.opened.values():
                 for query in (
                     "MATCH (n) RETURN properties(n)",
                     "MATCH ()-[n]->() RETURN type(n), properties(n)",
@@ -172,7 +172,7 @@ async def live(
             yield slot
         finally:
             adapter: Any = slot._adapter
-            for graph in adapter._graphs.values():
+            for graph in adapter._graphs.opened.values():
                 await graph.driver.client.select_graph(graph.group_id).delete()
 
 

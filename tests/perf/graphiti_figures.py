@@ -230,7 +230,7 @@ async def native(slot: MemorySlot, name: str) -> tuple[Any, str]:
     await slot.setup_scope(other)
     adapter: Any = slot._adapter
     group_id = adapter.native_scope(other)["group_id"]
-    return adapter._graphs[group_id].graphiti, group_id
+    return adapter._graphs.opened[group_id].graphiti, group_id
 
 
 def stock(directory: str, clients: Any) -> tuple[Any, str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from memory import CapabilityNotSupported, InputError, MemoryScope, RetrieveRequest, ScopeError
-from memory.contract.adapter import FILTER_OPERATORS
+from memory.contract.traits import FILTER_OPERATORS
 from memory.slot.rendering import check_filters
 
 SCOPE = MemoryScope(run_id="r", persona_id="p")

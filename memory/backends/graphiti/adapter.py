@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-import anyio
 from pydantic import PositiveInt
 
 from memory import (
@@ -40,12 +38,12 @@ from memory.adapter import (
     SequentialBulk,
     ShieldedCalls,
     SynchronousWrites,
-    awaiting_turn,
     normalise_error,
     release,
 )
 from memory.backends.graphiti.listing import Listing
-from memory.backends.graphiti.options import Driver, GraphitiOptions, Ingest, build_ontology
+from memory.backends.graphiti.open_graphs import OpenGraphs
+from memory.backends.graphiti.options import GraphitiOptions, build_ontology
 from memory.backends.graphiti.stores import WriteFailed, make_store
 from memory.backends.graphiti.translate import (
     ERRORS,
@@ -86,10 +84,10 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
             bulk_size=None if self._in_batches else 1,
             asyncio_only=True,
             errors=ERRORS,
-            store=_store_of(options),
+            store=options.location,
             packages=("graphiti-core", *self._store.packages),
             native_memory_types=tuple(KINDS),
-            native_ingest_modes=_modes(options.driver),
+            native_ingest_modes=options.known_modes,
             native_queries=dict.fromkeys(listed, Operation({"limit": PositiveInt})),
             native_mutations={
                 "build_communities": Operation(),
@@ -104,14 +102,11 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         self._listing = Listing(settings, self._store, self._models)
         self.model_probes = self._models.probes
         self._body = partial(episode_body, ingest=options.ingest, cs_in_body=options.cs_in_body)
-        self._graphs: dict[str, NativeGraph] = {}
         self._failed: set[str] = set()  # graphs whose last write failed
         # By graph: events that may be stored only in part.
         self._doubts: defaultdict[str, set[str]] = defaultdict(set)
-        self._opening = anyio.Lock()
         self.shielded: ShieldedCalls = ShieldedCalls()  # the closing of graphs
-        places = self._store.keeps_open or sys.maxsize
-        self._places = [anyio.Semaphore(places, fast_acquire=True) for _ in range(2)]
+        self._graphs = OpenGraphs(self._unopened, self._listing, self.shielded, self._store.keeps_open)
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         return {"group_id": group_of(scope)}
@@ -122,72 +117,23 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
     ) -> AsyncIterator[NativeGraph]:
         """Yield the scope's graph, which stays open in the body.
 
-        If the number of open graphs is limited, reads and writes have separate limits, because a write waits
-        for its model.
-
         Args:
+            writing: whether the body waits for a model.
             clearing: empty a graph that cannot be opened.
         """
-        place = self._places[writing]
-        if place.value:
-            place.acquire_nowait()
-        else:
-            with awaiting_turn(last=False):
-                await place.acquire()
         try:
-            graph = await self._graph(group_of(scope), clearing)
-            graph.users += 1
-            try:
+            async with self._graphs.graph(group_of(scope), writing=writing, clearing=clearing) as graph:
                 yield graph
-            finally:
-                graph.users -= 1
         except WriteFailed as error:
             cause, name = error.__cause__ or error, self.backend_name
             failure = normalise_error(cause, backend_name=name, operation="the write", table=ERRORS)
             failure.sent = False  # nothing is stored, even if a model's answer was lost
             raise failure from cause
-        finally:
-            place.release()
 
-    async def _graph(self, group_id: str, clearing: bool) -> NativeGraph:
-        if group_id not in self._graphs:
-            async with self._opening:
-                if group_id not in self._graphs:
-                    await self._make_room()
-                    self._graphs[group_id] = await self._opened(group_id, clearing)
-        graph = self._graphs[group_id] = self._graphs.pop(group_id)  # now last in line to be closed
-        return graph
-
-    async def _opened(self, group_id: str, clearing: bool) -> NativeGraph:
+    def _unopened(self, group_id: str) -> NativeGraph:
         from memory.backends.graphiti.client import NativeGraph
 
-        graph = NativeGraph(
-            self._store.graph(group_id), group_id, self._options, self._models, self._ontology
-        )
-        try:
-            try:
-                await self._listing.refuse_missing(graph)
-                await graph.driver.open()
-                await self._listing.confirm(graph)
-            except Exception:
-                if not clearing:
-                    raise
-                await graph.driver.clear(group_id)
-                await self._listing.confirm(graph)
-        except BaseException:
-            await self.shielded.run(None, graph.close)
-            raise
-        return graph
-
-    async def _make_room(self) -> None:
-        """Close the least recently used graphs if the number of open graphs is limited."""
-        largest = self._store.keeps_open
-        for group_id, graph in list(self._graphs.items()):
-            if largest is None or len(self._graphs) < largest:
-                return
-            if not graph.busy:
-                del self._graphs[group_id]
-                await self.shielded.run(None, graph.close)
+        return NativeGraph(self._store.graph(group_id), group_id, self._options, self._models, self._ontology)
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         try:
@@ -206,7 +152,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
 
     async def join_abandoned(self) -> None:
         await super().join_abandoned()
-        for graph in list(self._graphs.values()):
+        for graph in list(self._graphs.opened.values()):
             await graph.idle()
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
@@ -387,13 +333,13 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         options = self._options
         ranker = getattr(options.cross_encoder, "model", "lexical")
         await self._store.probe()
-        for graph in list(self._graphs.values()):
+        for graph in list(self._graphs.opened.values()):
             await graph.driver.probe()
         return self.health_of(
             details={
-                "ingest": _chosen_modes(self._options),
+                "ingest": options.chosen_modes,
                 "driver": self._store.label,
-                "open_graphs": len(self._graphs),
+                "open_graphs": len(self._graphs.opened),
                 "llm": getattr(options.llm, "model", None),
                 "embedder": self._models.embedder.name,
                 "cross_encoder": ranker if "cross_encoder" in options.recipe else None,
@@ -408,7 +354,8 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         await self.shielded.idle()
 
     async def _close(self) -> None:
-        graphs, self._graphs = list(self._graphs.values()), {}
+        graphs = list(self._graphs.opened.values())
+        self._graphs.opened.clear()
         ends = (self._store.aclose, self._models.aclose, self._close_listing)
         await release(*(graph.close for graph in graphs), *ends)
 
@@ -418,27 +365,3 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
 
 def _may_be_stored(error: BaseException) -> bool:
     return not (isinstance(error, BackendError) and error.sent is False)
-
-
-def _store_of(options: GraphitiOptions) -> str:
-    """The name of a graph database: its driver and location, without credentials."""
-    server = getattr(options, options.driver, None)
-    named = [str(getattr(server, key)) for key in ("uri", "host", "port", "database") if hasattr(server, key)]
-    return "|".join([options.driver, str(options.path or ""), *named])
-
-
-def _modes(driver: Driver) -> tuple[str, ...]:
-    """The ingest modes of a driver. Graphiti's Kuzu driver has no sagas."""
-    further = ("bulk", "custom_entity_types", "custom_edge_types", *(() if driver == "kuzu" else ("saga",)))
-    return (*get_args(Ingest), *further)
-
-
-def _chosen_modes(options: GraphitiOptions) -> list[str]:
-    """The configured ingest modes."""
-    chosen = {
-        "bulk": options.bulk == "native",
-        "custom_entity_types": options.entity_types,
-        "custom_edge_types": options.edge_types,
-        "saga": options.saga,
-    }
-    return [options.ingest, *(name for name, used in chosen.items() if used)]

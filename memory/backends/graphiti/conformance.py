@@ -28,7 +28,7 @@ class GraphitiConformance(ConformanceProfile):
     async def fingerprint(self, adapter: Any) -> Any:
         """Every node of every open graph."""
         rows: list[str] = []
-        for graph in adapter._graphs.values():
+        for graph in adapter._graphs.opened.values():
             found, _, _ = await graph.driver.execute_query("MATCH (n) RETURN n.*")
             rows.extend(sorted(str(row) for row in found))
         return rows

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -304,6 +304,31 @@ class GraphitiOptions(PluginOptions):
 
     def effective(self) -> Mapping[str, Any]:
         return {"sim_min_score": self.least_similarity, "reranker_min_score": self.least_rerank}
+
+    @property
+    def location(self) -> str:
+        """The name of the graph database: its driver and location, without credentials."""
+        server = getattr(self, self.driver, None)
+        parts = ("uri", "host", "port", "database")
+        named = [str(getattr(server, part)) for part in parts if hasattr(server, part)]
+        return "|".join([self.driver, str(self.path or ""), *named])
+
+    @property
+    def known_modes(self) -> tuple[str, ...]:
+        """The ingest modes of the driver. Graphiti's Kuzu driver has no sagas."""
+        further = ("bulk", "custom_entity_types", "custom_edge_types")
+        return (*get_args(Ingest), *further, *(() if self.driver == "kuzu" else ("saga",)))
+
+    @property
+    def chosen_modes(self) -> list[str]:
+        """The configured ingest modes."""
+        chosen = {
+            "bulk": self.bulk == "native",
+            "custom_entity_types": self.entity_types,
+            "custom_edge_types": self.edge_types,
+            "saga": self.saga,
+        }
+        return [self.ingest, *(name for name, used in chosen.items() if used)]
 
     @property
     def fallback_components(self) -> tuple[str, ...]:

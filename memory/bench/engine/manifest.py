@@ -16,7 +16,6 @@ from memory.bench.engine.files import read_record
 from memory.bench.engine.prompts import RoleName
 from memory.bench.engine.settings import REFERENCES, EventContext
 from memory.bench.scores.model import Record, Standing
-from memory.contract.adapter import label_of
 from memory.contract.errors import BackendError, MemslotError
 from memory.contract.receipts import (
     BackendHealth,
@@ -27,6 +26,7 @@ from memory.contract.receipts import (
 )
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
+from memory.contract.traits import label_of
 
 
 class ErrorRecord(Record):

@@ -33,8 +33,8 @@ from memory.bench.engine.manifest import (
 from memory.bench.engine.matrix import Experiment
 from memory.bench.engine.role_set import role_records
 from memory.bench.engine.settings import ExperimentSettings, Variant
-from memory.contract.adapter import AdapterTraits
 from memory.contract.errors import ConfigError, MemslotError
+from memory.contract.traits import AdapterTraits
 from memory.doctor.checks import CheckFailed
 from memory.doctor.report import DoctorReport
 from memory.plugins.config import MemslotConfig

@@ -180,9 +180,9 @@ async def test_many_scopes_at_once_open_few_graphs(tmp_path: Path, llm: Scripted
             scope = scopes[number]
             await slot.setup_scope(scope)
             await slot.record_event(event(f"I own my thing zq{number} gladly.", scope=scope))
-            max_open = max(max_open, len(adapter._graphs))
+            max_open = max(max_open, len(adapter._graphs.opened))
             assert await found(slot, "thing", scope=scope) == [f"I own my thing zq{number} gladly."]
-            max_open = max(max_open, len(adapter._graphs))
+            max_open = max(max_open, len(adapter._graphs.opened))
 
         async with anyio.create_task_group() as tasks:
             for number in range(len(scopes)):
@@ -208,7 +208,7 @@ async def test_no_read_waits_for_a_write_of_another_scope(tmp_path: Path, llm: S
 async def test_a_write_that_waited_for_a_place_was_not_sent(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, open_graphs=1, deadlines={"write_s": 0.05}) as slot:
         adapter: Any = slot._adapter
-        async with adapter._places[True]:  # as a write of another scope holds it
+        async with adapter._graphs._places[True]:  # as a write of another scope holds it
             with pytest.raises(BackendTimeout) as raised:
                 await slot.record_event(event("I ride my green bicycle."))
         assert not raised.value.ambiguous

@@ -176,7 +176,7 @@ async def test_scopes_that_share_a_database_do_not_meet(
             from memory.backends.graphiti.neo4j import Neo4jGraph
 
             adapter: Any = slot._adapter
-            (alice,) = adapter._graphs.values()
+            (alice,) = adapter._graphs.opened.values()
             parts = (adapter._options, adapter._models, adapter._ontology)
             bob = NativeGraph(alice.driver, adapter.native_scope(BOB)["group_id"], *parts)
             receipt = await slot.record_event(event("I keep my passport in the drawer."))
