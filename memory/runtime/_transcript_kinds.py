@@ -4,42 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
-from memory.contract._model import parse_time
-from memory.contract.errors import ConfigError, InputError, MemslotError
-from memory.contract.events import MemoryEvent, Message
+from memory.contract.errors import ConfigError, MemslotError
+from memory.contract.events import MemoryEvent
 from memory.runtime._transcript_items import (
     KINDS,
     Conversation,
     Item,
     Kind,
-    Problem,
     Question,
     Spoken,
     Unreadable,
 )
+from memory.runtime._transcript_messages import Gathered, Wrong, moment, tried
 
-Wrong = Callable[[Problem], None]
-_ROLES = {
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "ai": "assistant",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "model": "assistant",
-    "bot": "assistant",
-    "system": "system",
-    "developer": "system",
-}
-_TOOLS = frozenset({"tool", "function", "function_call", "observation", "tool_use", "tool_result"})
-_TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 _LOOKED_AT = 20  # items examined to detect the kind
-_MILLISECONDS = 1e11  # seconds since 1970 reach this in the year 5138
 
 
 def conversations(
@@ -67,9 +49,9 @@ def conversations(
     elif kind in _ONE_A_ITEM and not _is_message(first.value):
         found = _one_an_item(every, kind, stem, wrong)
     else:
-        gathered = _Gathered(stem, first.place.partition(",")[0])
+        gathered = Gathered(stem, first.place.partition(",")[0])
         for item in _mem0_memories(every) if kind == "mem0" else every:
-            _tried(item, wrong, gathered.add)
+            tried(item, wrong, gathered.add)
         found = gathered.whole(wrong)
     for each in found:
         yield replace(each, kind=each.kind or kind)
@@ -106,142 +88,23 @@ def _is_message(value: Any) -> bool:
     )
 
 
-def _tried(item: Item, wrong: Wrong, read: Callable[[Item], Any]) -> Any:
-    """Return the result of ``read``. An unreadable item gives None and is reported to ``wrong``."""
-    try:
-        if not isinstance(item.value, dict):
-            raise Unreadable("must be an object")
-        return read(item)
-    except (Unreadable, InputError) as error:
-        wrong(Problem(item.place, str(error)))
-    return None
-
-
-@dataclass
-class _Gathered:
-    """A conversation whose messages are still being collected.
-
-    ``strict`` refuses a message whose time is unreadable or has no zone; else such a message is undated.
-    """
-
-    conversation_id: str
-    place: str
-    user: str | None = None
-    strict: bool = False
-    messages: list[Spoken] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
-    kind: Kind | None = None
-
-    def add(self, item: Item) -> None:
-        """Add a message in any of the supported formats."""
-        value: Mapping[str, Any] = item.value
-        if isinstance(data := value.get("data"), dict) and "type" in value:  # LangChain
-            value = {"role": value["type"], **data}
-        role = next((value[name] for name in ("role", "from", "sender") if name in value), None)
-        content = next((value[name] for name in ("content", "value", "text") if name in value), None)
-        at = next((value[name] for name in _TIMES if value.get(name) is not None), None)
-        self.say(role, content, at, value.get("id") or value.get("uuid"), calls=bool(value.get("tool_calls")))
-
-    def say(self, role: Any, content: Any, at: Any, message_id: Any, *, calls: bool = False) -> None:
-        """Add a message, and count the parts that are left out.
-
-        Raises:
-            Unreadable: the role, the content or, if ``strict``, the time is invalid.
-        """
-        if not isinstance(role, str):
-            raise Unreadable("role is missing; it says who speaks")
-        if role.lower() in _TOOLS:
-            self.left_out["tool messages"] += 1
-            return
-        if role.lower() not in _ROLES:
-            raise Unreadable(f"role must be one of {', '.join(_ROLES)}")
-        text = self._text(content)
-        self.left_out["tool calls"] += calls
-        if not text.strip():
-            self.left_out["messages without text"] += not calls
-            return
-        said = Message(role=_ROLES[role.lower()], content=text)
-        name = message_id if isinstance(message_id, str) and message_id else None
-        self.messages.append(Spoken(said, self._moment(at), name))
-
-    def _moment(self, at: Any) -> datetime | None:
-        try:
-            return moment(at)
-        except Unreadable:
-            if self.strict:
-                raise
-            self.left_out["times without a zone, or unreadable"] += 1
-            return None
-
-    def each(self, listed: Iterable[Any], name: str, wrong: Wrong, read: Callable[[Any], None]) -> None:
-        """Read every entry of a list. An unreadable entry is reported as a problem and skipped."""
-        for number, entry in enumerate(listed, start=1):
-            place = Item(f"{self.place}, {name}[{number}]", entry)
-            _tried(place, wrong, lambda item: read(item.value))
-
-    def _text(self, content: Any) -> str:
-        if content is None or isinstance(content, str):
-            return content or ""
-        if not isinstance(content, list):
-            raise Unreadable("content must be text or a list of parts")
-        texts = []
-        for part in content:
-            kind = part.get("type", part.get("content_type")) if isinstance(part, dict) else None
-            text = part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None
-            if isinstance(text, str) and (kind is None or kind in _TEXT_PARTS):
-                texts.append(text)
-            else:
-                self.left_out["tool calls" if kind in _TOOLS else "parts without text"] += 1
-        return "\n".join(text for text in texts if text.strip())
-
-    def whole(self, wrong: Wrong) -> Iterator[Conversation]:
-        """Yield the conversation. Without messages, it reports a problem instead."""
-        if not self.messages:
-            wrong(Problem(self.place, "holds no message of a user or an assistant"))
-            return
-        found = tuple(self.messages)
-        yield Conversation(self.conversation_id, found, self.user, self.place, +self.left_out, kind=self.kind)
-
-
-Fill = Callable[[Mapping[str, Any], _Gathered, Wrong], None]
-_TIMES = ("timestamp", "created_at", "create_time", "time", "date")
-
-
-def moment(value: Any) -> datetime | None:
-    """Read a time: ISO 8601 with a zone, or seconds or milliseconds since 1970; None for null or no text.
-
-    Raises:
-        Unreadable: the time has another format, has no zone or is out of range.
-    """
-    if value is None or value == "":
-        return None
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            return datetime.fromtimestamp(value / 1000 if abs(value) > _MILLISECONDS else value, UTC)
-        except (ValueError, OverflowError, OSError):
-            raise Unreadable("time is outside the years 1 to 9999") from None
-    found = parse_time(value)
-    if found is None:
-        raise Unreadable("time must be ISO 8601 with its zone, such as 2026-01-31T09:00:00Z")
-    return found
-
-
+Fill = Callable[[Mapping[str, Any], Gathered, Wrong], None]
 _ONE_A_ITEM = frozenset({"chatgpt", "claude", "sharegpt", "openai"})
 
 
 def _one_an_item(items: Iterable[Item], kind: Kind, stem: str, wrong: Wrong) -> Iterator[Conversation]:
     for number, item in enumerate(items, start=1):
 
-        def read(item: Item, number: int = number) -> _Gathered:
+        def read(item: Item, number: int = number) -> Gathered:
             names = ("id", "conversation_id", "uuid")
             own = next((item.value[name] for name in names if isinstance(item.value.get(name), str)), "")
-            found = _Gathered(own or f"{stem}-{number}", item.place)
+            found = Gathered(own or f"{stem}-{number}", item.place)
             mine = kind_of(item.value)  # merged exports hold several kinds
             found.kind = mine if mine in _FILL else kind
             _FILL[found.kind](item.value, found, wrong)
             return found
 
-        if (found := _tried(item, wrong, read)) is not None:
+        if (found := tried(item, wrong, read)) is not None:
             yield from found.whole(wrong)
 
 
@@ -253,13 +116,13 @@ def _list_of(value: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _fill_listed(name: str) -> Fill:
-    def fill(value: Mapping[str, Any], found: _Gathered, wrong: Wrong) -> None:
+    def fill(value: Mapping[str, Any], found: Gathered, wrong: Wrong) -> None:
         found.each(_list_of(value, name), name, wrong, lambda entry: found.add(Item(found.place, entry)))
 
     return fill
 
 
-def _fill_chatgpt(value: Mapping[str, Any], found: _Gathered, wrong: Wrong) -> None:
+def _fill_chatgpt(value: Mapping[str, Any], found: Gathered, wrong: Wrong) -> None:
     """Read the branch that ends in ``current_node``. The user has left the other branches."""
     nodes = value.get("mapping")
     if not isinstance(nodes, dict):
@@ -298,7 +161,7 @@ def _object_of(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found
 
 
-def _fill_claude(value: Mapping[str, Any], found: _Gathered, wrong: Wrong) -> None:
+def _fill_claude(value: Mapping[str, Any], found: Gathered, wrong: Wrong) -> None:
     def read(said: Mapping[str, Any]) -> None:
         parts = said.get("content")
         content = parts if isinstance(parts, list) and parts else said.get("text")
@@ -331,7 +194,7 @@ def _mem0_memories(items: Iterable[Item]) -> Iterator[Item]:
 
 
 def _claude_code(items: Iterable[Item], stem: str, wrong: Wrong) -> Iterator[Conversation]:
-    sessions: dict[str, _Gathered] = {}
+    sessions: dict[str, Gathered] = {}
 
     def read(item: Item) -> None:
         value = item.value
@@ -339,7 +202,7 @@ def _claude_code(items: Iterable[Item], stem: str, wrong: Wrong) -> Iterator[Con
         if value.get("type") not in ("user", "assistant") or not isinstance(said, dict):
             return  # such as a summary or a snapshot of files
         key = name if isinstance(name, str) and name else stem
-        session = sessions.setdefault(key, _Gathered(key, item.place))
+        session = sessions.setdefault(key, Gathered(key, item.place))
         if value.get("isMeta") or value.get("isSidechain"):
             session.left_out["hidden messages"] += 1
             return
@@ -347,7 +210,7 @@ def _claude_code(items: Iterable[Item], stem: str, wrong: Wrong) -> Iterator[Con
         session.say(role, said.get("content"), value.get("timestamp"), value.get("uuid"))
 
     for item in items:
-        _tried(item, wrong, read)
+        tried(item, wrong, read)
     for session in sessions.values():
         yield from session.whole(wrong)
 
@@ -355,7 +218,7 @@ def _claude_code(items: Iterable[Item], stem: str, wrong: Wrong) -> Iterator[Con
 def _own_lines(
     items: Iterable[Item], stem: str, wrong: Wrong, questions: list[Question] | None
 ) -> Iterator[Conversation]:
-    sessions: dict[tuple[str | None, str], _Gathered] = {}
+    sessions: dict[tuple[str | None, str], Gathered] = {}
 
     def read(item: Item) -> None:
         value: dict[str, Any] = item.value
@@ -370,7 +233,7 @@ def _own_lines(
         session = _named(value, "session")
         if session is None:
             raise Unreadable("session is missing; it says which messages belong together")
-        held = sessions.setdefault((user, session), _Gathered(session, item.place, user, strict=True))
+        held = sessions.setdefault((user, session), Gathered(session, item.place, user, strict=True))
         role = value.get("role")
         if role not in ("user", "assistant", "system"):
             raise Unreadable("role must be user, assistant or system")
@@ -379,7 +242,7 @@ def _own_lines(
         held.say(role, content, value.get("time"), _named(value, "id"))
 
     for item in items:
-        _tried(item, wrong, read)
+        tried(item, wrong, read)
     users = Counter(session for _, session in sessions)
     for (user, session), held in sessions.items():
         if held.messages:
@@ -404,7 +267,7 @@ def _journal(items: Iterable[Item], wrong: Wrong) -> Iterator[Conversation]:
         sessions.setdefault((event.scope.persona_id, event.session_id), []).append(event)
 
     for item in items:
-        _tried(item, wrong, read)
+        tried(item, wrong, read)
     for (user, session), events in sessions.items():
         said = tuple(Spoken(message, event.timestamp) for event in events for message in event.messages)
         yield Conversation(session, said, user, events=tuple(events))
