@@ -37,6 +37,8 @@ TURNS, CONVERSATION, MAX_MS, MAX_LINES, HOOKS, MAX_CPU_MS = 210, 10, 5.0, 200, 2
 AT_ONCE = 50
 SESSIONS, MAX_GROWN_MB = 1500, 5.0
 ITEMS, FEW, MAX_TO_ONE = 10_000, 5, 1.7
+OF_HOOKS = ("hooks", "_installing", "_foreign_files")
+OTHER_FILES = {"langchain": ("_langchain_turns", "langgraph_store", "_item_store")}
 CLASSES = {
     "nanobot": "TestNanobot",
     "langchain": "TestMiddleware",
@@ -119,8 +121,9 @@ def lines() -> None:
     print(f"\nlines a host, at most {MAX_LINES}")
     for name, host in HOSTS.items():
         place = ROOT / "memory" / "hosts" / host.module
-        files = sorted(place.glob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
-        files = [file if file.exists() else ROOT / "memory" / "hosts" / "hooks.py" for file in files]
+        own = [place.with_suffix(".py")] if place.with_suffix(".py").exists() else sorted(place.glob("*.py"))
+        others = OTHER_FILES.get(name, () if own else OF_HOOKS)
+        files = own + [place.with_name(f"{other}.py") for other in others]
         counted = {file.name: len(file.read_text("utf-8").splitlines()) for file in files}
         longest = max(counted.values())
         print(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -114,6 +115,25 @@ async def test_a_turn_is_recorded_once_whoever_hands_it_over() -> None:
         await anyio.to_thread.run_sync(lambda: host.record_blocking("t1", session_id="s", user="ok"))
         assert not await host.record("t2", session_id="s", user="  ")
     assert [row.text for row in store.rows.values()] == ["ok"]
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+async def test_another_version_of_a_turn_replaces_the_first_or_names_it(deletes: bool) -> None:
+    store = FakeNativeStore()
+    backend = FakeBackend(store)
+    if not deletes:
+        backend.traits = replace(backend.traits, native_mutations={})
+    async with MemorySlot(backend, scope=ADA) as slot:
+        host = HostTurns(slot, "test")
+        for answer in ("Sencha.", "Oolong."):
+            await host.record("t1", session_id="s", user="Which tea?", assistant=answer)
+            assert await host.memory.drain(20)
+        assert (host.memory.status()["corrected"], host.memory.status()["not_recorded"]) == (deletes, 0)
+    rows = list(store.rows.values())
+    kept = ["Which tea?", "Oolong."]
+    assert [row.text for row in rows] == (kept if deletes else ["Which tea?", "Sencha.", *kept])
+    if not deletes:
+        assert rows[-1].metadata["corrects"] == rows[0].labels["event_id"]
 
 
 def test_a_program_without_an_event_loop_has_one_in_a_thread(tmp_path: Path) -> None:

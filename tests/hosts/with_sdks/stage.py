@@ -158,13 +158,24 @@ class InLife(HostContract):
             await stage.host.regenerate()
             assert await stage.recorded() == ["Which tea?", "Answer 2."]
 
-    async def test_a_front_end_that_sends_the_whole_list_each_time(self) -> None:
+    async def test_a_front_end_that_sends_the_whole_list_each_time(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async with self.scene("resend") as stage:
             said: list[Said] = []
+            asked: list[str] = []
+            search = stage.store.search
+
+            async def searched(space: str, query: str, **more: Any) -> Any:
+                asked.append(query)
+                return await search(space, query, **more)
+
+            monkeypatch.setattr(stage.store, "search", searched)
             for at in range(1, 5):
                 said.append(Said("user", f"Sentence {at}.", f"q{at}"))
                 said.append(Said("assistant", await stage.host.resend(said), f"a{at}"))
             assert await stage.recorded() == [message.text for message in said]
+            assert asked == [message.text for message in said if message.role == "user"]
 
     @pytest.mark.parametrize("ids", ["none", "one for each turn", "one for all"])
     async def test_a_list_with_odd_ids_and_unknown_messages_loses_no_words(self, ids: str) -> None:
