@@ -29,13 +29,7 @@ import pytest
 from embedded_stores import LOCAL, SCOPE, config, require
 from embedded_stores import event as of_words
 
-from memory import (
-    MemoryEvent,
-    MemorySlot,
-    NativeQueryRequest,
-    RetrieveRequest,
-    SupportsReadiness,
-)
+from memory import MemoryEvent, MemorySlot, NativeQueryRequest, RetrieveRequest, SupportsReadiness
 from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
 from memory.runtime import TurnMemory, TurnPolicy

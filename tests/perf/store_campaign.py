@@ -40,26 +40,9 @@ import anyio
 import anyio.lowlevel
 from anyio.from_thread import start_blocking_portal
 from figures import SCOPE, finish, show
-from store_processes import (
-    LEASE_S,
-    Forker,
-    Place,
-    append,
-    carry_out,
-    event,
-    lines,
-    lives,
-    opened,
-    wait_for,
-)
+from store_processes import LEASE_S, Forker, Place, append, carry_out, event, lines, lives, opened, wait_for
 
-from memory import (
-    Deadlines,
-    MemorySlot,
-    MemslotError,
-    RetrieveRequest,
-    SupportsReadiness,
-)
+from memory import Deadlines, MemorySlot, MemslotError, RetrieveRequest, SupportsReadiness
 from memory.storage import leases
 from memory.storage.insert import FILE_NAME
 from memory.storage.store import SqliteStore

@@ -11,12 +11,7 @@ import pytest
 from cli_support import invoke
 
 from conditions.full_history import FullHistory
-from memory import (
-    BackendUnavailable,
-    InputError,
-    MemoryEvent,
-    WriteReceipt,
-)
+from memory import BackendUnavailable, InputError, MemoryEvent, WriteReceipt
 from memory.plugins.config import load_config
 from memory.runtime import reports_file, waiting_reports
 from memory.runtime._channel import CommandLine

@@ -16,10 +16,9 @@ from memory import BackendUnavailable, ConfigError, MemoryScope, MemorySlot
 from memory.adapter._bounded import is_loopback
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
-from memory.runtime.signet.reach import Caller, Reach, TokenGrant, project_of
+from memory.runtime.signet.reach import TokenGrant
 from memory.runtime.signet.server import RuntimeAdapterServer
 from memory.runtime.signet.types import RuntimeAdapter
-from memory.storage.kept import HostStore
 from memory.testing import FakeBackend
 
 
@@ -399,18 +398,6 @@ async def test_a_row_that_a_session_recorded_carries_its_project(signet: Daemon)
         assert projects["I drink oolong tea."] == "/home/ada/α|β"
         assert projects["Ada drinks oolong at work."] == "/home/ada/α|β"
         assert projects["Ada drinks oolong anywhere."] is None
-
-
-@pytest.mark.parametrize("agent_id", [None, "a|b", "a%7Cb"])
-def test_a_scope_tells_its_project_unless_its_name_was_too_long(agent_id: str | None) -> None:
-    own = BASE.model_copy(update={"agent_id": agent_id})
-    reach, caller = Reach("strict", HostStore("fake")), Caller(own)
-    for project in ("/p", "a|b", "~x", "日本", "%7C"):
-        assert project_of(own, reach.scope(caller, project)) == project
-        assert project_of(own, reach.scope(caller, project, "agent|1")) == project
-    assert project_of(own, own) is None
-    assert project_of(own, reach.scope(caller, None, "agent")) is None
-    assert project_of(own, reach.scope(caller, "x" * 2000)) is None
 
 
 async def test_a_bare_slot_is_served_and_what_waits_is_written_at_the_end() -> None:

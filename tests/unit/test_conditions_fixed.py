@@ -10,14 +10,7 @@ from typing import Any
 
 import pytest
 
-from memory import (
-    ConfigError,
-    ContextBudget,
-    MemoryScope,
-    MemorySlot,
-    RetrieveRequest,
-    open_memory,
-)
+from memory import ConfigError, ContextBudget, MemoryScope, MemorySlot, RetrieveRequest, open_memory
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 BOB = MemoryScope(run_id="run", persona_id="bob")

@@ -70,18 +70,6 @@ async def test_the_newest_version_of_a_preference_wins_within_its_context(change
         assert old not in (await host.ask()).formatted_context
 
 
-async def test_what_is_said_twice_is_kept_once() -> None:
-    lines = await summary(
-        event(1, "The depot in Rostock opens at nine."),
-        event(2, "the depot in Rostock opens at nine!", session="s2", day=1),
-        event(3, "The depot in Rostock closes at nine.", session="s2", day=1),
-    )
-    assert lines[1:] == [
-        "- 2026-01-02 user: The depot in Rostock closes at nine.",
-        "- 2026-01-02 user: the depot in Rostock opens at nine!",
-    ]
-
-
 async def test_chinese_preferences() -> None:
     lines = await summary(event(1, "今天天气不错。"), event(2, "我更喜欢简短的回答。请不要用表格。"))
     assert lines[:2] == [

@@ -12,7 +12,6 @@ from rolling_support import ALICE, Host, Noting, event
 
 from conditions import rolling_summary
 from memory import ConfigError, open_memory
-from memory.adapter import StoreError
 
 
 @pytest.fixture(autouse=True)
@@ -39,24 +38,6 @@ async def test_everything_outlives_the_process(tmp_path: Path) -> None:
     async with Host(path=tmp_path) as host:
         assert (await host.ask()).formatted_context == ""
         assert await host.native("history") == []
-
-
-async def test_an_archive_that_cannot_be_written_does_not_undo_a_kept_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def full(*_: object) -> None:
-        raise StoreError("the disk is full")
-
-    async with Host(Noting(), path=tmp_path) as host:
-        host.summariser.faults = 9
-        await host.write(event(1, "a"))
-        monkeypatch.setattr("conditions._notebook.Notebook.archive_raw", full)
-        for number in range(2, 7):
-            (receipt,) = await host.write(event(number, "b", session=f"s{number}"))
-            assert receipt.status == "pending"
-            assert receipt.warnings
-    async with Host(Noting(), path=tmp_path) as host:
-        assert (await host.state()).pending_count == 6
 
 
 @pytest.mark.parametrize("durability", ["process", "machine"])

@@ -22,12 +22,7 @@ from memory import (
     SupportsBulkIngest,
     WriteReceipt,
 )
-from memory.adapter import (
-    BackendProtocolError,
-    NativeWorker,
-    SequentialBulk,
-    ShieldedCalls,
-)
+from memory.adapter import BackendProtocolError, NativeWorker, SequentialBulk, ShieldedCalls
 
 
 class OneByOne(SequentialBulk, Obedient):

@@ -8,14 +8,7 @@ import pytest
 from journals import backlog, open_journal
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, event, forever, until
 
-from memory import (
-    AdapterMode,
-    Deadlines,
-    MemorySlot,
-    PluginLoadError,
-    SupportsBulkIngest,
-    SupportsReadiness,
-)
+from memory import AdapterMode, Deadlines, MemorySlot, PluginLoadError, SupportsBulkIngest, SupportsReadiness
 from memory.adapter import BackendRejected, SequentialBulk
 from memory.contract.errors import JournalError
 from memory.contract.receipts import BackendReadiness

@@ -356,35 +356,6 @@ def config_of(**options: Any) -> Any:
     )
 
 
-def mem0_hash(**options: Any) -> str:
-    config = config_of(**options)
-    return config.config_hash(config.parse_options(MODELS["mem0"]))
-
-
-def test_where_data_lies_stays_out_of_the_hash() -> None:
-    config = config_of()
-    elsewhere = load_config(
-        {"memory": {"backend": "mem0", "backends": {"mem0": {}}, "scope": config.memory.scope}}
-    )
-    options = config.parse_options(MODELS["mem0"])
-    assert config.memory.data_dir != elsewhere.memory.data_dir
-    assert config.config_hash(options) == elsewhere.config_hash(options)
-
-
-def test_defaults_that_are_written_out_make_no_difference() -> None:
-    assert mem0_hash() == mem0_hash(
-        infer=False, dimensions=1024, threshold=0.0, cs_filtering="hard", rerank=False
-    )
-    assert mem0_hash() != mem0_hash(dimensions=512)
-
-
-def test_what_the_environment_decides_makes_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    block = {"llm": {"model": "m", "api_key": "${MY_API_KEY}"}}
-    plain = mem0_hash(**block)
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
-    assert mem0_hash(**block) != plain
-
-
 def test_neither_the_repr_nor_an_error_repeats_a_value() -> None:
     config = config_of(llm={"model": "m", "api_key": "${MY_API_KEY}", "config": {"note": SENTENCE}})
     assert SECRET not in repr(config).replace(f"/home/{SECRET}", "")

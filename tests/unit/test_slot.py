@@ -6,14 +6,7 @@ from types import MappingProxyType
 import anyio
 import anyio.lowlevel
 import pytest
-from slot_support import (
-    ALICE,
-    BOB,
-    Obedient,
-    ask,
-    event,
-    forever,
-)
+from slot_support import ALICE, BOB, Obedient, ask, event, forever
 
 from memory import (
     AdapterMode,

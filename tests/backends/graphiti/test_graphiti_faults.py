@@ -14,16 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from graphiti_support import (
-    ALICE,
-    NEEDS_GRAPHITI,
-    ask,
-    event,
-    found,
-    graph_faults,
-    listed,
-    opened,
-)
+from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, graph_faults, listed, opened
 
 from memory import (
     BackendError,

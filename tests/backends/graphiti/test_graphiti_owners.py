@@ -10,25 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphiti_support import (
-    ALICE,
-    NEEDS_GRAPHITI,
-    config,
-    event,
-    found,
-    listed,
-    opened,
-)
+from graphiti_support import ALICE, NEEDS_GRAPHITI, config, event, found, listed, opened
 from variants import plain
 
-from memory import (
-    BackendError,
-    BackendUnavailable,
-    ConfigError,
-    MemorySlot,
-    SupportsBulkIngest,
-    open_memory,
-)
+from memory import BackendError, BackendUnavailable, ConfigError, MemorySlot, SupportsBulkIngest, open_memory
 from memory.adapter.stores import FileLock
 from memory.backends.graphiti.opening import import_sdk
 from memory.testing import ScriptedLLM

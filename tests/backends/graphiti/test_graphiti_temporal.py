@@ -6,16 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from graphiti_support import (
-    ALICE,
-    NEEDS_GRAPHITI,
-    ask,
-    event,
-    found,
-    listed,
-    opened,
-    sources,
-)
+from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, listed, opened, sources
 
 from memory import InputError
 from memory.testing import ScriptedLLM

@@ -6,26 +6,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from mem0_support import (
-    ALICE,
-    BOB,
-    NEEDS_MEM0,
-    START,
-    coloured,
-    event,
-    found,
-    mutate,
-    native,
-    opened,
-    stored,
-)
+from mem0_support import ALICE, BOB, NEEDS_MEM0, START, coloured, event, found, mutate, native, opened, stored
 
-from memory import (
-    ProvenanceRequest,
-    ScopeError,
-    SupportsBulkIngest,
-    SupportsProvenance,
-)
+from memory import ProvenanceRequest, ScopeError, SupportsBulkIngest, SupportsProvenance
 
 pytestmark = NEEDS_MEM0
 

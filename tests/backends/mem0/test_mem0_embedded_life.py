@@ -13,17 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mem0_support import (
-    NEEDS_MEM0,
-    PEOPLE,
-    config,
-    event,
-    found,
-    lose_nothing,
-    mutate,
-    opened,
-    stored,
-)
+from mem0_support import NEEDS_MEM0, PEOPLE, config, event, found, lose_nothing, mutate, opened, stored
 
 from memory import BackendError, BackendUnavailable, ConfigError, open_memory
 from memory.plugins.opening import build_slot

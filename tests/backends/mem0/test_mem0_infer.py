@@ -8,18 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mem0_support import (
-    ALICE,
-    BOB,
-    NEEDS_MEM0,
-    START,
-    ask,
-    event,
-    found,
-    native,
-    opened,
-    stored,
-)
+from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, native, opened, stored
 from variants import plain
 
 from memory import (

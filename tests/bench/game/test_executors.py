@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench_support import stored_events
-from game_support import SIZE, begin, lines, matrix, resume
+from game_support import SIZE, begin, matrix, resume
 
 from memory import ConfigError
 from memory.bench.engine.executors import DaskExecutor
@@ -114,26 +113,6 @@ def test_an_address_that_is_none_is_refused_before_anything_is_written(tmp_path:
         begin(matrix(tmp_path, "no_memory", game=SMALL, executor=executor))
     assert "SECRET" not in str(refused.value)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.thorough
-def test_a_worker_whose_run_is_gone_ends_and_its_cell_is_taken_up(here: Outcome, tmp_path: Path) -> None:
-    from memory.bench.engine import executors
-    from memory.bench.engine.cell import Job, run_job
-
-    experiment = matrix(tmp_path, *PROVIDERS, game=SMALL, memory=MEMORY)
-    job = Job(experiment, experiment.cells()[0], tmp_path, "x")
-    worker = executors._Worker(multiprocessing.get_context("spawn"))
-    worker.give(job)
-    worker.pipe.close()  # as when the run is killed
-    worker.process.join(120)
-    assert worker.process.exitcode == executors._ORPHANED
-    assert not (job.cell_directory / "cell.json").exists()
-    assert lines(job.cell_directory / "journal.jsonl")
-    record = run_job(job)
-    assert (record.status, record.resumed) == ("completed", 1)
-    whole = here.directory / "cells" / "01-s1-r1-p1" / "results.jsonl"
-    assert (job.cell_directory / "results.jsonl").read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.thorough

@@ -18,13 +18,7 @@ from memory import BackendUnavailable, ConfigError, MemslotError
 from memory.bench.data.language import load_language
 from memory.bench.data.timeline import Beat, PreferenceTruth, Script
 from memory.bench.engine.experiment import Outcome
-from memory.bench.engine.models import (
-    CeilingReached,
-    Meter,
-    ModelJudge,
-    ModelSimulator,
-    RoleModel,
-)
+from memory.bench.engine.models import CeilingReached, Meter, ModelJudge, ModelSimulator, RoleModel
 from memory.bench.engine.prompts import load_prompt
 from memory.bench.engine.roles import Exchange, RuleAssistant
 from memory.bench.report.results import read_results
