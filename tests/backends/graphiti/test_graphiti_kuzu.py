@@ -60,7 +60,8 @@ async def test_a_save_is_seen_whole_or_not_at_all(tmp_path: Path, cancelled: boo
             saving.cancel()
         assert await looking <= {0, 50}
         await asyncio.wait([saving])
-        assert (await graph.execute_query(COUNT))[0] == [{"found": 50}]
+        found = (await graph.execute_query(COUNT))[0][0]["found"]
+        assert found == 50 or (cancelled and not found), "given up before it began"
 
 
 @pytest.mark.thorough
