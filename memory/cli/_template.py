@@ -163,7 +163,7 @@ def _optional(key: str, field: FieldInfo) -> Iterator[str]:
 
 
 def _run_block() -> Iterator[str]:
-    """The fields of the ``run:`` block, without those that belong into ``bench:``."""
+    """The fields of the ``run:`` block. ``bench:`` has further ones."""
     played = {"mode", "providers", "roles", "limits"}
     for name, field in ExperimentSettings.model_fields.items():
         if name not in played:
