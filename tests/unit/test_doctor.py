@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,8 @@ from doctor_support import (
 from journals import backlog, open_journal
 from slot_support import until
 
-from memory import BackendUnavailable
-from memory.adapter import PluginOptions, Public, normalise_error
-from memory.doctor.hints import Hints
+from memory.adapter import PluginOptions, Public
 from memory.doctor.report import CHECKS, CheckResult, DoctorReport
-from memory.plugins.config import load_config
 from memory.testing import FakeNativeStore
 
 LEAK = "memory would leak"
@@ -318,23 +314,3 @@ async def test_no_long_wait_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("readiness", "what was written to be processed") in {wait[:2] for wait in waits}
     assert len([notice for notice in notices if notice.check == "readiness"]) > 2
     assert all(0 < notice.elapsed_s <= notice.limit_s + 30 for notice in notices)
-
-
-@pytest.mark.parametrize(
-    ("native", "remedy"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device"), "is full (ENOSPC)"),
-        (OSError(errno.EROFS, "Read-only file system"), "must not write (EROFS)"),
-        (PermissionError(errno.EACCES, "Permission denied"), "must not write (EACCES)"),
-    ],
-)
-def test_a_full_or_read_only_disk_is_named_with_its_place(native, remedy):
-    own = BackendUnavailable("it cannot be written", sent=False)
-    own.__cause__ = native
-    config = load_config({"memory": {"backend": "mem0", "data_dir": "/somewhere/else"}})
-    for error in (native, own):
-        failed = normalise_error(error, backend_name="mem0", operation="record_event")
-        for hint in (Hints(config).fix(failed), Hints(config).unavailable(failed.diagnostics)):
-            assert remedy in hint
-            assert "/somewhere/else" in hint
-            assert "reached" not in hint

@@ -354,24 +354,6 @@ async def test_a_scope_is_not_set_up_while_read_only():
             await slot.retrieve(ask(BOB))
 
 
-async def test_a_switch_waits_for_a_scope_that_is_being_set_up():
-    adapter, order = Held("setup_scope"), []
-
-    async def noted(what, call, *arguments):
-        await call(*arguments)
-        order.append(what)
-
-    slot = MemorySlot(adapter)
-    async with slot, anyio.create_task_group() as group:
-        group.start_soon(noted, "set up", slot.setup_scope, ALICE)
-        await settle()
-        group.start_soon(noted, "switched", slot.set_mode, AdapterMode(read_only=True))
-        await settle()
-        assert order == []
-        adapter.release.set()
-    assert order == ["set up", "switched"]
-
-
 async def test_a_scope_whose_set_up_failed_may_be_reset_and_nothing_else():
     adapter = Everything()
 

@@ -22,7 +22,7 @@ from honcho.api_types import (
     PeerContextResponse,
     QueueStatusResponse,
 )
-from honcho.http import AsyncHonchoHTTPClient, routes
+from honcho.http import AsyncHonchoHTTPClient
 from honcho.pagination import AsyncPage
 from honcho.session_context import SessionContext, Summary
 from honcho_double import HonchoDouble
@@ -110,19 +110,6 @@ async def test_what_is_sent_is_what_the_sdk_sends(name: str) -> None:
     assert theirs[0] == ("POST", "/v3/workspaces", {}, {"id": "w"})
     assert ours == theirs[1:]
     assert type(answer) is type(expected)
-
-
-async def test_a_writer_makes_the_workspace_once_and_a_reader_never(double: HonchoDouble) -> None:
-    connections = Connections(HonchoOptions(base_url=double.url), "honcho")
-    reader, writer = connections.client("w", reads=True), connections.client("w", reads=False)
-    for _ in range(2):
-        await reader.aio.queue_status()
-    assert double.model.workspaces == {}
-    for _ in range(2):
-        await writer.aio.peer("ada")
-    made = [request.path for request in double.requests if request.method == "POST"]
-    assert made == [routes.workspaces(), routes.peers("w"), routes.peers("w")]
-    await connections.aclose()
 
 
 @pytest.mark.parametrize("method", ["get", "post", "put", "delete"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mem0_support import ALICE, BOB, NEEDS_MEM0, START, coloured, event, found, mutate, native, opened, stored
 
-from memory import ProvenanceRequest, ScopeError, SupportsBulkIngest, SupportsProvenance
+from memory import ProvenanceRequest, ScopeError, SupportsProvenance
 
 pytestmark = NEEDS_MEM0
 
@@ -67,20 +67,6 @@ async def test_a_range_of_provenance_means_what_was_stored_or_changed_in_it(tmp_
         corrected = stored_today.native_ids[0]
         await mutate(slot, "update", corrected, text="My purple mug")
         assert (await provenance.provenance(later)).native_ids == (corrected,)
-
-
-async def test_bulk_is_one_add_per_event_in_order(tmp_path: Path) -> None:
-    async with opened(tmp_path) as slot:
-        events = [event(f"tea {number}", f"cup {number}") for number in range(40)]
-        bulk = slot.capability(SupportsBulkIngest)
-        assert bulk is not None
-        receipts = await bulk.record_events(events)
-        assert [receipt.event_id for receipt in receipts] == [event.event_id for event in events]
-        by_id = {row["id"]: row for row in await stored(slot)}
-        for written, receipt in zip(events, receipts, strict=True):
-            rows = [by_id[native_id] for native_id in receipt.native_ids]
-            assert [row["memory"] for row in rows] == [message.content for message in written.messages]
-            assert {row["metadata"]["event_id"] for row in rows} == {written.event_id}
 
 
 async def test_a_memory_that_another_program_wrote_without_metadata_has_a_source_too(tmp_path: Path) -> None:

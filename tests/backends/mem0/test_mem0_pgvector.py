@@ -10,7 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from mem0_support import (
     ALICE,
@@ -31,7 +30,6 @@ from memory import (
     BackendUnavailable,
     InputError,
     MemoryAdapter,
-    MemoryScope,
     MemorySlot,
     SupportsBulkIngest,
     WriteReceipt,
@@ -146,18 +144,6 @@ async def test_reset_says_what_other_processes_keep(tmp_path: Path, block: dict[
         assert receipt.left == ("history and recent messages that other machines keep of this scope",)
         assert await stored(slot) == []
         assert len(await stored(slot, BOB)) == 2
-
-
-async def test_resets_of_several_scopes_at_a_time(tmp_path: Path, block: dict[str, Any]) -> None:
-    """Each opens mem0's entity table, and PostgreSQL does not like it created twice at a time."""
-    scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(6)]
-    async with opened(tmp_path, *scopes, **block) as slot:
-        for scope in scopes:
-            await slot.record_event(event("tea", scope=scope))
-        async with anyio.create_task_group() as group:
-            for scope in scopes:
-                group.start_soon(slot.reset_scope, scope)
-        assert [await stored(slot, scope) for scope in scopes] == [[]] * 6
 
 
 async def test_a_server_that_is_down_is_one_clear_error(

@@ -67,13 +67,3 @@ async def test_a_readable_cube_is_neither_changed_nor_reset(double: MemosDouble)
 def test_what_is_no_cube_or_stands_twice_is_refused(cubes: list[str]) -> None:
     with pytest.raises(ValueError, match="readable_cubes"):
         options(readable_cubes=cubes)
-
-
-async def test_equal_questions_are_answered_in_the_order_of_the_cubes(double: MemosDouble) -> None:
-    """MemOS searches cubes side by side and gives them as they are done."""
-    for cube in ("handbook", "diary"):
-        fill(double, cube, TEXT)
-    async with opened(double, async_mode="sync", mode="fast", readable_cubes=["handbook", "diary"]) as slot:
-        await slot.record_event(event("I like black tea."))
-        entries = (await ask(slot, "tea")).entries
-    assert [dict(entry.labels).get("cube") for entry in entries] == [None, "handbook", "diary"]
