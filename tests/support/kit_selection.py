@@ -11,3 +11,12 @@ DEAR = ("lookalike_scopes_never_meet", "concurrent_scopes_never_cross", "a_reset
 OF_THE_SLOT = tuple(
     f"test_{name}" for name, spec in specs().items() if spec.area not in ITS_OWN or name in DEAR
 )
+
+OF_THE_CLIENT = (
+    "test_a_read_that_met_a_fault_never_looks_empty",
+    "test_a_write_that_met_a_fault_is_an_error_or_unknown",
+    "test_a_bulk_write_that_met_a_fault_says_what_it_stored",
+    "test_a_reset_that_met_a_fault_is_not_verified",
+    "test_readiness_that_met_a_fault_is_not_ready",
+)
+"""Every fault of HTTP. Two backends share one client; ``make test`` shows its faults on MemOS."""

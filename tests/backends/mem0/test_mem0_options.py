@@ -98,6 +98,7 @@ def test_the_page_has_a_block_for_each_provider_that_users_ask_for() -> None:
     assert SERVED.keys() == {"Ollama", "llama.cpp", "vLLM", "LM Studio"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [*HOSTED, *SERVED])
 async def test_the_block_of_a_provider_opens_or_names_the_package_it_needs(tmp_path: Path, name: str) -> None:
     written = HOSTED.get(name) or f"{{model: m, base_url: '{SERVED[name]}'}}"

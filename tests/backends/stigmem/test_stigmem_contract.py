@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from http_contract import LoopbackContract
-from kit_selection import OF_THE_SLOT
+from kit_selection import OF_THE_CLIENT, OF_THE_SLOT
 from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 
@@ -30,7 +30,7 @@ class _OnDouble(LoopbackContract, MemoryContract):
 
 
 class TestTenants(_OnDouble):
-    thorough = OF_THE_SLOT
+    thorough = (*OF_THE_SLOT, *OF_THE_CLIENT)
     server_arguments: ClassVar[Mapping[str, Any]] = {"auth": True, "multi_tenant": True}
     options: ClassVar[Mapping[str, Any]] = {"api_key": ADMIN_KEY}
 
