@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,25 @@ def add_section(content: Any, section: str, *, kind: str = "text") -> Any:
     if isinstance(content, list):
         return [*content, {"type": kind, "text": section}]
     return f"{content}\n\n{section}"
+
+
+_in_tool: ContextVar[bool] = ContextVar("memslot_in_tool", default=False)
+
+
+def in_tool() -> bool:
+    """Whether this code runs inside a tool. An agent there got its question from a model, not from the user."""
+    return _in_tool.get()
+
+
+@contextmanager
+def tool_running() -> Iterator[None]:
+    """Mark that a tool is running. :func:`in_tool` tells this to agents inside it."""
+    before = _in_tool.get()
+    _in_tool.set(True)
+    try:
+        yield
+    finally:
+        _in_tool.set(before)  # no token: an abandoned generator is closed in another context
 
 
 _bound: dict[int, weakref.ref[object]] = {}

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memory import ConfigError, MemoryScope
-from memory.hosts._shared import left_out, spoken, tested, unknown
+from memory.hosts._shared import in_tool, left_out, spoken, tested, tool_running, unknown
 from memory.hosts._tools import DESCRIPTIONS, ModelTools
 from memory.runtime import HostTurns, OpenMemory, UserOf
 
 with tested("agent-framework"):
-    from agent_framework import ContextProvider, FunctionTool, Message
+    from agent_framework import ContextProvider, FunctionTool, Message, function_middleware
 
 _APPROVAL = "function_approval_request"
 _CALLS = ("function_call", _APPROVAL)
@@ -63,6 +63,7 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
         ] not in ([self], []):
             raise ConfigError("this agent has a memory already; one agent takes one SlotContextProvider")
         scope, session_id = self._turns.scope_of(context), _session(session, context)
+        context.extend_middleware(self.source_id, _mark_tool)
         if self._answers is not None:
             context.extend_tools(self.source_id, _tools(self._answers, scope, session_id))
         if begun := _last_turn(context.input_messages):
@@ -74,9 +75,11 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
             context.extend_messages(self.source_id, [Message("user", [recall.section])])
 
     async def after_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
-        """Record the turn, unless it waits for an approval. In that case, a later run has the answer."""
+        """Record the turn, unless it runs inside a tool or waits for an approval. A later run has that answer."""
         answered = list(context.response.messages) if context.response else []
-        if any(content.type == _APPROVAL for message in answered for content in message.contents):
+        if in_tool() or any(
+            content.type == _APPROVAL for message in answered for content in message.contents
+        ):
             return
         turn, said = state.pop("turn", None) or uuid.uuid4().hex, state.pop("said", "")
         followed = [*_last_turn(context.input_messages)[1:], *answered]
@@ -93,6 +96,13 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
                     *unknown(map(_role, parts)),
                 ],
             )
+
+
+@function_middleware  # type: ignore[untyped-decorator]
+async def _mark_tool(context: Any, run: Any) -> None:
+    """Mark that a tool is running, so that nothing is recorded for agents inside it."""
+    with tool_running():
+        await run()
 
 
 def _tools(answers: ModelTools, scope: MemoryScope, session_id: str) -> list[Any]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from typing import Annotated, Any, NotRequired
 
 from memory.hosts._langchain_turns import Turns, beginning, with_section
-from memory.hosts._shared import tested
+from memory.hosts._shared import in_tool, tested, tool_running
 from memory.hosts._tools import DESCRIPTIONS
 from memory.runtime import OpenMemory, UserOf
 
@@ -22,9 +21,6 @@ class TurnState(AgentState[Any]):  # type: ignore[misc]
     """State with the turn's name, because a summary may replace the message that began the turn."""
 
     memory_turn: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type]
-
-
-_in_tool: ContextVar[bool] = ContextVar("memslot_in_tool", default=False)
 
 
 class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
@@ -67,7 +63,7 @@ class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
         return "memslot"
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, str]:
-        if _in_tool.get():
+        if in_tool():
             return {"memory_turn": ""}
         return beginning(state["messages"])
 
@@ -85,19 +81,13 @@ class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """Mark that a tool is running, so that agents inside it are not recalled for or recorded."""
-        token = _in_tool.set(True)
-        try:
+        with tool_running():
             return await handler(request)
-        finally:
-            _in_tool.reset(token)
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Mark a tool like :meth:`awrap_tool_call`, for synchronous agents."""
-        token = _in_tool.set(True)
-        try:
+        with tool_running():
             return handler(request)
-        finally:
-            _in_tool.reset(token)
 
     async def aafter_agent(self, state: Any, runtime: Any) -> None:
         await self._turns.record(state, runtime)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from memory.hosts._shared import tested
+from memory.hosts._shared import in_tool, tested, tool_running
 from memory.hosts._tools import ARGUMENTS, DESCRIPTIONS, ModelTools, schema
 from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text
 
@@ -72,9 +72,15 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
                 break
         return replace(request_context, messages=messages)
 
+    async def wrap_tool_execute(self, ctx: Any, *, args: Any, handler: Any, **tool: Any) -> Any:
+        """Mark that a tool is running, so that nothing is recorded for agents inside it."""
+        with tool_running():
+            return await handler(args)
+
     async def after_run(self, ctx: Any, *, result: Any) -> Any:
         """Record the prompt and the answer, unless the run waits for results of deferred tools."""
-        if not isinstance(result.output, DeferredToolRequests) and (said := _said(ctx)).strip():
+        ended = not isinstance(result.output, DeferredToolRequests) and not in_tool()
+        if ended and (said := _said(ctx)).strip():
             answer, parts = answer_text(result.output), _left_out(ctx)
             await self._turns.record(
                 ctx.run_id, user=said, assistant=answer, left_out=parts, **self._where(ctx)

@@ -6,22 +6,23 @@ import re
 import uuid
 import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from memory import ContextBudget, Message
-from memory.hosts._shared import left_out, tested, unknown, words
+from memory.hosts._shared import in_tool, left_out, tested, tool_running, unknown, words
 from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text
 
 with tested("strands"):
     from strands.memory.extraction.triggers import InvocationTrigger
     from strands.memory.extraction.types import ExtractionTriggerContext, MemoryMessageFilter
     from strands.memory.types import MemoryEntry, MemoryStore
-    from strands.middleware import ExecuteToolStage
 
+try:
+    from strands.middleware import ExecuteToolStage
+except ImportError:  # older releases do not tell that a tool is running
+    ExecuteToolStage = None
 _MAX_UNANSWERED = 16
-_in_tool: ContextVar[bool] = ContextVar("memslot_in_strands_tool", default=False)
 _VALIDATED = re.compile("Successfully validated .* structured output")
 _EVERYTHING = MemoryMessageFilter(exclude=[])  # Strands' default hides tool calls, which _said must see
 
@@ -102,7 +103,7 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
             self._count + at for at in range(len(messages))
         ]
         self._count += len(messages)
-        if _in_tool.get():
+        if in_tool():
             return
         for message, number in zip(messages, first, strict=True):
             self._fill.update(_structured(message))
@@ -154,13 +155,9 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
 
 async def _mark_tool(context: Any, run: Any) -> AsyncIterator[Any]:
     """Mark that a tool is running, so that nothing is recorded for agents inside it."""
-    before = _in_tool.get()
-    _in_tool.set(True)
-    try:
+    with tool_running():
         async for event in run(context):
             yield event
-    finally:
-        _in_tool.set(before)
 
 
 class _Trigger(InvocationTrigger):  # type: ignore[misc]
@@ -170,7 +167,8 @@ class _Trigger(InvocationTrigger):  # type: ignore[misc]
 
     def attach(self, context: ExtractionTriggerContext) -> None:
         self._agent = weakref.ref(context.agent)
-        context.agent.add_middleware(ExecuteToolStage, _mark_tool)
+        if ExecuteToolStage is not None:
+            context.agent.add_middleware(ExecuteToolStage, _mark_tool)
         super().attach(context)
 
     def messages(self) -> Sequence[Mapping[str, Any]]:

@@ -129,7 +129,8 @@ class Agents(HostUnderTest):
             break
 
     async def ask_through_helper(self, said: str, task: str) -> str:
-        helper = Agent(Scripted(HostModel()))
+        ours = SlotContextProvider(self._memory, user_id="ada")
+        helper = Agent(Scripted(HostModel()), context_providers=[ours])
 
         @tool(name="clock", approval_mode="never_require")
         async def ask_helper() -> str:

@@ -57,6 +57,7 @@ class App(HostUnderTest):
     def __init__(self, memory: Any, model: HostModel) -> None:
         self._memory, self._script = memory, model
         self._model = ScriptedModel([])
+        self._task: dict[str, str] = {}  # of a helper that is the tool
         self._sessions: dict[str, SQLiteSession] = {}
         self._hooks: dict[tuple[str, str], MemoryHooks] = {}
         self.agent = Agent("bot", instructions="Be kind.", model=self._model, tools=[clock])
@@ -69,7 +70,7 @@ class App(HostUnderTest):
         )
         output = [thought, assistant_message(turn.text, item_id=f"message-{len(self._script.shown)}")]
         if turn.calls_tool:
-            output.append(function_call("clock", {}, call_id=f"call-{len(self._script.shown)}"))
+            output.append(function_call("clock", self._task, call_id=f"call-{len(self._script.shown)}"))
         return ModelStep(output=output)
 
     def _given(self, conversation: str, who: str = "ada") -> dict[str, Any]:
@@ -116,11 +117,14 @@ class App(HostUnderTest):
     async def ask_through_helper(self, said: str, task: str) -> str:
         """The helper runs with the hooks of the agent whose tool it is."""
         given = self._given("one")
-        helper = Agent("helper", model=scripted(assistant_message("It is noon.")))
+        self._task, model = {"input": task}, scripted(assistant_message("It is noon."))
+        helper = Agent("helper", model=model)
         arguments = {name: given[name] for name in ("hooks", "run_config")}
         self._script.uses_tool = True
         self.agent.tools = [helper.as_tool("clock", "Ask the helper.", **arguments)]
-        return str((await Runner.run(self.agent, said, **given)).final_output)
+        answer = str((await Runner.run(self.agent, said, **given)).final_output)
+        assert task in str(model.calls)
+        return answer
 
     async def approve(self, said: str) -> AsyncIterator[tuple[str, str]]:
         @function_tool(needs_approval=True, name_override="clock")

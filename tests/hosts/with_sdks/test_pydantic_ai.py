@@ -125,7 +125,8 @@ class Bot(HostUnderTest):
                 break
 
     async def ask_through_helper(self, said: str, task: str) -> str:
-        helper = Agent(FunctionModel(Bot(None, HostModel())._answer))
+        ours = MemoryCapability(self._memory, user_id=person("ada"))
+        helper = Agent(FunctionModel(Bot(None, HostModel())._answer), capabilities=[ours])
         agent: Agent[User] = Agent(
             FunctionModel(self._answer),
             capabilities=[MemoryCapability(self._memory, user_id=scope_of)],
