@@ -68,7 +68,10 @@ def _sentence(results: Results, figure: str, budget: int | None, entries: list[E
     if not rivals:
         return f"{where}, there is nobody to rank by {figure}."
     architectures = [entry for entry in rivals if entry.is_architecture]
-    best = max(architectures or rivals, key=lambda entry: entry.estimate(figure).value or 0.0)
+    best = max(  # equal shares: a provider that was ready comes first
+        architectures or rivals,
+        key=lambda entry: (entry.estimate(figure).value or 0.0, -entry.metrics.unready),
+    )
     found, chance = best.estimate(figure), results.metrics.chance
     kind = "architecture" if architectures else "control"
     if not found.value:

@@ -35,12 +35,11 @@ from memory.adapter import AdapterTraits, ContextEntry
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
 from memory.bench.engine.experiment import Outcome
-from memory.bench.engine.matrix import load_experiment
+from memory.bench.engine.matrix import BlockName, load_experiment
 from memory.bench.report.results import results_of
 from memory.bench.report.verdict import verdict
 from memory.bench.scores.figures import BY_NAME
 from memory.contract.errors import BackendUnavailable
-from memory.plugins.registry import MemoryAdapterRegistry
 
 SIZE = {"users": 2, "sessions": 24, "tests": 12, "attributes": 6}
 SEED = 8
@@ -223,35 +222,43 @@ def other_phrases() -> tuple[str, ...]:
     )
 
 
-def played(out: Path, memory: Callable[[], Honest]) -> Outcome:
+def played(
+    out: Path, memory: Callable[[], Honest], peer: str = "", block: BlockName = "bench", **size: int
+) -> Outcome:
+    """A game of a memory, beside a peer where one is named: ``honest`` or a condition."""
+    registry_with(partial(Honest, "honest"), name="honest")
+    registry = registry_with(memory, beside=["honest"])
     content = {
         "memory": {
             "condition": "no_memory",
-            "budget": {"max_tokens": None, "max_items": None},
-            "backends": {"fake": {}},
-            "conditions": {"no_memory": {}},
+            "budget": {"max_tokens": 2000 if peer else None, "max_items": None},
+            "backends": {"fake": {}, "honest": {}},
+            "conditions": {"no_memory": {}, "full_history": {}},
         },
-        "bench": {
-            "game": SIZE,
+        block: {
+            "game": {**SIZE, **size},
             "seeds": [SEED],
-            "providers": ["fake"],
+            "providers": ["fake", peer] if peer else ["fake"],
             "doctor": False,
             "wait_timeout_s": 0.01,
-            "executor": {"kind": "local"},
         },
     }
-    registry = registry_with(memory)
-    return begin(load_experiment(content, output=out, registry=registry), registry=registry)
+    experiment = load_experiment(content, block=block, output=out, registry=registry)
+    return begin(experiment, registry=registry)
 
 
-def figures(outcome: Outcome) -> dict[str, float | None]:
-    (provider,) = outcome.metrics.providers
+def figures(outcome: Outcome, label: str = "fake") -> dict[str, float | None]:
+    (provider,) = (each for each in outcome.metrics.providers if each.label == label)
     return {measure.name: measure.estimate.value for measure in provider.measures}
 
 
-@pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float | None]:
-    return figures(played(tmp_path_factory.mktemp("honest"), Honest))
+def leads(outcome: Outcome, peer: str) -> bool:
+    """Whether the memory is above its peer in a headline, or the verdict names it as the best."""
+    own, other = figures(outcome), figures(outcome, peer)
+    sentences = verdict(results_of(outcome.directory, outcome.manifest, outcome.metrics))
+    return "fake reaches" in sentences[0] or any(
+        (own[name] or 0.0) > (other[name] or 0.0) for name in outcome.metrics.headlines
+    )
 
 
 def worse_by(name: str, lie: float | None, honest: float | None) -> float:
@@ -261,27 +268,22 @@ def worse_by(name: str, lie: float | None, honest: float | None) -> float:
 
 
 @pytest.mark.thorough
-def test_the_honest_memory_is_nearly_perfect(honest: dict[str, float | None]) -> None:
+@pytest.mark.parametrize("name", plain("says pending", "shows nothing", of=LIES))
+def test_a_lie_moves_what_it_must_improves_nothing_and_does_not_lead(tmp_path: Path, name: str) -> None:
+    lie = LIES[name]
+    KnowsThePhrases.phrases = other_phrases()
+    outcome = played(tmp_path, lie.memory, peer="honest")
+    honest, found = figures(outcome, "honest"), figures(outcome)
     assert (honest["style fit"] or 0) > 0.9
     assert honest["detection"] == 1.0
     assert honest["over-personalisation"] == 0.0
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", plain("says pending", "shows nothing", of=LIES))
-def test_a_lie_moves_what_it_must_and_improves_nothing(
-    tmp_path: Path, honest: dict[str, float | None], name: str
-) -> None:
-    lie = LIES[name]
-    KnowsThePhrases.phrases = other_phrases()
-    outcome = played(tmp_path, lie.memory)
-    found = figures(outcome)
     for figure in lie.worse:
         assert worse_by(figure, found[figure], honest[figure]) > 0.03, (figure, found[figure], honest[figure])
     for figure in found:
         if not BY_NAME[figure].fault:
             assert worse_by(figure, found[figure], honest[figure]) >= -0.03, (figure, found, honest[figure])
-    (provider,) = outcome.metrics.providers
+    assert not leads(outcome, "honest")
+    (provider,) = (each for each in outcome.metrics.providers if each.label == "fake")
     if name == "says pending":
         assert provider.unready == provider.requests
         assert all(measure.estimate.best is not None for measure in provider.measures if measure.estimate.n)
@@ -395,70 +397,28 @@ class PhraseList(Honest):
         return [entry for entry in entries if any(marker in entry.text.casefold() for marker in markers)]
 
 
-PRETENDERS = (
-    Shotgun,
-    Constant,
-    Random,
-    Echo,
-    FrequentWords,
-    QueriesOnly,
-    LateQueries,
-    Labels,
-    PhraseList,
-    LosesWrites,
-)
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize("memory", PRETENDERS)
+@pytest.mark.parametrize(
+    "memory",
+    [
+        Shotgun,
+        Constant,
+        Random,
+        Echo,
+        FrequentWords,
+        QueriesOnly,
+        LateQueries,
+        Labels,
+        PhraseList,
+        LosesWrites,
+    ],
+)
 def test_a_memory_that_only_pretends_leads_no_headline_and_no_verdict(
     tmp_path: Path, memory: Callable[[], Honest]
 ) -> None:
-    shares, sentence = beside_it(
-        tmp_path, registry_with(memory), "full_history", {"users": 6, "sessions": 16}
-    )
-    assert shares["fake"] < shares["full_history"], shares
-    assert "fake reaches" not in sentence
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", LIES)
-def test_no_lie_leads_a_headline_or_a_verdict_beside_the_honest_memory(tmp_path: Path, name: str) -> None:
-    registry_with(partial(Honest, "honest"), name="honest")
-    registry = registry_with(LIES[name].memory, beside=["honest"])
-    shares, sentence = beside_it(tmp_path, registry, "honest", SIZE)
-    assert shares["fake"] <= shares["honest"], shares
-    assert "fake reaches" not in sentence
-
-
-def beside_it(
-    out: Path, registry: MemoryAdapterRegistry, peer: str, size: dict[str, int]
-) -> tuple[dict[str, float], str]:
-    """The headline's shares of the liar and of a peer in one run, and the verdict's first sentence."""
-    content = {
-        "memory": {
-            "condition": "full_history",
-            "budget": {"max_tokens": 2000, "max_items": None},
-            "backends": {"fake": {}, "honest": {}} if peer == "honest" else {"fake": {}},
-            "conditions": {"full_history": {}},
-        },
-        "run": {
-            "game": {"tests": 8, "attributes": 6, **size},
-            "seeds": [SEED],
-            "providers": ["fake", peer],
-            "doctor": False,
-            "wait_timeout_s": 0.01,
-        },
-    }
-    outcome = begin(load_experiment(content, block="run", output=out, registry=registry), registry=registry)
+    outcome = played(tmp_path, memory, peer="full_history", block="run", users=6, sessions=16, tests=8)
     assert outcome.metrics.headlines[0] == "read right"
-    shares = {
-        provider.label: measure.estimate.value or 0.0
-        for provider in outcome.metrics.providers
-        for measure in provider.measures
-        if measure.name == "read right"
-    }
-    return shares, verdict(results_of(outcome.directory, outcome.manifest, outcome.metrics))[0]
+    assert not leads(outcome, "full_history")
 
 
 @pytest.mark.thorough
