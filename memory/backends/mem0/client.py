@@ -178,7 +178,8 @@ class NativeMem0:
             if hasattr(config, "embedding_model_dims"):
                 config.embedding_model_dims = given
             if self._options.vector_store.provider == "qdrant":
-                self.no_keywords = keyword_encoder(self.where)
+                wanted = self._options.keywords
+                self.no_keywords = keyword_encoder(self.where) if wanted else "keywords is false"
         except BaseException:
             models.close()
             raise
@@ -334,7 +335,8 @@ class NativeMem0:
     @property
     def keywords_failed(self) -> bool:
         """Whether the encoder of keyword search is installed and cannot be used."""
-        return self.no_keywords is not None and importlib.util.find_spec("fastembed") is not None
+        failed = self._options.keywords and self.no_keywords is not None
+        return failed and importlib.util.find_spec("fastembed") is not None
 
     @property
     def _has_keywords(self) -> bool:
@@ -343,7 +345,7 @@ class NativeMem0:
     def _complaints(self, keywords: bool, entities: bool) -> Iterator[str]:
         options = self._options
         store = options.vector_store
-        if not keywords:
+        if options.keywords and not keywords:
             why = f": {self.no_keywords}" if self.no_keywords else ""
             yield f"keyword search (BM25) is off; search is by vectors alone{why}"
         if options.infers and not entities:

@@ -149,6 +149,9 @@ class Mem0Options(PluginOptions):
     """Scopes whose partitions stay open; others are opened again when they are used."""
     path: DataPath | None = None
     """Directory of the embedded store and mem0's history. Default: ``<data_dir>/<backend name>``."""
+    keywords: bool = True
+    """Search by keywords (BM25) beside vectors, if the store and its encoder can. On Qdrant, ``false`` searches by
+    vectors alone."""
     reranker: NativePart | None = None
     """mem0's reranker."""
     rerank: bool = False
@@ -179,6 +182,8 @@ class Mem0Options(PluginOptions):
                 "or set infer: false to store messages verbatim"
             )
         store = self.vector_store
+        if not self.keywords and store.provider != "qdrant":
+            yield f"keywords: only qdrant can leave them out, and vector_store.provider is {store.provider}"
         if store.provider == "redis":
             yield (
                 "vector_store.provider: mem0 rebuilds its index on redis at every opening, which hides memories "

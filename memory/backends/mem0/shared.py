@@ -112,7 +112,7 @@ class SharedMem0(NativeMem0):
                 if hasattr(pool, "timeout"):
                     pool.timeout = 0.9 * self._deadlines.get("retrieve_s", 15.0)
                 memory.vector_store = WatchedStore(
-                    memory.vector_store, self._notes, ids=None, vectors_only=self._vectors_only
+                    memory.vector_store, self._notes, ids=None, vectors_only=self.no_keywords is not None
                 )
                 self._reach(memory.vector_store)
                 self._models = models
@@ -126,10 +126,6 @@ class SharedMem0(NativeMem0):
                 models.close()
                 raise
         return memory
-
-    @property
-    def _vectors_only(self) -> bool:
-        return self._options.vector_store.provider == "qdrant" and self.no_keywords is not None
 
     def _check(self, store: Any, length: int | None) -> None:
         """Compare the collection with the table of partitions and with the rows in it.

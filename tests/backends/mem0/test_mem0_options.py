@@ -45,6 +45,10 @@ def create(tmp_path: Path, **block: Any) -> Any:
         ({"top_k": 0}, r"top_k: .*greater than 0"),
         ({"cs_filtering": "hard", "vector_store": {"provider": "faiss"}}, r"hard is not possible on faiss"),
         ({"vector_store": {"provider": "qdrant", "config": {"host": "db"}}}, r"needs host and port together"),
+        (
+            {"keywords": False, "vector_store": {"provider": "chroma"}},
+            r"keywords: only qdrant can leave them",
+        ),
         ({"vector_store": {"config": {}}}, r"vector_store\.provider: is required"),
     ],
 )
@@ -177,6 +181,17 @@ def test_redis_is_refused_because_mem0_hides_memories_there(tmp_path: Path) -> N
         ConfigError, match=r"vector_store\.provider.*rebuilds its index.*use qdrant, pgvector"
     ):
         create(tmp_path, vector_store=server)
+
+
+async def test_keywords_can_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "fastembed", raising=False)
+    fake = "class SparseTextEmbedding:\n    def __init__(self, *_, **__):\n        raise AssertionError('loaded')\n"
+    (tmp_path / "fastembed.py").write_text(fake, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    async with open_memory(config(tmp_path, keywords=False)) as slot:
+        health = await slot.health()
+    assert (health.status, health.details["keyword_search"]) == ("ok", False)
+    assert not any("keyword" in warning for warning in health.warnings)
 
 
 def test_an_embedded_store_gets_more_threads_only_to_wait_for_models() -> None:
