@@ -164,7 +164,7 @@ async def test_the_model_searches_and_keeps_facts() -> None:
         crew = Crew(
             agents=[agent], tasks=[Task(description="-", expected_output="-", agent=agent)], tracing=False
         )
-        with CrewMemory(crew, stage.memory, session_id="one", user_id="ada", tools=True):
+        with CrewMemory(crew, stage.memory, session_id="one", user_id="bob", tools=True):
             tools = {tool.name: tool for tool in agent.tools}
 
             def play() -> list[str]:
@@ -172,4 +172,5 @@ async def test_the_model_searches_and_keeps_facts() -> None:
                 return [stored, tools["memory_search"].run(query="oolong")]
 
             assert await anyio.to_thread.run_sync(play) == ["committed", '["Ada likes oolong."]']
+        assert ["bob" in row.space for row in stage.store.rows.values()] == [True]
         assert agent.tools == []

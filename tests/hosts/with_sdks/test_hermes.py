@@ -112,6 +112,19 @@ async def test_tools_sessions_and_who_may_write() -> None:
         assert sessions["I like tea."] == "two"
 
 
+async def test_the_model_keeps_facts_of_the_person_who_asks() -> None:
+    async with TestHermes().on_stage(HostModel()) as stage:
+        provider = SlotProvider()
+
+        def play() -> None:
+            provider.initialize("one", hermes_home="/nowhere", platform="telegram", user_id="bob")
+            provider.handle_tool_call("memory_store", {"content": "Bob likes sencha."})
+            provider.shutdown()
+
+        await anyio.to_thread.run_sync(play)
+        assert ["bob" in row.space for row in stage.store.rows.values()] == [True]
+
+
 async def test_a_second_person_in_a_session_is_refused() -> None:
     async with TestHermes().on_stage(HostModel()) as stage:
 

@@ -211,7 +211,7 @@ async def test_what_a_guardrail_stops_is_not_recorded_where_the_program_records(
 
 async def test_the_model_searches_and_keeps_facts() -> None:
     async with TestOpenAIAgents().on_stage() as stage:
-        turns = MemoryHooks(stage.memory, session_id="one", user_id="ada")
+        turns = MemoryHooks(stage.memory, session_id="one", user_id="bob")  # not the memory's own person
         shown: list[Any] = []
 
         async def last(call: Any) -> ModelStep:
