@@ -33,6 +33,7 @@ class Scripted(FunctionInvocationLayer, BaseChatClient):
         self.script = script
 
     def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **kwargs: Any) -> Any:
+        assert "<memory-context" not in str(options.get("instructions"))
         prompt = f"{[message.text for message in messages]} {options.get('instructions')}"
         after_tool = any(content.type == "function_result" for content in messages[-1].contents)
 

@@ -64,6 +64,7 @@ class App(HostUnderTest):
 
     async def _answer(self, call: Any) -> ModelStep:
         after_tool = any(item.get("type") == "function_call_output" for item in call.input)
+        assert "<memory-context" not in str(call.system_instructions)
         turn = await self._script.acall(f"{call.system_instructions} {call.input}", after_tool=after_tool)
         thought = ResponseReasoningItem(
             id="rs", type="reasoning", summary=[Summary(text=turn.thought, type="summary_text")]
