@@ -46,6 +46,8 @@ class Scripted(MockFunctionCallingLLM):
 
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Any:
         prompt, after_tool = str([message.blocks for message in messages]), messages[-1].role == "tool"
+        of_system = [message for message in messages if message.role == "system"]
+        assert "<memory-context" not in str(of_system)
 
         async def answer() -> AsyncIterator[ChatResponse]:
             message = _message(await self.script.acall(prompt, after_tool=after_tool))
