@@ -161,7 +161,7 @@ class WriteBehind:
             await self._forget(event)
         if why is not None:
             self.counts.last_failure = why
-        return why is None and bool(delivery.waiting(scope))
+        return why is None and bool(delivery.waiting(scope) or self._corrected.get(scope))
 
     def _can_forget(self, scope: MemoryScope) -> bool:
         return self._slot.delivery.can_look_up and "forget" in MemoryItems(self._slot, scope).offered
