@@ -1,13 +1,13 @@
-"""Reads the messages of other libraries: dicts and objects of OpenAI, Anthropic and LangChain.
+"""Reads the messages of other libraries: dicts and objects of OpenAI, Anthropic, LangChain and the agents' SDKs.
 
 ``fields_of`` extracts the words and the tool calls. A part without words, such as a picture or a thought, is
-counted by its kind and never kept.
+counted by its kind and never kept. The host bindings read content by ``parts_of``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memory.contract.errors import InputError
@@ -28,6 +28,29 @@ _ROLES = {
 _ROLE_OF_TYPE = {"function_call": "assistant", "function_call_output": "tool"}
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _CALL_PARTS = ("tool_use", "tool_call", "function_call")
+
+
+def parts_of(content: object) -> Iterator[tuple[str, str | None, object]]:
+    """Yield the kind, the words and the part itself, for each part of a message's content.
+
+    A part is text, a mapping or an object. Its kind is its ``type``, its ``block_type`` (LlamaIndex) or its first
+    key (Strands). The words are None if the kind has none. Content that is neither text nor a list has no parts.
+    """
+    if isinstance(content, str):
+        yield "text", content, content
+        return
+    for part in (
+        content if isinstance(content, Sequence) and not isinstance(content, (bytes, bytearray)) else ()
+    ):
+        if isinstance(part, str):
+            yield "text", part, part
+            continue
+        kind = _field(part, "type") or _field(part, "block_type")
+        if kind is None:
+            kind = next(iter(part), "empty") if isinstance(part, Mapping) else type(part).__name__
+        field = _TEXT_PARTS.get(str(kind))
+        text = _field(part, field) if field else None
+        yield str(kind)[:40], (text if isinstance(text, str) else "") if field else None, part
 
 
 class ForeignMessage(NamedTuple):
@@ -102,21 +125,16 @@ def _parts_of(
     content: object, left_out: Counter[str]
 ) -> tuple[list[str], list[dict[str, Any]], list[tuple[str, str]]]:
     """Texts, tool calls, and tool results as (id of the call, text)."""
-    if content is None or isinstance(content, str):
-        return [content or ""], [], []
+    if content is None:
+        return [""], [], []
     if not isinstance(content, Sequence) or isinstance(content, (bytes, bytearray)):
         raise InputError(f"content must be text or a list of parts, not {type(content).__name__}")
     texts: list[str] = []
     calls: list[dict[str, Any]] = []
     results: list[tuple[str, str]] = []
-    for part in content:
-        if isinstance(part, str):
-            texts.append(part)
-            continue
-        kind = str(_field(part, "type") or "part without a type")[:40]
-        if kind in _TEXT_PARTS:
-            text = _field(part, _TEXT_PARTS[kind])
-            texts.append(text if isinstance(text, str) else "")
+    for kind, text, part in parts_of(content):
+        if text is not None:
+            texts.append(text)
         elif kind in _CALL_PARTS:
             calls.append(_plain(part))
         elif kind == "tool_result":

@@ -9,7 +9,7 @@ import re
 import shlex
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from typing import Any
 
 from memory import ConfigError, MemorySlot, Message, PluginLoadError, open_memory_sync
 from memory.hosts._table import host_named
-from memory.runtime import answer_text
+from memory.runtime import answer_text, parts_of
 
 
 @dataclass
@@ -81,7 +81,6 @@ def tested(name: str) -> Iterator[None]:
         ) from error
 
 
-_OF_WORDS = ("text", "input_text", "output_text")
 # Parts that are left out by design and not counted: thoughts, and calls and results of tools.
 _OF_TOOLS = re.compile(
     r"thinking|reasoning|redacted|tool|function|call|compaction|guard|cache|approval", re.IGNORECASE
@@ -90,32 +89,12 @@ _OF_TOOLS = re.compile(
 
 def words(content: Any) -> str:
     """Return the words of a message's content, without pictures, files and thoughts."""
-    return "\n".join(word for word, _ in _parts(content) if word)
+    return "\n".join(text for _, text, _ in parts_of(content) if text)
 
 
 def left_out(content: Any) -> list[str]:
     """Return the kinds of parts without words, such as ``image``, except for thoughts and tools."""
-    kinds = [kind for word, kind in _parts(content) if not word and kind not in _OF_WORDS]
-    return [kind for kind in kinds if not _OF_TOOLS.search(kind)]
-
-
-def _parts(content: Any) -> Iterator[tuple[str, str]]:
-    """Yield the words and the kind of each part. A part is text, a mapping or an object of an SDK."""
-    if isinstance(content, str):
-        yield content, "text"
-        return
-    for part in content if isinstance(content, Sequence) else ():
-        if isinstance(part, str):
-            yield part, "text"
-            continue
-        if isinstance(part, Mapping):
-            given: Mapping[str, Any] = part
-            kind = str(part.get("type") or next(iter(part), "empty"))
-        else:
-            given = {"text": getattr(part, "text", None)}
-            kind = str(getattr(part, "type", None) or getattr(part, "block_type", type(part).__name__))
-        text = given.get("text") if kind in _OF_WORDS else None
-        yield text if isinstance(text, str) else "", kind
+    return [kind for kind, text, _ in parts_of(content) if text is None and not _OF_TOOLS.search(kind)]
 
 
 def spoken(found: Iterable[tuple[str, str]]) -> list[Message]:

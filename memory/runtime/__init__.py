@@ -26,6 +26,7 @@ from memory.contract._late import attach as _attach
 
 if TYPE_CHECKING:
     from memory.contract._surviving import Failures
+    from memory.contract.foreign import parts_of
     from memory.contract.formatting import strip_context
     from memory.plugins.config import MemslotConfig, load_config
     from memory.plugins.opening import build_slot
@@ -158,6 +159,7 @@ __all__ = [
     "memory_tools",
     "open_reach",
     "open_shared",
+    "parts_of",
     "report_program",
     "reports_file",
     "run_session",
@@ -172,6 +174,7 @@ __all__ = [
 # The same names for the running program. A test compares both lists.
 _LATE = {
     "memory.contract._surviving": "Failures",
+    "memory.contract.foreign": "parts_of",
     "memory.contract.formatting": "strip_context",
     "memory.plugins.config": "MemslotConfig load_config",
     "memory.plugins.opening": "build_slot",
