@@ -110,7 +110,7 @@ class Agents(HostUnderTest):
     async def resend(self, said: list[Said]) -> str:
         """As AG-UI does: the whole list, with the ids of the messages, in a run of its own."""
         listed = [Message(message.role, [message.text], message_id=message.id or None) for message in said]
-        return str((await self.made().run(listed, session=AgentSession(session_id="front-end"))).text)
+        return str((await self._agent.run(listed, session=AgentSession(session_id="front-end"))).text)
 
     async def edit(self, said: str) -> None:
         """Under the id of the last message, as front ends do."""
