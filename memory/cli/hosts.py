@@ -61,7 +61,7 @@ def hosts(
     if action is None:
         _print_program(name, config, as_json)
         return
-    from memory.hosts._installing import FOLDERS
+    from memory.hosts._coding_agents import FOLDERS
 
     if action not in ("install", "uninstall"):
         raise InputError(f"{action!r} is neither install nor uninstall")

@@ -165,7 +165,7 @@ def _ask(what: str, default: Any) -> Any:
 
 
 def _write_host(name: str, config: Path) -> None:
-    from memory.hosts._installing import FOLDERS
+    from memory.hosts._coding_agents import FOLDERS
     from memory.hosts._table import HOSTS
 
     host = HOSTS[name]

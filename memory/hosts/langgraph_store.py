@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 from memory import InputError, MemoryScope
-from memory.hosts._item_store import ItemStore, Namespace, check_value, fits, matches, text_of
+from memory.hosts._item_store import ItemStore, Namespace
+from memory.hosts._item_values import check_value, fits, matches, text_of
 from memory.hosts._shared import tested
 from memory.runtime import HostTurns, OpenMemory, turns_of
 from memory.runtime import Item as Memory

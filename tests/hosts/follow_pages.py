@@ -27,7 +27,7 @@ sys.path[:0] = [str(path) for path in SUPPORT]
 from loopback_model import Model  # noqa: E402
 from test_hooks import mcp_server, run_hook, section_of, turn  # noqa: E402
 
-from memory.hosts._installing import FOLDERS  # noqa: E402
+from memory.hosts._coding_agents import FOLDERS  # noqa: E402
 from memory.hosts._table import HOSTS  # noqa: E402
 
 DRIVEN = ("claude-code", "cursor")  # neither runs here: their hooks are driven with the JSON they document

@@ -13,7 +13,7 @@ import pytest
 from loopback_model import Model
 from setting_up import set_up
 
-from memory.hosts._installing import CodexFolder
+from memory.hosts._coding_agents import CodexFolder
 from memory.runtime import waiting_reports
 from memory.testing._http_server import LoopbackAnswer, LoopbackRequest
 

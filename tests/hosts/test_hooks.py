@@ -28,7 +28,8 @@ from host_pages import assert_on_the_page, verdict
 from memory import BackendUnavailable, ConfigError, MemoryEvent, MemoryScope, MemorySlot, WriteReceipt
 from memory.adapter import BackendRejected
 from memory.hosts import _table, hooks
-from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder, HookFolder
+from memory.hosts._coding_agents import ClaudeCodeFolder, CodexFolder, CursorFolder
+from memory.hosts._installing import HookFolder
 from memory.hosts.hooks import answer_hooks, socket_path
 from memory.runtime import TurnPolicy, load_config, turns_of
 from memory.storage.insert import insert

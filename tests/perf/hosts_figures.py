@@ -29,7 +29,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder, HookFolder
+from memory.hosts._coding_agents import ClaudeCodeFolder, CodexFolder, CursorFolder
+from memory.hosts._installing import HookFolder
 from memory.hosts._table import HOSTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,8 +38,8 @@ TURNS, CONVERSATION, MAX_MS, MAX_LINES, HOOKS, MAX_CPU_MS = 210, 10, 5.0, 200, 2
 AT_ONCE = 50
 SESSIONS, MAX_GROWN_MB = 1500, 5.0
 ITEMS, FEW, MAX_TO_ONE = 10_000, 5, 1.7
-OF_HOOKS = ("hooks", "_installing", "_foreign_files")
-OTHER_FILES = {"langchain": ("_langchain_turns", "langgraph_store", "_item_store")}
+OF_HOOKS = ("hooks", "_coding_agents", "_installing", "_foreign_files")
+OTHER_FILES = {"langchain": ("_langchain_turns", "langgraph_store", "_item_store", "_item_values")}
 CLASSES = {
     "nanobot": "TestNanobot",
     "langchain": "TestMiddleware",
