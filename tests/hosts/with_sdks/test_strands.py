@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -19,6 +20,13 @@ from strands.session import FileSessionManager
 
 from memory.hosts._table import HOSTS
 from memory.hosts.strands import SlotStore
+
+
+OLDER = (
+    {}
+    if find_spec("strands.middleware")
+    else {"the_task_of_a_helper_is_not_recorded": "Strands tells from 1.62 that a tool is running"}
+)
 
 
 class Scripted(Model):
@@ -181,7 +189,7 @@ class TestStrands(Living):
     takes_any_role = True
     name = "strands"
     parts = len(PARTS)
-    cannot = HOSTS["strands"].cannot
+    cannot = {**HOSTS["strands"].cannot, **OLDER}
 
     def host(self, memory: Any, model: HostModel) -> Agents:
         return Agents(memory, model)
