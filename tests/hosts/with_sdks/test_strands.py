@@ -21,7 +21,6 @@ from strands.session import FileSessionManager
 from memory.hosts._table import HOSTS
 from memory.hosts.strands import SlotStore
 
-
 OLDER = (
     {}
     if find_spec("strands.middleware")
