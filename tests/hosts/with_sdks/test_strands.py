@@ -21,11 +21,9 @@ from strands.session import FileSessionManager
 from memory.hosts._table import HOSTS
 from memory.hosts.strands import SlotStore
 
-OLDER = (
-    {}
-    if find_spec("strands.middleware")
-    else {"the_task_of_a_helper_is_not_recorded": "Strands tells from 1.62 that a tool is running"}
-)
+CANNOT = dict(HOSTS["strands"].cannot)
+if not find_spec("strands.middleware"):
+    CANNOT["the_task_of_a_helper_is_not_recorded"] = "Strands tells from 1.62 that a tool is running"
 
 
 class Scripted(Model):
@@ -188,7 +186,7 @@ class TestStrands(Living):
     takes_any_role = True
     name = "strands"
     parts = len(PARTS)
-    cannot = {**HOSTS["strands"].cannot, **OLDER}
+    cannot = CANNOT
 
     def host(self, memory: Any, model: HostModel) -> Agents:
         return Agents(memory, model)
