@@ -34,7 +34,7 @@ Read the page with care:
 - BM25 beside vectors is mem0's own search on Qdrant, with fastembed's encoder. Its stop words came from the package
   stop-words, because the model hub was not reachable.
 - [The long game's figures by budget](experiment.md#what-is-played) tell ideal memories of each kind apart.
-- Evidence recall counts turns in their own words. mem0 and Graphiti reword what they extract, so they show none.
+- Evidence recall counts turns in their own words. A model that extracts or summarises rewords them, so it shows none.
   Compare answer F1, or the record's `answer_shown`: in the six short talks the gold answer is shown for 3 of 4
   questions by mem0, and for 4 of 4 by Graphiti.
 - Qwen2.5-Coder 1.5B extracted on one busy core. mem0's first write took 1,552 s, because its prompt has about 8,000
