@@ -44,7 +44,8 @@ Read the page with care:
 
 Each table links its record, a gzip file with one JSON object per line. It holds no word of the data. A line with
 `probe_id` is a request. A line with `ms` is one persona's run, with the milliseconds of every call by phase.
-`memory` and `budget` name the row. A failed request counts 0, and a figure is the mean over these requests:
+`memory` and `budget` name the row. `persona`, `seed`, `replicate` and `probe_id` name a request. A request with an
+`error` failed, and counts 0. The column *requests* counts all requests of the row. A figure is the mean over these:
 
 | figure | requests | value |
 |---|---|---|
@@ -57,18 +58,23 @@ Each table links its record, a gzip file with one JSON object per line. It holds
 | detection | the changes; see below | 1 if two requests in a row have `fit_first` |
 | tokens shown | `status` is scored or unready | `tokens` |
 
-- **A change** is all requests of style fit with the same `persona`, `seed` and `change`. Their order is by `after`,
-  then by `probe_id`.
-- **Intervals** (95 %, from five personas on). K personas have n requests, with mean m. The variance is
-  V = K / (K-1) x the sum over personas of (their sum - m x their count)² / n². The size N is m (1 - m) / V, at most
-  n; it is K if m is 0 or 1, and n if V is 0. With q, the quantile of Student's t for K - 1, and z = q² / N, the
-  interval is (m + z / 2 ± sqrt(z (m (1 - m) + z / 4))) / (1 + z). If K = n, N is n and q is 1.959964. The floor
-  no_memory and the ceiling oracle_ipas have no interval.
-- **A difference** of two rows is the mean of their differences by request. Its interval is that mean ± q sqrt(V),
-  with V of the differences, and q the two-sided quantile of Student's t for K - 1 at 1 - 0.05 / the number of
-  comparisons.
+- **A change** is all requests of style fit with the same `persona`, `seed`, `replicate` and `change`, where `change` is
+  not null. Their order is by `after`, then by the text of `probe_id`. Any two in a row count.
+- **Intervals** (95 %, from five personas on). K personas have n requests, or n changes for detection, with mean m. The
+  variance is V = K / (K-1) x the sum over personas of (their sum - m x their count)² / n². The size N is K if m is 0
+  or 1. Otherwise N is n if V is 0, and else m (1 - m) / V, at most n. q is the two-sided 95 % quantile of Student's t
+  for K - 1 degrees of freedom. If K = n, N is n and q is 1.959964. With z = q² / N, the interval is
+  (m + z / 2 ± sqrt(z (m (1 - m) + z / 4))) / (1 + z).
+- **Controls** are all memories that are neither an architecture (mem0, graphiti) nor a reference (the floor no_memory
+  and the ceiling oracle_ipas). References have no interval, and no sentence ranks them.
+- **A difference** of two rows is the mean of their differences by request. It is taken before rounding. Its interval is
+  that mean ± q sqrt(V), with V of the differences. Here q is the two-sided quantile of Student's t for K - 1 degrees of
+  freedom, at the confidence 1 - 0.05 / comparisons. Each architecture is compared with each control of its budget, and
+  without architectures each pair of controls. All comparisons of a table count. Of equal rows a sentence names the first.
+- **Rounding** follows the binary number. Exact halves go to the even digit. Tokens below 100 have one decimal unless
+  they are whole.
 - **Milliseconds**: the median and the 95th percentile of all calls of `write` and of `retrieve`, linearly
-  interpolated.
+  interpolated. A call of `write` may hold several messages.
 - **Seconds to write 1,000 messages**: the sum of `write` and `wait`, divided by the sum of `messages`.
 """
 
