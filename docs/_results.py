@@ -34,9 +34,9 @@ Read the page with care:
 - BM25 beside vectors is mem0's own search on Qdrant, with fastembed's encoder. Its stop words came from the package
   stop-words, because the model hub was not reachable.
 - [The long game's figures by budget](experiment.md#what-is-played) tell ideal memories of each kind apart.
-- Evidence recall counts turns in their own words. A model that extracts or summarises rewords them, so it shows none.
-  Compare answer F1, or the record's `answer_shown`: in the six short talks the gold answer is shown for 3 of 4
-  questions by mem0, and for 4 of 4 by Graphiti.
+- Evidence recall counts turns in their own words. A model that extracts or summarises rewords them, so it shows
+  none. Compare answer F1, or the record's `answer_shown`: in the six short talks the gold answer is shown for 3 of
+  4 questions by mem0, and for 4 of 4 by Graphiti.
 - Qwen2.5-Coder 1.5B extracted on one busy core. mem0's first write took 1,552 s, because its prompt has about 8,000
   tokens. The next ones took 80 to 281 s. Graphiti's took 151 to 766 s.
 
@@ -58,21 +58,22 @@ Each table links its record, a gzip file with one JSON object per line. It holds
 | detection | the changes; see below | 1 if two requests in a row have `fit_first` |
 | tokens shown | `status` is scored or unready | `tokens` |
 
-- **A change** is all requests of style fit with the same `persona`, `seed`, `replicate` and `change`, where `change` is
-  not null. Their order is by `after`, then by the text of `probe_id`. Any two in a row count.
-- **Intervals** (95 %, from five personas on). K personas have n requests, or n changes for detection, with mean m. The
-  variance is V = K / (K-1) x the sum over personas of (their sum - m x their count)² / n². The size N is K if m is 0
-  or 1. Otherwise N is n if V is 0, and else m (1 - m) / V, at most n. q is the two-sided 95 % quantile of Student's t
-  for K - 1 degrees of freedom. If K = n, N is n and q is 1.959964. With z = q² / N, the interval is
-  (m + z / 2 ± sqrt(z (m (1 - m) + z / 4))) / (1 + z).
-- **Controls** are all memories that are neither an architecture (mem0, graphiti) nor a reference (the floor no_memory
-  and the ceiling oracle_ipas). References have no interval, and no sentence ranks them.
-- **A difference** of two rows is the mean of their differences by request. It is taken before rounding. Its interval is
-  that mean ± q sqrt(V), with V of the differences. Here q is the two-sided quantile of Student's t for K - 1 degrees of
-  freedom, at the confidence 1 - 0.05 / comparisons. Each architecture is compared with each control of its budget, and
-  without architectures each pair of controls. All comparisons of a table count. Of equal rows a sentence names the first.
-- **Rounding** follows the binary number. Exact halves go to the even digit. Tokens below 100 have one decimal unless
-  they are whole.
+- **A change** is all requests of style fit with the same `persona`, `seed`, `replicate` and `change`, where
+  `change` is not null. Their order is by `after`, then by the text of `probe_id`. Any two in a row count.
+- **Intervals** (95 %, from five personas on). K personas have n requests, or n changes for detection, with mean
+  m. The variance is V = K / (K-1) x the sum over personas of (their sum - m x their count)² / n². The size N is K
+  if m is 0 or 1. Otherwise N is n if V is 0, and else m (1 - m) / V, at most n. q is the two-sided 95 % quantile
+  of Student's t for K - 1 degrees of freedom. If K = n, N is n and q is 1.959964. With z = q² / N, the interval
+  is (m + z / 2 ± sqrt(z (m (1 - m) + z / 4))) / (1 + z).
+- **Controls** are all memories that are neither an architecture (mem0, graphiti) nor a reference (the floor
+  no_memory and the ceiling oracle_ipas). References have no interval, and no sentence ranks them.
+- **A difference** of two rows is the mean of their differences by request. It is taken before rounding. Its
+  interval is that mean ± q sqrt(V), with V of the differences. Here q is the two-sided quantile of Student's t
+  for K - 1 degrees of freedom, at the confidence 1 - 0.05 / comparisons. Each architecture is compared with each
+  control of its budget, and without architectures each pair of controls. All comparisons of a table count. Of
+  equal rows a sentence names the first.
+- **Rounding** follows the binary number. Exact halves go to the even digit. Tokens below 100 have one decimal
+  unless they are whole.
 - **Milliseconds**: the median and the 95th percentile of all calls of `write` and of `retrieve`, linearly
   interpolated. A call of `write` may hold several messages.
 - **Seconds to write 1,000 messages**: the sum of `write` and `wait`, divided by the sum of `messages`.
