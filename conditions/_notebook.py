@@ -206,7 +206,8 @@ class Notebook:
         why = (
             f": {error}" if isinstance(error, BackendProtocolError) else f", HTTP {status}" if status else ""
         )
-        self.progress.last_error = name + why
+        reason = error.diagnostics.get("reason") if isinstance(error, BackendError) else None
+        self.progress.last_error = name + why + (f": {reason}" if reason else "")
         return self.progress.failures
 
     def note_slowness(self, pause_s: float) -> None:

@@ -20,6 +20,7 @@ from pydantic import JsonValue, SecretStr
 
 from memory.adapter._bounded import MAX_ANSWER_BYTES, http_client, server_address
 from memory.adapter._sdk import warnings_only
+from memory.contract._model_reasons import reason_in
 from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
@@ -246,9 +247,14 @@ class JsonHttp:
             error.__cause__ = cause
             return error
         error = normalise_error(cause, backend_name=self._backend, operation=operation, table=HTTPX_ERRORS)
-        error.diagnostics.update(_said(response))
+        body = _body_of(response)
+        error.diagnostics.update(_said(body))
         usual = "the {server} failed" if status >= 500 else "the {server} refused it"
         hint = self._hints.get(status, usual).format(server=self._named)
+        if isinstance(body.get("error"), dict) and (reason := reason_in(body)) is not None:
+            error.diagnostics["reason"] = reason
+            if status == 429 or status not in self._hints:  # a provider says more than the number
+                hint = reason
         if error.retry_after_s is not None:
             hint += f"; try again in {error.retry_after_s:.0f} s"
         named = "".join(
@@ -304,17 +310,21 @@ def _unhandled(response: httpx.Response) -> bool:
     return status >= 500 and (status == 500 or "json" not in kind)
 
 
-def _said(response: httpx.Response) -> dict[str, Any]:
+def _body_of(response: httpx.Response) -> dict[str, Any]:
+    """The JSON object in an answer; empty if there is none."""
+    try:
+        body = response.json()
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _said(body: Mapping[str, Any]) -> dict[str, Any]:
     """The loggable parts of an error body: codes, field names and times. Its text repeats the request.
 
     ``detail`` is a text, ``{code, message}`` or pydantic's list of problems. Some servers use ``error``
     instead.
     """
-    try:
-        body = response.json()
-    except (ValueError, RecursionError):
-        return {}
-    body = body if isinstance(body, dict) else {}
     detail = body.get("detail")
     said: dict[str, Any] = {}
     code = detail.get("code") if isinstance(detail, dict) else body.get("error")

@@ -21,6 +21,7 @@ _LIMIT = re.compile(
 _ASKED = re.compile(
     r"(?:resulted in|requested|has|prompt contains(?: at least)?) ([\d,]{1,12}) (?:input )?tokens", re.I
 )
+_NAMES = ("code", "type", "param")
 _LONGEST_MESSAGE = 2000  # characters of a message to search for token counts
 _TIMEOUTS = ("APITimeoutError", "ReadTimeout", "WriteTimeout", "TimeoutException")
 _TOO_LONG = frozenset({"context_length_exceeded", "exceed_context_size_error", "context_window_exceeded"})
@@ -100,16 +101,26 @@ def reason_of(links: Iterable[BaseException]) -> tuple[str | None, dict[str, Any
     return clause, {name: value for name, value in facts.items() if value is not None}
 
 
+def reason_in(body: object) -> str | None:
+    """Why a provider refused, as a clause, from the JSON body of its answer; None if the body does not tell."""
+    return _clause(_said(body))
+
+
 def _facts(link: BaseException) -> dict[str, Any]:
-    body = _attribute(link, "body")
+    facts = _said(_attribute(link, "body"))
+    facts.update((name, word) for name in _NAMES if (word := _word(_attribute(link, name))))
+    if type(link).__name__ in _TIMEOUTS and (seconds := _timeout(link)) is not None:
+        facts["timeout_s"] = seconds
+    if type(link).__name__ == "LengthFinishReasonError":
+        facts["finish_reason"] = "length"
+    return facts
+
+
+def _said(body: object) -> dict[str, Any]:
     if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping):
         body = body["error"]
     said: Mapping[Any, Any] = body if isinstance(body, Mapping) else {}
-    facts: dict[str, Any] = {
-        name: word
-        for name in ("code", "type", "param")
-        if (word := _word(_attribute(link, name)) or _word(said.get(name)))
-    }
+    facts: dict[str, Any] = {name: word for name in _NAMES if (word := _word(said.get(name)))}
     prompt, limit = _count(said.get("n_prompt_tokens")), _count(said.get("n_ctx"))
     message = str(said.get("message") or "")[:_LONGEST_MESSAGE]
     if limit is None and (found := _LIMIT.search(message)):
@@ -119,10 +130,6 @@ def _facts(link: BaseException) -> dict[str, Any]:
         facts["prompt_tokens"] = prompt
     if limit is not None:
         facts["context_tokens"] = limit
-    if type(link).__name__ in _TIMEOUTS and (seconds := _timeout(link)) is not None:
-        facts["timeout_s"] = seconds
-    if type(link).__name__ == "LengthFinishReasonError":
-        facts["finish_reason"] = "length"
     return facts
 
 

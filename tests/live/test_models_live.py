@@ -187,7 +187,7 @@ async def test_an_answer_of_another_shape_is_named_and_stores_nothing(
 
 async def test_a_model_that_is_too_slow_names_the_deadline(tmp_path: Path, proxy: CountingProxy) -> None:
     pytest.importorskip("graphiti_core")
-    block = {"llm": model(proxy)}
+    block = {"llm": model(proxy, max_tokens=60)}  # the server goes on after its client has left
     settings = config(tmp_path, "graphiti", block, deadlines={"write_s": 0.5}, journal=False)
     async with open_memory(settings, scope=SCOPE) as memory:
         said = r"raise deadlines\.write_s|did not answer within 0\.5 s; nothing was stored"

@@ -166,7 +166,7 @@ async def test_a_failed_summary_is_tried_again_later(
 
 FAULTS = {
     "401": "BackendAuthError, HTTP 401",
-    "429": "BackendRateLimited, HTTP 429",
+    "429": "BackendRateLimited, HTTP 429: rate limited",
     "500": "BackendUnavailable, HTTP 500",
     "late": "BackendTimeout",
     "reset": "BackendUnavailable",

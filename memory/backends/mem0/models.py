@@ -1,7 +1,6 @@
 """mem0's native configuration, and the models that mem0 calls, under memslot's deadlines.
 
-mem0 hides some failures: it treats an unreadable answer as "nothing extracted", and keeps the unranked order
-    if
+mem0 hides some failures: it treats an unreadable answer as "nothing extracted", and keeps the unranked order if
 the reranker fails. memslot notes both. The SDK of a model is imported only if that model is configured,
 because these imports take most of mem0's start-up time.
 """
@@ -29,6 +28,7 @@ from memory.adapter.models import (
     LocalEmbedder,
     LocalModel,
     counted_openai,
+    json_of_answer,
     model_answer_fault,
 )
 from memory.backends.mem0.embedding import Embedding, ProviderEmbedder
@@ -263,8 +263,8 @@ class ExtractingLlm:
     def generate_response(self, *arguments: Any, **options: Any) -> Any:
         with self._turn.released():
             answer = self.native.generate_response(*arguments, **options)
-        self._notes.extracted = _count_memories(answer)
-        return answer
+        readable, self._notes.extracted = _extraction(answer)
+        return readable
 
 
 class Reranker:
@@ -284,25 +284,38 @@ class Reranker:
             raise
 
 
-def _count_memories(answer: Any) -> int:
-    """The number of memories in an extraction answer, parsed the way mem0 parses it."""
+def _extraction(answer: Any) -> tuple[str, int]:
+    """An extraction in a form that mem0 reads, and the number of its memories.
+
+    mem0 reads a fence and JSON in plain prose. Any other form is written anew as mem0 wants it.
+    """
     content = remove_code_blocks(answer)
-    problem = "holds no JSON" if content.strip() else "is empty"
     for candidate in (content, extract_json(content)):
         try:
             parsed = json.loads(candidate, strict=False)
         except (ValueError, RecursionError):
             continue
-        memories = (parsed["memory"] or []) if isinstance(parsed, dict) and "memory" in parsed else None
-        if not isinstance(memories, list):
-            problem = "has no list named memory"
-        elif not all(isinstance(item, dict) and isinstance(item.get("text"), str) for item in memories):
-            problem = "holds memories without a text"
-        else:
-            return sum(bool(item["text"]) for item in memories)
-        break
+        if isinstance(parsed, dict) and "memory" in parsed:
+            return answer, _count_memories(parsed["memory"] or [])
+    try:
+        found = json_of_answer(answer)
+    except BackendProtocolError as error:
+        raise _unusable(str(error).removeprefix("the model's answer ")) from None
+    memories = found.get("memory") if isinstance(found, dict) else found
+    return json.dumps({"memory": memories}), _count_memories(memories)
+
+
+def _count_memories(memories: Any) -> int:
+    if not isinstance(memories, list):
+        raise _unusable("has no list named memory")
+    if not all(isinstance(item, dict) and isinstance(item.get("text"), str) for item in memories):
+        raise _unusable("holds memories without a text")
+    return sum(bool(item["text"]) for item in memories)
+
+
+def _unusable(problem: str) -> BackendProtocolError:
     why = model_answer_fault() or f"it {problem}"
-    raise BackendProtocolError(
+    return BackendProtocolError(
         f"the extracting model did not answer with the JSON mem0 asked for, so nothing was stored: {why}",
         sent=False,
     )

@@ -7,7 +7,6 @@ import gc
 import json
 import logging
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, graph_faults, listed, opened
+from wrapping_llm import WRAPS, WrappingLLM
 
 from memory import (
     BackendError,
@@ -109,30 +109,6 @@ async def test_a_write_given_up_before_its_last_model_call_stores_nothing_and_sa
         await slot.record_event(event("I ride my green bicycle."))
         assert (await slot.capability(SupportsReadiness).readiness(ALICE)).state == "ready"
         assert (await slot.health()).status == "ok"
-
-
-WRAPS: dict[str, Callable[[str], str]] = {
-    "thought": lambda text: '<think>\nthe user said {"x": [1]}\n</think>\n' + text,
-    "fence": lambda text: f"```json\n{text}\n```",
-    "byte order mark": lambda text: "\ufeff" + text,
-    "prose": lambda text: f"Here {{it}} is:\n{text}\nI hope this helps!",
-    "list": lambda text: json.dumps(next(iter(json.loads(text).values()))),
-}
-
-
-class WrappingLLM(ScriptedLLM):
-    """Answers with the JSON that was asked for, wrapped as models do it."""
-
-    wrap: Callable[[str], str]
-
-    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
-        answer = super().respond(request)
-        if answer is None or not request.path.endswith("chat/completions"):
-            return answer
-        data = json.loads(answer.data)
-        message = data["choices"][0]["message"]
-        message["content"] = self.wrap(message["content"])
-        return LoopbackAnswer(200, data)
 
 
 @pytest.mark.parametrize("how", WRAPS)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, native, opened, stored
 from variants import plain
+from wrapping_llm import WRAPS, WrappingLLM
 
 from memory import (
     BackendError,
@@ -60,6 +61,17 @@ async def test_memories_are_extracted_and_dated_by_the_event(tmp_path: Path, llm
     assert len(prompts) == 1, "one call of the model per event"
     assert "Observation date: 2023-05-08 (Monday, 13:56 UTC)" in prompts[0]
     assert "Mind the tea." in prompts[0]
+
+
+@pytest.mark.parametrize("how", WRAPS)
+async def test_json_is_read_however_the_model_wraps_it(tmp_path: Path, how: str) -> None:
+    with WrappingLLM() as model:
+        model.wrap = WRAPS[how]
+        async with inferring(tmp_path, model) as slot:
+            await slot.record_event(event(OOLONG, timestamp=START))
+            assert [row["memory"] for row in await stored(slot)] == [
+                "I bought oolong tea yesterday (2023-05-07)."
+            ]
 
 
 async def test_extracting_nothing_is_committed_with_a_warning(tmp_path: Path, llm: ScriptedLLM) -> None:
