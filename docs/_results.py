@@ -70,8 +70,8 @@ Each table links its record, a gzip file with one JSON object per line. It holds
 - **A difference** of two rows is the mean of their differences by request. It is taken before rounding. Its
   interval is that mean ± q sqrt(V), with V of the differences. Here q is the two-sided quantile of Student's t
   for K - 1 degrees of freedom, at the confidence 1 - 0.05 / comparisons. Each architecture is compared with each
-  control of its budget, and without architectures each pair of controls. All comparisons of a table count. Of
-  equal rows a sentence names the first.
+  control of its budget, and without architectures each pair of controls. All comparisons of a table count. If
+  rows are equal, a sentence names the first.
 - **Rounding** follows the binary number. Exact halves go to the even digit. Tokens below 100 have one decimal
   unless they are whole.
 - **Milliseconds**: the median and the 95th percentile of all calls of `write` and of `retrieve`, linearly

@@ -45,9 +45,9 @@ def json_of_answer(
         if isinstance(found, (dict, list)):
             return found
         raise _unreadable("is JSON, but neither an object nor a list", finish_reason)
-    # If the outer value was cut, a value inside it is not the answer.
+    # If the outer value was cut, a value inside it is not the answer. An empty value in prose may be such a part.
     whole = not text.startswith(("{", "[")) and finish_reason != "length"
-    if values := list(_values_in(text)) if whole else []:
+    if values := [pair for pair in _values_in(text) if pair[1]] if whole else []:
         return max(values, key=lambda pair: pair[0])[1]
     if _OPENING.search(text):
         raise _unreadable("holds JSON that is incomplete or malformed", finish_reason)

@@ -74,6 +74,17 @@ async def test_json_is_read_however_the_model_wraps_it(tmp_path: Path, how: str)
             ]
 
 
+async def test_a_cut_answer_in_prose_is_not_taken_for_an_extraction_of_nothing(tmp_path: Path) -> None:
+    with WrappingLLM() as model:
+        model.wrap = lambda _: 'Here {it} is: {"memory": [{"text": "I bought", "linked_memory_ids": [], "x'
+        async with inferring(tmp_path, model) as slot:
+            with pytest.raises(
+                BackendProtocolError, match="nothing was stored: it holds JSON that is incomplete"
+            ):
+                await slot.record_event(event(OOLONG, timestamp=START))
+            assert await stored(slot) == []
+
+
 async def test_extracting_nothing_is_committed_with_a_warning(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with inferring(tmp_path, llm) as slot:
         receipt = await slot.record_event(event("Hi!"))
