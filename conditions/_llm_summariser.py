@@ -33,7 +33,17 @@ class LlmOptions(Sampling):
     timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """Seconds one answer may take."""
     max_tokens: Annotated[int, Field(gt=0)] | None = None
-    """Longest answer, in tokens. Default: the memory's bound, and 1,024 for the history entry and the JSON."""
+    """Longest answer, in tokens; ``null`` sends no limit. Default: the memory's bound and 1,024 more, for the
+    history entry and the JSON."""
+
+    def for_memory(self, max_tokens: int) -> LlmOptions:
+        """This block with the default of ``max_tokens`` for a memory of so many tokens."""
+        if "max_tokens" in self.model_fields_set:
+            return self
+        return self.model_copy(update={"max_tokens": max_tokens + _BESIDES_MEMORY})
+
+
+_BESIDES_MEMORY = 1024  # tokens of the answer
 
 
 _INSTRUCTIONS = """\
@@ -81,7 +91,6 @@ _WAYS = (
     {"tools": [_TOOL], "tool_choice": "required"},
     {"tools": [_TOOL], "tool_choice": "auto"},
 )
-_BESIDES_MEMORY = 1024  # tokens of the answer
 
 
 class LlmSummariser:
@@ -110,8 +119,7 @@ class LlmSummariser:
         self._max_tokens = max_tokens
         self._counter = counter
         self._owner = owner
-        longest = options.max_tokens or max_tokens + _BESIDES_MEMORY
-        self._sampling = options.model_copy(update={"max_tokens": longest}).sampling()
+        self._sampling = options.for_memory(max_tokens).sampling()
         self._way = 0
         self.label = f"llm {options.model}"
 

@@ -128,12 +128,14 @@ class _Readiness(_View):
         answer = await self._read(
             "readiness", scope, lambda: self._adapter.readiness(scope), BackendReadiness
         )
-        return self._answered(scope, answer, queued)
+        return await self._answered(scope, answer, queued)
 
-    def _answered(self, scope: MemoryScope, answer: BackendReadiness, queued: int) -> BackendReadiness:
+    async def _answered(self, scope: MemoryScope, answer: BackendReadiness, queued: int) -> BackendReadiness:
         if answer.state == "ready":
             self._delivery.written.note_derived(scope, queued)
         if not (count := self._delivery.waiting(scope)):
+            if answer.state == "ready" and (refused := await self._delivery.set_aside(scope)):
+                return BackendReadiness(state="failed", detail=refused)
             return answer
         detail = f"{quantity(count, 'events')} not delivered yet"
         return BackendReadiness(state="pending", detail=detail, pending_count=count)
@@ -164,7 +166,7 @@ class _Readiness(_View):
                 )
             except BackendTimeout:
                 answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")
-            answer = self._answered(scope, answer, queued)
+            answer = await self._answered(scope, answer, queued)
             return answer.model_copy(update={"waited_ms": (anyio.current_time() - began) * 1000})
 
 

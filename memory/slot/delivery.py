@@ -154,6 +154,14 @@ class Delivery:
                 found.append(str(error))
         return found
 
+    async def set_aside(self, scope: MemoryScope) -> str:
+        """Health's sentence about events of this scope that were refused for good; empty without any."""
+        if not self.journal.begun:
+            return ""
+        lane = self._key(scope).lane
+        trouble = await self.journal.store.run(lambda db: trouble_of(db, lane=lane), writes=False)
+        return trouble.warnings()[0] if trouble.aside else ""
+
     def _is_ours(self, key: JournalKey) -> bool:
         try:
             return self._key(key.scope) == key

@@ -158,9 +158,13 @@ def read_entries(db: Any, where: str, values: Sequence[Any] = ()) -> list[Entry]
     return [Entry.of(row) for row in found]
 
 
-def trouble_of(db: Any, kind: str | None = None) -> Trouble:
-    """The problems of one kind of entries, or of all; part of a call of the store."""
-    whose, values = ("", ()) if kind is None else (" AND kind = ?", (kind,))
+def trouble_of(db: Any, kind: str | None = None, lane: Lane | None = None) -> Trouble:
+    """The problems of one kind of entries, of one lane, or of all; part of a call of the store."""
+    whose = "" if kind is None else " AND kind = ?"
+    values = () if kind is None else (kind,)
+    if lane is not None:
+        whose += " AND destination = ? AND scope = ?"
+        values = (*values, *lane)
     aside, first = db.execute(
         f"SELECT count(*), min(seq) FROM outbox WHERE state = 'aside'{whose}", values
     ).fetchone()

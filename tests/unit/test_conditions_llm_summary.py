@@ -93,6 +93,20 @@ async def test_what_the_model_is_sent(llm: ScriptedLLM) -> None:
     assert "Noted." not in second["messages"][1]["content"]
 
 
+@pytest.mark.parametrize(("given", "sent"), [({"max_tokens": None}, None), ({"max_tokens": 99}, 99)])
+async def test_a_given_limit_is_sent_and_null_sends_none(
+    llm: ScriptedLLM, given: dict[str, Any], sent: int | None
+) -> None:
+    settings = config(llm)
+    settings["memory"]["conditions"]["rolling_summary"]["llm"] |= given
+    async with open_memory(settings, scope=ALICE) as slot:
+        await slot.after_turn(session_id="s1", user="I live in Porto.")
+        await ready(slot)
+    (body,) = llm.bodies("chat/completions")
+    assert body.get("max_tokens") == sent
+    assert ("max_tokens" in body) == (sent is not None)
+
+
 def refuses(*what: str) -> Any:
     """A server that knows neither of these fields and values."""
 

@@ -170,13 +170,21 @@ async def test_a_long_backlog_stalls_no_turn(tmp_path, monkeypatch):
 
 
 async def test_what_the_backend_refuses_for_good_is_raised_and_holds_nothing_up(tmp_path):
-    adapter = Obedient()
+    adapter = Ready()
     adapter.next_write = [BackendRejected("too long")]
     async with journaled(adapter, tmp_path) as slot:
         with pytest.raises(BackendRejected):
             await slot.record_event(event(1))
         assert (await slot.record_event(event(2))).status == "committed"
-        assert (await slot.health()).details["slot"]["waiting_writes"] == 0
+        health = await slot.health()
+        assert health.details["slot"]["waiting_writes"] == 0
+        readiness = slot.capability(SupportsReadiness)
+        for state in (await readiness.readiness(ALICE), await readiness.wait_until_ready(ALICE, 1)):
+            assert (state.state, state.detail in health.warnings) == ("failed", True)
+        await slot.setup_scope(BOB)
+        assert (await readiness.readiness(BOB)).state == "ready"
+        await slot.reset_scope(ALICE)
+        assert (await readiness.readiness(ALICE)).state == "ready"
 
 
 async def test_what_is_wrong_with_the_installation_is_no_refusal_of_the_event(tmp_path):

@@ -102,7 +102,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         self._listing = Listing(settings, self._store, self._models)
         self.model_probes = self._models.probes
         self._body = partial(episode_body, ingest=options.ingest, cs_in_body=options.cs_in_body)
-        self._failed: set[str] = set()  # graphs whose last write failed
+        self._failed: dict[str, str] = {}  # graphs whose last write failed, and why
         # By graph: events that may be stored only in part.
         self._doubts: defaultdict[str, set[str]] = defaultdict(set)
         self.shielded: ShieldedCalls = ShieldedCalls()  # the closing of graphs
@@ -170,11 +170,11 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                 else:
                     call, stored = "Graphiti.add_triplet", await graph.add_triplets(event, body, triplets)
         except BaseException as error:
-            self._failed.add(group_of(event.scope))
+            self._failed[group_of(event.scope)] = self._why(error)
             if _may_be_stored(error):
                 doubts.add(event.event_id)
             raise
-        self._failed.discard(group_of(event.scope))
+        self._failed.pop(group_of(event.scope), None)
         doubts.discard(event.event_id)
         return self._receipt(event, call, stored, warnings)
 
@@ -189,12 +189,21 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                     found, complete = await graph.parts_of(event_id)
                     if complete or not found:
                         doubts.discard(event_id)
-        if not doubts and answer.state == "ready" and group_of(scope) in self._failed:
-            return BackendReadiness(state="failed", detail="the last write failed; nothing of it is stored")
-        if not doubts:
-            return answer
-        detail = "the last write failed, and part of it is stored; repeat it"
-        return BackendReadiness(state="unknown", detail=detail)
+        why = self._failed.get(group_of(scope), "its answer was lost")
+        if doubts:
+            detail = f"the last write failed, and part of it is stored; repeat it: {why}"
+            return BackendReadiness(state="unknown", detail=detail)
+        if answer.state == "ready" and group_of(scope) in self._failed:
+            detail = f"the last write failed; nothing of it is stored: {why}"
+            return BackendReadiness(state="failed", detail=detail)
+        return answer
+
+    def _why(self, error: BaseException) -> str:
+        """The words that the receipt and health have for a failed write."""
+        if not isinstance(error, Exception):
+            return "it was cut off before its end"
+        name = self.backend_name
+        return str(normalise_error(error, backend_name=name, operation="record_event", table=ERRORS))
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         if not self._in_batches:
@@ -212,11 +221,11 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                         stored[event_id] = await graph.complete_or_remove(event_id)
                     stored |= await graph.add_batch(pair for pair in sent if not stored.get(pair[0].event_id))
             except BaseException as error:
-                self._failed.add(group)
+                self._failed[group] = self._why(error)
                 if _may_be_stored(error):
                     doubts.update(ids)
                 raise
-            self._failed.discard(group)
+            self._failed.pop(group, None)
             doubts.difference_update(ids)
         return [
             self._receipt(
@@ -265,7 +274,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         async with self.graph(scope, writing=True, clearing=True) as graph:
             removed, verified = await graph.clear()
         self._doubts.pop(group_of(scope), None)
-        self._failed.discard(group_of(scope))
+        self._failed.pop(group_of(scope), None)
         trace = self.trace(scope, "clear_data")
         return ResetReceipt(scope=scope, verified=verified, removed=removed, trace=trace)
 

@@ -30,6 +30,7 @@ _PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)  # after rate-limit refusals in a
 _RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 6)  # after calls without an answer
 _LONGEST_S = 900.0  # if a server asks for a longer wait, the cell ends and can be resumed
 _OBJECT = re.compile(r"\{[^{}]{0,500}\}")
+_ASKING = ("Your judgement, please.", "Only the JSON of your judgement, please, and no other word.")
 _DONE = re.compile(r"\A\W*+DONE\W*+\Z")
 
 
@@ -224,16 +225,21 @@ class ModelAnswerJudge:
 
 
 async def majority(model: RoleModel, system: str, votes: int) -> Verdict:
-    """The majority of ``votes`` judgements. The number of a vote is added to the model's seed."""
+    """The majority of ``votes`` judgements. The number of a vote is added to the model's seed.
+
+    After all votes, the model is asked again, in other words, for each judgement that could not be read.
+    """
     counts: Counter[bool] = Counter()
-    asked = [Message(role="user", content="Your judgement, please.")]
-    for vote in range(votes):
-        said = await model.ask(system, asked, vote)
-        fit = read_judgement(said)
-        if fit is None:
-            model.spent["unread"] += bool(said)  # empty answers are counted already
-        else:
-            counts[fit] += 1
+    unread = list(range(votes))
+    for words in _ASKING:
+        asked, due, unread = [Message(role="user", content=words)], unread, []
+        for vote in due:
+            said = await model.ask(system, asked, vote)
+            if (fit := read_judgement(said)) is None:
+                unread.append(vote)
+                model.spent["unread"] += bool(said)  # empty answers are counted already
+            else:
+                counts[fit] += 1
     if counts[True] == counts[False]:
         return Verdict(fit=None, votes=votes, agreement=0.0)
     fit, count = counts.most_common(1)[0]

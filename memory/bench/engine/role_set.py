@@ -41,6 +41,7 @@ from memory.runtime._provider import Provider
 from memory.runtime.providers import create_provider, provider_options, takes_seed
 
 _TRANSPORT = ("timeout_s", "max_retries")
+_LONGEST = {"simulator": 2048, "judge": 2048, "answer_judge": 2048}  # tokens of an answer, unless options say
 
 
 def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
@@ -162,6 +163,9 @@ class RoleSet(AsyncExitStack):
         if provider is None:
             where = f"bench.roles.{role}.options"
             options = provider_options(chosen.provider, _filled(role, chosen), where)
+            unset = type(options).model_fields.keys() - options.model_fields_set
+            if role in _LONGEST and "max_tokens" in unset:
+                options = options.model_copy(update={"max_tokens": _LONGEST[role]})
             if retries := getattr(options, "max_retries", 0):
                 options = options.model_copy(update={"max_retries": 0})
             provider = create_provider(chosen.provider, options, where)

@@ -56,6 +56,10 @@ async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
         with anyio.fail_after(60), pytest.raises(error) as raised:
             await slot.record_event(event("I keep my zqsecret passport in the drawer."))
         assert set((await listed(slot, "count")).values()) == {0}
+        state = await slot.capability(SupportsReadiness).readiness(ALICE)
+        assert state.state == "failed"
+        assert str(raised.value) in state.detail
+        assert any(str(raised.value) in warning for warning in (await slot.health()).warnings)
     ours = [record for record in caplog.records if record.name.split(".")[0] in ("graphiti_core", "memslot")]
     reported = (
         str(raised.value) + str(raised.value.diagnostics) + "".join(record.getMessage() for record in ours)

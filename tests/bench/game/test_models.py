@@ -187,7 +187,8 @@ def test_a_judge_that_answers_nonsense_is_counted_and_not_guessed_at(tmp_path: P
 
 
 def judged(*answers: str, votes: int = 1) -> Any:
-    role = RoleModel(ScriptedProvider(answers), Meter(Path("/nowhere"), None, None))
+    """The verdict, if a model that is asked again repeats its last words."""
+    role = RoleModel(ScriptedProvider([*answers, *answers[-1:] * votes]), Meter(Path("/nowhere"), None, None))
     role.meter.add = lambda tokens: None  # type: ignore[method-assign]
     judge = ModelJudge(role, votes, load_prompt("judge"))
     verdict = asyncio.run(judge.judge(SCRIPT, BEAT, [Exchange("What?", "So.")]))
@@ -210,15 +211,27 @@ def judged(*answers: str, votes: int = 1) -> Any:
     ],
 )
 def test_a_judgement_is_read_or_not(answer: str, fit: bool | None) -> None:
-    assert judged(answer) == (fit, 0.0 if fit is None else 1.0, 1 if fit is None else 0)
+    assert judged(answer) == (fit, 0.0 if fit is None else 1.0, 2 if fit is None else 0)
 
 
 def test_votes_have_a_majority_or_none() -> None:
     yes, no = '{"fit": true}', '{"fit": false}'
     assert judged(yes, no, yes, votes=3) == (True, 2 / 3, 0)
-    assert judged(yes, "?", no, votes=3) == (None, 0.0, 1)
-    assert judged(no, "?", "?", votes=3) == (False, 1 / 3, 2)
-    assert judged("?", "?", votes=2) == (None, 0.0, 2)
+    assert judged(yes, "?", no, "?", votes=3) == (None, 0.0, 2)
+    assert judged(no, "?", "?", votes=3) == (False, 1 / 3, 4)
+    assert judged("?", "?", votes=2) == (None, 0.0, 4)
+
+
+def test_a_judgement_that_cannot_be_read_is_asked_for_after_the_others_in_other_words() -> None:
+    yes, no = '{"fit": true}', '{"fit": false}'
+    assert judged("I would say yes.", no, yes, yes, votes=3) == (True, 2 / 3, 1)
+    provider = ScriptedProvider(["I would say yes.", yes])
+    role = RoleModel(provider, Meter(Path("/nowhere"), None, None))
+    role.meter.add = lambda tokens: None  # type: ignore[method-assign]
+    judge = ModelJudge(role, 1, load_prompt("judge"))
+    assert asyncio.run(judge.judge(SCRIPT, BEAT, [Exchange("What?", "So.")])).fit is True
+    first, second = (messages[-1].content for messages, _ in provider.requests)
+    assert first != second
 
 
 def test_a_simulator_opens_with_the_goal_and_ends(tmp_path: Path) -> None:
@@ -385,6 +398,38 @@ class Breaking(HttpServer):
         if self.first <= self.seen <= self.last:
             return LoopbackAnswer(500, {"error": {"message": "no"}})
         return chat('{"fit": false}')
+
+
+class Recording(HttpServer):
+    """Speaks chat completions, and keeps the ``max_tokens`` of each model's requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits: dict[str, set[int | None]] = {}
+
+    def respond(self, request: LoopbackRequest) -> LoopbackAnswer:
+        body: Any = request.json
+        self.limits.setdefault(body["model"], set()).add(body.get("max_tokens"))
+        return chat('{"fit": false}')
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"), [({}, 2048), ({"max_tokens": 77}, 77), ({"max_tokens": None}, None)]
+)
+def test_a_judge_and_a_simulator_have_a_limit_of_their_own(
+    tmp_path: Path, given: dict[str, Any], sent: int | None
+) -> None:
+    with Recording() as server:
+        limits: dict[str, Any] = {"assistant": {}, "simulator": given, "judge": given}
+        roles = {
+            role: {
+                "provider": "openai_compatible",
+                "options": {"base_url": f"{server.url}/v1", "model": role, **limit},
+            }
+            for role, limit in limits.items()
+        }
+        begin(matrix(tmp_path, "no_memory", game={**SMALL, "tests": 1}, roles=roles))
+    assert server.limits == {"assistant": {None}, "simulator": {sent}, "judge": {sent}}
 
 
 @pytest.mark.thorough
