@@ -90,6 +90,16 @@ CODEX_DIR ?= .npm-codex
 test-codex: $(VENV)/.installed-test $(CODEX_DIR)/.installed
 	MEMSLOT_CODEX="$(abspath $(CODEX_DIR))/node_modules/.bin/codex" $(BIN)/python -m pytest tests/hosts/test_codex.py $(ARGS)
 
+# Nor is Claude Code. It runs in a home of its own, with a scripted model and without a key.
+CLAUDE_DIR ?= .npm-claude
+test-claude-code: $(VENV)/.installed-test $(CLAUDE_DIR)/.installed
+	MEMSLOT_CLAUDE="$$(echo "$(abspath $(CLAUDE_DIR))"/node_modules/@anthropic-ai/claude-code-*/claude)" \
+		$(BIN)/python -m pytest tests/hosts/test_claude_code.py $(ARGS)
+
+$(CLAUDE_DIR)/.installed:
+	npm install --silent --no-audit --no-fund --prefix "$(CLAUDE_DIR)" @anthropic-ai/claude-code@2.1.197
+	@touch $@
+
 $(CODEX_DIR)/.installed:
 	npm install --silent --no-audit --no-fund --prefix "$(CODEX_DIR)" @openai/codex@0.169.0
 	@touch $@

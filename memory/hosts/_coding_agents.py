@@ -23,7 +23,7 @@ class ClaudeCodeFolder(HookFolder):
 
     name = "claude-code"
     events = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
-    next = "say something in claude, end it, start it again, and ask for it"
+    next = "start and end claude once, so that it installs the plugin; then say something and ask later"
 
     def usual(self) -> Path:
         return Path(os.environ.get("CLAUDE_CONFIG_DIR", "~/.claude"))

@@ -1,7 +1,7 @@
 """The hooks of Claude Code, Codex and Cursor as processes of their own, with the JSON their hosts document.
 
-No ``claude``, ``codex`` or ``cursor`` runs here; test_codex.py has a real Codex. The MCP server runs as the
-host's configuration says.
+No ``claude``, ``codex`` or ``cursor`` runs here; two files beside this one run real ones. The MCP server runs as
+the configuration of the host says.
 """
 
 from __future__ import annotations

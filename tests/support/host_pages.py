@@ -24,7 +24,7 @@ def table() -> str:
             if host.tested
             else host.tested_by
         )
-        cannot = "; ".join(dict.fromkeys(host.cannot.values())) or "-"
+        cannot = " ".join(dict.fromkeys(host.cannot.values())) or "-"
         title = f"[{host.title}](hosts/{host.name}.md)"
         rows.append((title, tested, host.shown, host.recorded, cannot))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
