@@ -9,16 +9,17 @@ import re
 import shlex
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from memory import ConfigError, MemorySlot, Message, PluginLoadError, open_memory_sync
 from memory.hosts._table import host_named
 from memory.runtime import answer_text, parts_of
+
+M = TypeVar("M")
 
 
 @dataclass
@@ -114,30 +115,27 @@ def unknown(roles: Iterable[str]) -> list[str]:
     return [f"{role} message" for role in roles if role not in _ROLES]
 
 
+def conversation(
+    messages: Sequence[M], role: Callable[[M], str], content: Callable[[M], Any], calls: Callable[[M], Any]
+) -> tuple[list[Message], list[str]]:
+    """Return what the user and the assistant said, and the kinds of parts and messages without such words.
+
+    Args:
+        messages: those of a turn.
+        role: returns the speaker of a message.
+        content: returns the content of a message.
+        calls: tells whether a message calls a tool. Its words are not spoken.
+    """
+    talk = spoken((role(message), words(content(message))) for message in messages if not calls(message))
+    parts = [kind for message in messages for kind in left_out(content(message))]
+    return talk, parts + unknown(map(role, messages))
+
+
 def add_section(content: Any, section: str, *, kind: str = "text") -> Any:
     """Append a section to a message's content. If that is a list, the section is a part of this ``kind``."""
     if isinstance(content, list):
         return [*content, {"type": kind, "text": section}]
     return f"{content}\n\n{section}"
-
-
-_in_tool: ContextVar[bool] = ContextVar("memslot_in_tool", default=False)
-
-
-def in_tool() -> bool:
-    """Whether this code runs inside a tool. An agent there got its question from a model, not from the user."""
-    return _in_tool.get()
-
-
-@contextmanager
-def tool_running() -> Iterator[None]:
-    """Mark that a tool is running. :func:`in_tool` tells this to agents inside it."""
-    before = _in_tool.get()
-    _in_tool.set(True)
-    try:
-        yield
-    finally:
-        _in_tool.set(before)  # no token: an abandoned generator is closed in another context
 
 
 _bound: dict[int, weakref.ref[object]] = {}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from memory import ConfigError, MemoryScope
-from memory.hosts._shared import in_tool, left_out, spoken, tested, tool_running, unknown
+from memory.hosts._shared import conversation, tested
 from memory.hosts._tools import DESCRIPTIONS, ModelTools
-from memory.runtime import HostTurns, OpenMemory, UserOf
+from memory.runtime import HostTurns, OpenMemory, UserOf, tool_running
 
 with tested("agent-framework"):
     from agent_framework import ContextProvider, FunctionTool, Message, function_middleware
@@ -75,26 +75,21 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
             context.extend_messages(self.source_id, [Message("user", [recall.section])])
 
     async def after_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
-        """Record the turn, unless it runs inside a tool or waits for an approval. A later run has that answer."""
+        """Record the turn, unless it waits for an approval. A later run has that answer."""
         answered = list(context.response.messages) if context.response else []
-        if in_tool() or any(
-            content.type == _APPROVAL for message in answered for content in message.contents
-        ):
+        if any(_calls(message, _APPROVAL) for message in answered):
             return
         turn, said = state.pop("turn", None) or uuid.uuid4().hex, state.pop("said", "")
-        followed = [*_last_turn(context.input_messages)[1:], *answered]
-        messages = spoken([("user", said), *_said(followed)])
+        # After an approval, the run's input holds no question. The state has kept it.
+        asked = _last_turn(context.input_messages) or [Message("user", [said])]
+        messages, parts = conversation([*asked, *answered], _role, lambda message: message.contents, _calls)
         if messages:
-            parts = [*_last_turn(context.input_messages)[:1], *followed]
             await self._turns.record(
                 turn,
                 session_id=_session(session, context),
                 scope=self._turns.scope_of(context),
                 messages=messages,
-                left_out=[
-                    *(kind for message in parts for kind in left_out(message.contents)),
-                    *unknown(map(_role, parts)),
-                ],
+                left_out=parts,
             )
 
 
@@ -132,10 +127,6 @@ def _last_turn(messages: Sequence[Any]) -> list[Any]:
     return list(messages[users[-1] :]) if users else []
 
 
-def _said(messages: Iterable[Any]) -> list[tuple[str, str]]:
-    """Return roles and words, without messages that call a tool."""
-    return [
-        (_role(message), message.text or "")
-        for message in messages
-        if not any(content.type in _CALLS for content in message.contents)
-    ]
+def _calls(message: Any, *kinds: str) -> bool:
+    """Whether a message calls a tool, or holds content of the given kinds."""
+    return any(content.type in (kinds or _CALLS) for content in message.contents)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from memory.hosts._shared import in_tool, tested, tool_running
+from memory.hosts._shared import tested
 from memory.hosts._tools import ARGUMENTS, DESCRIPTIONS, ModelTools, schema
-from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text
+from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text, tool_running
 
 with tested("pydantic-ai"):
     from pydantic_ai import DeferredToolRequests, FunctionToolset, Tool
@@ -79,7 +79,7 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
 
     async def after_run(self, ctx: Any, *, result: Any) -> Any:
         """Record the prompt and the answer, unless the run waits for results of deferred tools."""
-        ended = not isinstance(result.output, DeferredToolRequests) and not in_tool()
+        ended = not isinstance(result.output, DeferredToolRequests)
         if ended and (said := _said(ctx)).strip():
             answer, parts = answer_text(result.output), _left_out(ctx)
             await self._turns.record(

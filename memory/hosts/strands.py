@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memory import ContextBudget, Message
-from memory.hosts._shared import in_tool, left_out, tested, tool_running, unknown, words
-from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text
+from memory.hosts._shared import left_out, tested, unknown, words
+from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text, tool_running
 
 with tested("strands"):
     from strands.memory.extraction.triggers import InvocationTrigger
@@ -103,8 +103,6 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
             self._count + at for at in range(len(messages))
         ]
         self._count += len(messages)
-        if in_tool():
-            return
         for message, number in zip(messages, first, strict=True):
             self._fill.update(_structured(message))
             asked = max((at for at in self._asked if at < number), default=number)

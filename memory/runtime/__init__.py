@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         reports_file,
         waiting_reports,
     )
-    from memory.runtime._hosting import HostTurns, OpenMemory, UserOf, answer_text, turns_of
+    from memory.runtime._hosting import HostTurns, OpenMemory, UserOf, answer_text, tool_running, turns_of
     from memory.runtime._items import Item, MemoryItems, ShownSections
     from memory.runtime._listening import listening_socket
     from memory.runtime._loop import AgentSession, run_session
@@ -167,6 +167,7 @@ __all__ = [
     "serve_app",
     "socket_in",
     "strip_context",
+    "tool_running",
     "turns_of",
     "waiting_reports",
 ]
@@ -185,7 +186,7 @@ _LATE = {
     """,
     "memory.runtime._conversations": "Conversations",
     "memory.runtime._hook_turns": "HookQueue HookTurn report_program reports_file waiting_reports",
-    "memory.runtime._hosting": "HostTurns OpenMemory UserOf answer_text turns_of",
+    "memory.runtime._hosting": "HostTurns OpenMemory UserOf answer_text tool_running turns_of",
     "memory.runtime._items": "Item MemoryItems ShownSections",
     "memory.runtime._listening": "listening_socket",
     "memory.runtime._loop": "AgentSession run_session",

@@ -12,9 +12,10 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -47,6 +48,20 @@ _MAX_VERSIONS = 100  # these are whole turns, which may be long
 _OPEN_SO = "open the memory with open_memory_sync"
 _making = threading.Lock()
 _BEGIN_S = 5.0  # a busy loop answers by then; one that does not is blocked by the caller itself
+
+
+_in_tool: ContextVar[bool] = ContextVar("memslot_in_tool", default=False)
+
+
+@contextmanager
+def tool_running() -> Iterator[None]:
+    """Mark that a tool is running. An agent inside it got its question from a model, so it records nothing."""
+    before = _in_tool.get()
+    _in_tool.set(True)
+    try:
+        yield
+    finally:
+        _in_tool.set(before)  # no token: an abandoned generator is closed in another context
 
 
 def turns_of(
@@ -182,8 +197,11 @@ class HostTurns:
         as ``image``.
 
         Returns:
-            False if nothing was recorded. :meth:`TurnMemory.status` counts failures.
+            False if nothing was recorded, as for an agent inside a tool (:func:`tool_running`).
+            :meth:`TurnMemory.status` counts failures.
         """
+        if _in_tool.get():
+            return False
         work = partial(self._record, turn, session_id, scope or self.scope, fields, left_out)
         try:
             if self._is_here():
@@ -205,6 +223,8 @@ class HostTurns:
         **fields: Unpack[TurnFields],
     ) -> bool:
         """Record like :meth:`record`, for synchronous hosts."""
+        if _in_tool.get():
+            return False
         work = partial(self._record, turn, session_id, scope or self.scope, fields, left_out)
         try:
             sent, begun = self._send(work)

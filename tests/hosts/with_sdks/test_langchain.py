@@ -36,7 +36,8 @@ from stage import Said
 
 from memory import MemoryScope
 from memory.hosts._table import HOSTS
-from memory.hosts.langchain import MemoryMiddleware, MemoryNodes, MemoryState
+from memory.hosts.langchain import MemoryMiddleware
+from memory.hosts.langgraph_nodes import MemoryNodes, MemoryState
 
 
 class Scripted(BaseChatModel):
