@@ -151,7 +151,7 @@ async def test_what_a_backend_cannot_do_is_said(signet: Daemon) -> None:
         patch = {"patches": [{"id": stored["id"], "content": "x", "reason": "r"}]}
         _, answer = await plain.post("/api/memory/modify", patch)
         assert answer["results"][0]["status"] == "not_supported"
-    assert (await signet.post("/api/secrets/exec", {"command": "id", "secrets": {}}))[0] == 403
+    assert (await signet.post("/api/secrets/exec", {"command": "id", "secrets": {}}))[0] == 404
 
 
 async def test_what_a_backend_refuses_to_delete_is_not_called_gone(signet: Daemon) -> None:

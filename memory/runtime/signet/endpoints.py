@@ -30,7 +30,6 @@ from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
 from memory.runtime.signet.http import Call, Callers, Work, without_directories
 from memory.runtime.signet.reach import Caller
-from memory.runtime.signet.secrets_exec import SecretCommands
 from memory.runtime.signet.service import SignetService
 from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused
@@ -91,7 +90,6 @@ ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
     ("PATCH", "/api/memory/{item_id:path}", "patch", types.PatchParams),
     ("DELETE", "/api/memory/{item_id:path}", "delete", types.DeleteParams),
     ("GET", "/api/memories", "list", types.ListParams),
-    ("POST", "/api/secrets/exec", "secrets_exec", types.SecretsExecParams),
     ("POST", "/api/chat", "chat", types.ChatParams),
     ("GET", "/health/ready", "ready", None),
     ("GET", "/metrics", "figures", None),
@@ -117,7 +115,6 @@ class Endpoints(SignetService):
         self.leaving = False
         self.metrics = Metrics(memory)
         self._changes, self._callers, self._work, self._agent = changes, callers, work, agent
-        self._commands = None if settings.secrets_exec is None else SecretCommands(settings.secrets_exec)
         self._started = datetime.now(UTC)
         self._looking = anyio.Lock()
         self._looked: tuple[float, BackendHealth] | None = None
@@ -177,14 +174,6 @@ class Endpoints(SignetService):
     async def list(self, call: Call[types.ListParams]) -> dict[str, Any]:
         """List the memories that were stored or served here, newest first."""
         return await anyio.to_thread.run_sync(self.memories.listed, call.caller, call.params)
-
-    async def secrets_exec(self, call: Call[types.SecretsExecParams]) -> dict[str, Any]:
-        """Run a listed command with secrets in its environment."""
-        if self._commands is None:
-            raise Refused(403, "secrets/exec is off: this server runs no commands")
-        if call.caller.read_only:
-            raise Refused(403, "this memory is read-only, and a command may change anything")
-        return await self._commands.run(call.params.command, call.params.secrets)
 
     async def chat(self, call: Call[types.ChatParams]) -> Response:
         """One turn with the agent; its answer comes as server-sent events."""
@@ -287,4 +276,8 @@ def parity() -> list[Row]:
         client: Cover = "covered" if row["method"] else "absent"
         row["reason"] = row["reason"] or ("" if row["method"] else "no method of ours calls it")
         rows.append(Row(**row, endpoint=endpoint, client=client, server=server))
-    return rows + [Row(**row, method="", client="absent", server="absent") for row in names["absent"]]
+    for absent in names["absent"]:
+        row = {"method": "", **absent}
+        client = "covered" if row["method"] else "absent"
+        rows.append(Row(**row, client=client, server="absent"))
+    return rows

@@ -68,8 +68,7 @@ class RuntimeAdapterServer:
         agent: the entered conversations that answer ``/api/chat``. None disables that endpoint.
 
     Raises:
-        ConfigError: neither tokens nor the slot name a scope; or ``secrets_exec`` is set without tokens, or
-            lists a command that cannot be run.
+        ConfigError: neither tokens nor the slot name a scope.
     """
 
     def __init__(
@@ -100,9 +99,6 @@ class RuntimeAdapterServer:
             memory = own = TurnMemory(memory)
         if not tokens and memory.slot.scope is None:
             raise ConfigError("serve: whose memory is it? set memory.scope, or serve.tokens")
-        if settings.secrets_exec is not None and not tokens:
-            why = "serve.secrets_exec: whoever is on this machine could run commands; set serve.tokens"
-            raise ConfigError(why)
         self.store = store or HostStore(memory.slot.backend_name)
         sessions = Sessions(Reach(settings.isolate, self.store), self.store, memory.slot.delivery.resets_of)
         self._changes = Changes(Memories(memory.slot, sessions, self.store, settings.longest_prompt))

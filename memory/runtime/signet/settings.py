@@ -11,7 +11,6 @@ from memory.plugins.config import Isolate
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import DataPath, Public
 from memory.runtime._policy import TurnPolicy
-from memory.runtime.signet.secrets_exec import SecretsExecSettings
 
 _MIN_TOKEN_LENGTH = 16
 
@@ -91,8 +90,6 @@ class ServeSettings(PluginOptions):
     """Send the trace of every call of the memory to OpenTelemetry, as its environment variables say."""
     header_s: float = Field(default=10.0, gt=0)
     """Seconds until the head of a request must have arrived, and then its body."""
-    secrets_exec: SecretsExecSettings | None = None
-    """What callers with a token may run at ``secrets/exec``. Default: nothing."""
     policy: ServedPolicy = Field(default_factory=ServedPolicy)
     """What callers grant the memory, see ``TurnPolicy``."""
 

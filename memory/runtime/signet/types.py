@@ -379,13 +379,6 @@ class FeedbackParams(SessionParams):
     feedback: dict[str, Number] = Field(min_length=1)
 
 
-class SecretsExecParams(Wire):
-    """A command and its environment variables: name -> name of the secret."""
-
-    command: Any = None
-    secrets: Any = None
-
-
 class ChatParams(SessionParams):
     """A message of the user to the agent."""
 
