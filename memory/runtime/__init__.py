@@ -5,7 +5,7 @@
 - :func:`turns_of`: counters and policy of a memory's turns. :class:`HostTurns`, :class:`ShownSections`: the
   base of every binding in :mod:`memory.hosts`. :func:`said_by_user`: the user's own words in a prompt.
 - :class:`AgentSession`, :class:`Provider`, :class:`Channel`, :class:`ToolRegistry`: an agent's session.
-- :class:`Conversations`: many sessions over HTTP. :class:`MemoryItems`: single memories.
+- :class:`MemoryItems`: single memories.
 - :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer` with
   :class:`ServeSettings` and :class:`TokenGrant`: Signet's runtime contract.
 - :func:`open_shared`: a memory that several processes of one user share. :func:`open_reach`: every memory
@@ -38,12 +38,10 @@ if TYPE_CHECKING:
         ChannelClosed,
         Checkpoint,
         CommandLine,
-        HttpChannel,
         SessionSettings,
         TurnReport,
         UserTurn,
     )
-    from memory.runtime._conversations import Conversations
     from memory.runtime._hook_turns import (
         HookQueue,
         HookTurn,
@@ -106,13 +104,11 @@ __all__ = [
     "CompletionChunk",
     "CompletionOptions",
     "CompletionResult",
-    "Conversations",
     "Failures",
     "HookQueue",
     "HookTurn",
     "HostStore",
     "HostTurns",
-    "HttpChannel",
     "Item",
     "MemoryItems",
     "MemslotConfig",
@@ -181,10 +177,9 @@ _LATE = {
     "memory.plugins.opening": "build_slot",
     "memory.runtime._attach": "open_shared",
     "memory.runtime._channel": """
-        AgentOutput Attachment Channel ChannelClosed Checkpoint CommandLine HttpChannel
+        AgentOutput Attachment Channel ChannelClosed Checkpoint CommandLine
         SessionSettings TurnReport UserTurn
     """,
-    "memory.runtime._conversations": "Conversations",
     "memory.runtime._hook_turns": "HookQueue HookTurn report_program reports_file waiting_reports",
     "memory.runtime._hosting": "HostTurns OpenMemory UserOf answer_text tool_running turns_of",
     "memory.runtime._items": "Item MemoryItems ShownSections",

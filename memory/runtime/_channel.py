@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TextIO, runtime_checkable
 
@@ -79,23 +79,7 @@ class Channel(Protocol):
         """Call ``handler`` once the channel is closed."""
 
 
-class _ClosingChannel:
-    def __init__(self) -> None:
-        self._handlers: list[Callable[[], None]] = []
-        self.closed = False
-
-    def on_close(self, handler: Callable[[], None]) -> None:
-        self._handlers.append(handler)
-
-    def close(self) -> None:
-        """Take no new turn. Idempotent."""
-        if not self.closed:
-            self.closed = True
-            for handler in self._handlers:
-                handler()
-
-
-class CommandLine(_ClosingChannel):
+class CommandLine:
     """A channel on the terminal: each line of stdin is a turn, and answers stream to stdout.
 
     Args:
@@ -106,10 +90,22 @@ class CommandLine(_ClosingChannel):
     kind = "cli"
 
     def __init__(self, read: Callable[[], str] | None = None, out: TextIO | None = None) -> None:
-        super().__init__()
         self._read = read or _line
         self._out = out or sys.stdout
         self._streamed = False
+        self._handlers: list[Callable[[], None]] = []
+        self.closed = False
+
+    def on_close(self, handler: Callable[[], None]) -> None:
+        """Call ``handler`` once the channel is closed."""
+        self._handlers.append(handler)
+
+    def close(self) -> None:
+        """Take no new turn. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            for handler in self._handlers:
+                handler()
 
     async def receive(self) -> UserTurn:
         """Wait for the next line that is not blank."""
@@ -146,59 +142,6 @@ def _line() -> str:
     if not line:
         raise EOFError
     return line
-
-
-class HttpChannel(_ClosingChannel):
-    """A channel for one turn over HTTP, answered by a stream of server-sent events.
-
-    The session loop writes with :meth:`send`, and the route that answers the request reads :meth:`events`.
-
-    Args:
-        turn: the request's turn.
-        backlog: how many pieces of an answer to buffer for a slow reader before the loop waits.
-        queue_timeout_s: how many seconds the loop waits for a slow reader before it counts as gone.
-    """
-
-    kind = "http"
-
-    def __init__(self, turn: UserTurn, backlog: int = 1000, *, queue_timeout_s: float = 30.0) -> None:
-        super().__init__()
-        self._turn: UserTurn | None = turn
-        self._queue_timeout_s = queue_timeout_s
-        self._pieces, self._answer = anyio.create_memory_object_stream[AgentOutput](backlog)
-
-    async def receive(self) -> UserTurn:
-        """Return the turn at the first call.
-
-        Raises:
-            ChannelClosed: at every later call.
-        """
-        turn, self._turn = self._turn, None
-        if turn is None:
-            raise ChannelClosed
-        return turn
-
-    async def send(self, output: AgentOutput) -> None:
-        """Send to the reader. If the reader has left, the turn goes on without it."""
-        try:
-            with anyio.fail_after(self._queue_timeout_s):
-                await self._pieces.send(output)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
-            self._pieces.close()
-
-    def close(self) -> None:
-        """End the stream of events. Idempotent."""
-        super().close()
-        self._pieces.close()
-
-    async def events(self) -> AsyncGenerator[str]:
-        """Yield the answer's pieces, each as ``data: {"content": ..., "streaming": ...}``.
-
-        ``streaming`` is false in the last piece.
-        """
-        with self._answer:
-            async for output in self._answer:
-                yield f"data: {output.model_dump_json()}\n\n"
 
 
 @dataclass(frozen=True)

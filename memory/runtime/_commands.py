@@ -66,7 +66,7 @@ def chat(
     import anyio
 
     from memory.plugins.config import load_config
-    from memory.runtime._conversations import Chat
+    from memory.runtime._chat import Chat
 
     async def talk() -> None:
         await Chat(load_config(config), None, partial(typer.echo, err=True)).run(session)

@@ -23,10 +23,8 @@ from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.installed import entry_points
 from memory.runtime._attach import open_shared
-from memory.runtime._conversations import AgentSettings, Conversations
 from memory.runtime._listening import bounded_protocol, listening_socket, stop_at_signals
 from memory.runtime._policy import TurnMemory
-from memory.runtime._provider import Provider
 from memory.runtime.signet.changing import only_read
 from memory.runtime.signet.reach import Reach, TokenGrant
 from memory.runtime.signet.settings import ServeSettings, Tokens, TokenSettings
@@ -97,21 +95,12 @@ async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[
         raise ConfigError(f"serve.host: {settings.host} is not this machine's alone; set serve.tokens first")
     with listening_socket(settings.host, settings.port, field="serve.host, serve.port") as listener:
         async with AsyncExitStack() as stack:
-            agent = None
-            if config.sections.get("agent") is not None:
-                block = config.section("agent", AgentSettings)
-                agent = block, block.model(config)
-                stack.push_async_callback(agent[1].aclose)
             slot = await stack.enter_async_context(open_shared(config))
-            await answer(slot, settings, listener, ready, agent)
+            await answer(slot, settings, listener, ready)
 
 
 async def answer(
-    slot: MemorySlot,
-    settings: ServeSettings,
-    listener: socket.socket,
-    ready: Callable[[str], None],
-    agent: tuple[AgentSettings, Provider] | None = None,
+    slot: MemorySlot, settings: ServeSettings, listener: socket.socket, ready: Callable[[str], None]
 ) -> None:
     """Serve an open slot on a socket."""
     try:
@@ -129,11 +118,7 @@ async def answer(
         if settings.read_only:
             await only_read(slot, Reach(settings.isolate, store), Callers(grants, slot.scope).known())
         await stack.enter_async_context(memory)
-        conversations = None
-        if agent is not None:
-            block, provider = agent
-            conversations = await stack.enter_async_context(Conversations(provider, memory, block, store))
-        server = RuntimeAdapterServer(memory, settings, tokens=grants, store=store, agent=conversations)
+        server = RuntimeAdapterServer(memory, settings, tokens=grants, store=store)
         slot.delivery.trace_to(server.endpoints.metrics)
         if settings.opentelemetry:
             slot.delivery.trace_to(OpenTelemetrySink())

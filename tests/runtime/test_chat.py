@@ -15,7 +15,7 @@ from memory import BackendUnavailable, InputError, MemoryEvent, WriteReceipt
 from memory.plugins.config import load_config
 from memory.runtime import reports_file, waiting_reports
 from memory.runtime._channel import CommandLine
-from memory.runtime._conversations import Chat
+from memory.runtime._chat import Chat
 from memory.storage.insert import insert
 
 REMEMBERS = ("mem0", "simple_rag", "full_history", "rolling_summary")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,7 +20,6 @@ from memory.runtime._channel import (
     Channel,
     Checkpoint,
     CommandLine,
-    HttpChannel,
     SessionSettings,
     UserTurn,
 )
@@ -295,20 +293,6 @@ async def test_a_command_line_session_runs_to_its_end(memory: TurnMemory, backen
     assert channel.out.getvalue() == "Hello, you.\n[the model gave no answer: down]\n"
     assert closed == [1]
     assert len(backend.rows) == 2
-
-
-async def events(channel: HttpChannel) -> list[Any]:
-    return [json.loads(line.removeprefix("data: ")) async for line in channel.events()]
-
-
-async def test_a_turn_by_http_is_a_stream_of_events(memory: TurnMemory) -> None:
-    channel = HttpChannel(UserTurn(content="hi"))
-    assert isinstance(channel, Channel)
-    await run_session(session(memory, "Hello, you."), channel)
-    channel.close()
-    told = await events(channel)
-    assert [event["content"] for event in told] == ["Hello,", " you.", "Hello, you."]
-    assert [event["streaming"] for event in told] == [True, True, False]
 
 
 async def test_a_closed_pipe_ends_the_session_and_keeps_the_turn(

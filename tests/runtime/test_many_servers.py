@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 from many_servers import served
 from postgres import NEEDS_POSTGRES, ask
-from signet_support import BASE, daemon
-from test_conversations import talking
+from signet_support import daemon
 
-from memory.runtime.signet.reach import Caller
 from memory.storage.postgres import PostgresStore
 from memory.testing import FakeBackend, FakeNativeStore, ScriptedLLM
 
@@ -129,16 +127,3 @@ async def test_a_session_goes_on_at_whichever_server_is_asked(started: Any) -> N
         row = (await second.send("GET", f"/api/memory/{stored[1]['id']}"))[1]
         assert (row["tags"], row["pinned"]) == ("tea", 1)
         assert (await second.post("/api/memory/remember", {"content": "I like oolong."}))[1]["deduped"]
-
-
-@NEEDS_POSTGRES
-async def test_a_conversation_goes_on_at_whichever_server_is_asked(state_url: str) -> None:
-    server = PostgresStore(state_url)
-    async with talking(host_file=server) as first, talking(host_file=server) as second:
-        key, _ = await first.say("My favourite tea is oolong.")
-        await second.say("And my cat is grey.", sessionKey=key)
-        await first.say("What did I say?", sessionKey=key)
-        scope = first.server.endpoints.reach.scope(Caller(BASE))
-        kept = first.server.store.get("conversation", scope, key)
-    words = [message["content"] for message in kept["history"] if message["role"] == "user"]
-    assert words == ["My favourite tea is oolong.", "And my cat is grey.", "What did I say?"]

@@ -6,12 +6,11 @@ import json
 import os
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from variants import plain
 
 from memory.plugins.config import load_config
 from memory.runtime._serving import serve, settings_of
-from memory.storage.insert import FILE_NAME
 
 TOKENS = {"ADA_TOKEN": "token-of-ada-0000000", "EVE_TOKEN": "token-of-eve-0000000"}
 
@@ -78,27 +76,6 @@ def test_started_read_only_it_recalls_every_project_of_every_token(tmp_path: Pat
     assert "I like oolong" in [found["content"] for found in recalled.json()["results"]]
     assert "oolong" in shown["inject"]
     assert shown["warnings"] == []
-
-
-@pytest.mark.thorough
-def test_started_read_only_it_goes_on_with_no_session_and_keeps_no_chat(tmp_path: Path) -> None:
-    scope = {"run_id": "r", "persona_id": "ada"}
-    hook = {"harness": "t", "sessionKey": "s"}
-    kept: list[set[Any]] = []
-    for read_only in (False, True):
-        config = write(tmp_path, {"read_only": read_only}, agent={"provider": "scripted"}, scope=scope)
-        with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
-            http.post("/api/hooks/session-start", json=hook)
-            http.post("/api/hooks/user-prompt-submit", json={**hook, "userMessage": f"{read_only}?"})
-            chat = http.post("/api/chat", json={"sessionKey": f"chat {read_only}", "content": "I row."})
-            if read_only:
-                http.post("/api/hooks/session-end", json=hook)
-        with closing(sqlite3.connect(tmp_path / "kept" / FILE_NAME)) as database:
-            rows = database.execute("SELECT kind, id, value FROM kept WHERE kind != 'note'")
-            kept.append(set(rows.fetchall()))
-    assert chat.status_code == 403
-    assert {kind for kind, *_ in kept[0]} == {"session", "words", "conversation"}
-    assert kept[1] == kept[0]
 
 
 @pytest.mark.thorough

@@ -31,10 +31,10 @@ from memory.contract import errors
 from memory.contract._surviving import Failures
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime import (
-    Conversations,
+    AgentOutput,
+    AgentSession,
     HookQueue,
     HookTurn,
-    HostStore,
     ToolCall,
     ToolContext,
     ToolRegistry,
@@ -44,7 +44,6 @@ from memory.runtime import (
     open_shared,
 )
 from memory.runtime import _serving as serving
-from memory.runtime._conversations import AgentSettings
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.slot.background import Background
 from memory.stigmem.commands import _sender as sender
@@ -219,45 +218,18 @@ async def test_a_conversation_goes_on_whatever_its_model_throws() -> None:
     async with (
         MemorySlot(FakeBackend(), scope=BASE) as slot,
         TurnMemory(slot) as memory,
-        Conversations(model, memory, AgentSettings(), HostStore("fake")) as conversations,
     ):
+        conversation = AgentSession(model, memory, scope=BASE)
 
-        async def said(text: str) -> str:
-            return "".join([part async for part in conversations.turn(BASE, "s", UserTurn(content=text))])
+        async def shown(output: AgentOutput) -> None:
+            await anyio.lowlevel.checkpoint()
 
         for thrown in THROWN:
             model.thrown = thrown
             with anyio.fail_after(20):
-                assert "error" in await said("hello")
+                assert (await conversation.turn(UserTurn(content="hello"), shown)).output.error
         model.thrown = None
-        assert '"error":null' in await said("hello")
-
-
-async def test_a_channel_opens_again_whatever_keeping_its_checkpoint_throws() -> None:
-    class Store(HostStore):
-        thrown: BaseException | None = None
-
-        def put(self, *objects: Any) -> None:
-            if self.thrown is not None:
-                raise self.thrown
-            super().put(*objects)
-
-    store = Store("fake")
-    async with (
-        MemorySlot(FakeBackend(), scope=BASE) as slot,
-        TurnMemory(slot) as memory,
-        Conversations(ScriptedProvider(), memory, AgentSettings(), store) as conversations,
-    ):
-
-        async def said(text: str) -> str:
-            return "".join([part async for part in conversations.turn(BASE, "s", UserTurn(content=text))])
-
-        for thrown in THROWN:
-            store.thrown = thrown
-            with anyio.fail_after(20):
-                assert "the conversation cannot go on" in await said("hello")
-        store.thrown = None
-        assert '"error":null' in await said("hello")
+        assert not (await conversation.turn(UserTurn(content="hello"), shown)).output.error
 
 
 def test_a_listing_goes_on_whatever_the_import_of_one_plugin_throws(

@@ -5,31 +5,25 @@ from __future__ import annotations
 import os
 import time
 import tomllib
-import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
-from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from memory.contract.errors import StoreError
 from memory.contract.receipts import BackendHealth, Trace
-from memory.runtime._channel import UserTurn
-from memory.runtime._conversations import Conversations
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
-from memory.runtime.signet.http import Call, Callers, Work, without_directories
-from memory.runtime.signet.reach import Caller
+from memory.runtime.signet.http import Call, without_directories
 from memory.runtime.signet.service import SignetService
 from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused
@@ -90,7 +84,6 @@ ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
     ("PATCH", "/api/memory/{item_id:path}", "patch", types.PatchParams),
     ("DELETE", "/api/memory/{item_id:path}", "delete", types.DeleteParams),
     ("GET", "/api/memories", "list", types.ListParams),
-    ("POST", "/api/chat", "chat", types.ChatParams),
     ("GET", "/health/ready", "ready", None),
     ("GET", "/metrics", "figures", None),
     ("GET", "/openapi.json", "openapi", None),
@@ -101,20 +94,12 @@ ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
 class Endpoints(SignetService):
     """The methods behind the routes: the inherited hooks and all other endpoints."""
 
-    def __init__(
-        self,
-        memory: TurnMemory,
-        changes: Changes,
-        settings: ServeSettings,
-        callers: Callers,
-        work: Work,
-        agent: Conversations | None,
-    ) -> None:
+    def __init__(self, memory: TurnMemory, changes: Changes, settings: ServeSettings) -> None:
         super().__init__(memory, changes.memories, settings)
         self.port: int | None = None
         self.leaving = False
         self.metrics = Metrics(memory)
-        self._changes, self._callers, self._work, self._agent = changes, callers, work, agent
+        self._changes = changes
         self._started = datetime.now(UTC)
         self._looking = anyio.Lock()
         self._looked: tuple[float, BackendHealth] | None = None
@@ -174,29 +159,6 @@ class Endpoints(SignetService):
     async def list(self, call: Call[types.ListParams]) -> dict[str, Any]:
         """List the memories that were stored or served here, newest first."""
         return await anyio.to_thread.run_sync(self.memories.listed, call.caller, call.params)
-
-    async def chat(self, call: Call[types.ChatParams]) -> Response:
-        """One turn with the agent; its answer comes as server-sent events."""
-        caller, params = call.caller, call.params
-        if self._agent is None:
-            raise Refused(404, "no agent answers here: give the configuration an agent: block")
-        if caller.read_only:
-            raise Refused(403, "this memory is read-only, and the agent records what is said")
-        more = params.model_dump(include={"attachments", "metadata"}, exclude_none=True)
-        turn = UserTurn(content=self.memories.checked(params.content) or "", **more)
-        scope, key = self.memories.scope_of(caller, params), params.session_key or uuid.uuid4().hex
-        self.book.store.check()  # fail before the model answers a turn that could not be saved
-        self.reach.note_written(caller, scope)
-        events = self._counted(caller, self._agent.turn(scope, key, turn, params.project or ""))
-        headers = {"x-session-key": quote(key), "cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-
-    async def _counted(self, caller: Caller, events: AsyncGenerator[str]) -> AsyncIterator[str]:
-        """Count a request as running while its answer is being streamed."""
-        with self._work.request(caller, admitted=True):
-            async with aclosing(events):
-                async for event in events:
-                    yield event
 
     async def openapi(self, call: Call[None]) -> dict[str, Any]:
         """This description."""

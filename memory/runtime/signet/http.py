@@ -158,14 +158,14 @@ class Work:
         self._now: Counter[MemoryScope] = Counter()
 
     @contextmanager
-    def request(self, caller: Caller, *, admitted: bool = False) -> Iterator[None]:
-        """Count a request while it runs. An ``admitted`` request is counted but not limited.
+    def request(self, caller: Caller) -> Iterator[None]:
+        """Count a request while it runs.
 
         Raises:
             Busy: too many requests are running.
         """
         mine = self._now[caller.scope]
-        if not admitted and (mine >= self._per_caller or self._now.total() >= self._max_requests):
+        if mine >= self._per_caller or self._now.total() >= self._max_requests:
             raise Busy(503, "too many requests at once; try again")
         self._now[caller.scope] += 1
         try:

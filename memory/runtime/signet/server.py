@@ -25,7 +25,6 @@ from memory.contract import errors
 from memory.contract._surviving import ends_the_task
 from memory.contract.errors import ConfigError, MemslotError
 from memory.contract.scope import MemoryScope
-from memory.runtime._conversations import Conversations
 from memory.runtime._items import MemoryItems
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import http, types
@@ -65,7 +64,6 @@ class RuntimeAdapterServer:
         tokens: bearer token -> its scope and rights. If empty, only loopback clients are answered.
         store: keeps labels of memories and the state of sessions. None keeps them in this process only. The
             code that opened it closes it.
-        agent: the entered conversations that answer ``/api/chat``. None disables that endpoint.
 
     Raises:
         ConfigError: neither tokens nor the slot name a scope.
@@ -78,7 +76,6 @@ class RuntimeAdapterServer:
         *,
         tokens: Mapping[str, TokenGrant] | None = None,
         store: HostStore | None = None,
-        agent: Conversations | None = None,
     ) -> None:
         self.settings = settings = settings or ServeSettings()
         at_once, tokens = settings.max_requests, tokens or {}
@@ -103,7 +100,7 @@ class RuntimeAdapterServer:
         sessions = Sessions(Reach(settings.isolate, self.store), self.store, memory.slot.delivery.resets_of)
         self._changes = Changes(Memories(memory.slot, sessions, self.store, settings.longest_prompt))
         self._callers = http.Callers(tokens, memory.slot.scope, read_only=memory.slot.read_only)
-        self.endpoints = Endpoints(memory, self._changes, settings, self._callers, self.work, agent)
+        self.endpoints = Endpoints(memory, self._changes, settings)
         self._note_answer = self.endpoints.metrics.answered
         self.app = _application(own)
         self.app.add_api_route("/health", self.endpoints.health, methods=["GET"])

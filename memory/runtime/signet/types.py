@@ -377,13 +377,3 @@ class FeedbackParams(SessionParams):
 
     session_key: Filled
     feedback: dict[str, Number] = Field(min_length=1)
-
-
-class ChatParams(SessionParams):
-    """A message of the user to the agent."""
-
-    strict = True
-
-    content: Filled
-    attachments: list[Any] | None = None
-    metadata: dict[str, Any] | None = None

@@ -1,20 +1,15 @@
-"""The ``agent:`` block, and conversations with the agent: ``memslot chat`` and sessions over HTTP."""
+"""The ``agent:`` block, and ``memslot chat``."""
 
 from __future__ import annotations
 
-import logging
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, aclosing
-from typing import Any, Self
-from weakref import WeakValueDictionary
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
 
-import anyio
-from anyio.abc import TaskGroup
 from pydantic import Field
 
 from memory.contract._quantity import quantity
-from memory.contract._surviving import ends_the_task, words_of
 from memory.contract.errors import LifecycleError, MemslotError
 from memory.contract.formatting import without_controls
 from memory.contract.requests import AdapterMode, Positive
@@ -26,21 +21,18 @@ from memory.runtime._attach import open_shared
 from memory.runtime._channel import (
     AgentOutput,
     ChannelClosed,
-    Checkpoint,
     CommandLine,
-    HttpChannel,
     SessionSettings,
     TurnReport,
     UserTurn,
 )
 from memory.runtime._hook_turns import drop_reports
 from memory.runtime._listening import cancelled_at_interrupt
-from memory.runtime._loop import AgentSession, answer_turns
+from memory.runtime._loop import AgentSession
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
 from memory.runtime._tools import ToolRegistry, memory_tools
 from memory.runtime.providers import create_provider
-from memory.storage.kept import HostStore, StoredObject
 
 
 class ChatPolicy(TurnPolicy):
@@ -80,100 +72,6 @@ class AgentSettings(PluginOptions):
         settings = SessionSettings(**own, soul=self.soul.read_text("utf-8") if self.soul else "")
         tools = ToolRegistry(memory_tools(memory.slot)) if self.tools else None
         return AgentSession(provider, memory, tools, settings=settings, **given)
-
-
-log = logging.getLogger(__name__)
-
-Place = tuple[MemoryScope, str]
-
-
-class Conversations:
-    """The sessions of one agent, by scope and session key. The store holds their checkpoints between turns.
-
-    Args:
-        provider: the model.
-        memory: the memory of every session.
-        settings: the ``agent:`` block.
-        store: keeps each session's checkpoint.
-        grace_s: seconds that running turns have to finish when the context is left.
-
-    Use it as ``async with Conversations(...) as conversations:``, in one task.
-    """
-
-    def __init__(
-        self,
-        provider: Provider,
-        memory: TurnMemory,
-        settings: AgentSettings,
-        store: HostStore,
-        *,
-        grace_s: float = 10.0,
-    ) -> None:
-        self._provider = provider
-        self._memory = memory
-        self._settings = settings
-        self._store = store
-        self._grace_s = grace_s
-        self._one_turn: WeakValueDictionary[Place, anyio.Lock] = WeakValueDictionary()
-        self._tasks: TaskGroup = anyio.create_task_group()
-
-    async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
-        return self
-
-    async def __aexit__(self, *raised: Any) -> bool | None:
-        self._tasks.cancel_scope.deadline = anyio.current_time() + self._grace_s
-        return await self._tasks.__aexit__(*raised)
-
-    async def turn(
-        self, scope: MemoryScope, key: str, turn: UserTurn, project: str = ""
-    ) -> AsyncGenerator[str]:
-        """Answer one turn with server-sent events. The turns of one conversation run one at a time.
-
-        If the client disconnects during the answer, the turn is still finished, recorded and kept in the
-        conversation. If the checkpoint cannot be read, the answer is an ``error``.
-        """
-        channel = HttpChannel(turn)
-        self._tasks.start_soon(self._run, (scope, key), channel, project)
-        async with aclosing(channel.events()) as events:
-            async for event in events:
-                yield event
-
-    async def _run(self, place: Place, channel: HttpChannel, project: str) -> None:
-        def keep(checkpoint: Checkpoint) -> None:
-            kept = {"resets": self._resets(place[0]), **checkpoint.model_dump(mode="json")}
-            self._store.put(StoredObject("conversation", *place, kept))
-
-        try:
-            async with self._one_turn.setdefault(place, anyio.Lock()):
-                session = self._session(place, project)
-                if not session.history:
-                    await session.start()
-                await answer_turns(session, channel, keep)
-        except BaseException as error:
-            if ends_the_task(error):
-                raise
-            log.error("a turn failed: %s", words_of(error))
-            await channel.send(AgentOutput(error=f"the conversation cannot go on: {words_of(error)}"))
-        finally:
-            channel.close()
-
-    def _resets(self, scope: MemoryScope) -> int:
-        return self._memory.slot.delivery.resets_of(scope)
-
-    def _session(self, place: Place, project: str) -> AgentSession:
-        scope, key = place
-        kept: dict[str, Any] = self._store.get("conversation", scope, key) or {}
-        if kept.pop("resets", None) != self._resets(scope):
-            kept = {}  # the checkpoint is older than the last reset
-        return self._settings.session(
-            self._provider,
-            self._memory,
-            scope=scope,
-            session_key=key,
-            project=project,
-            checkpoint=Checkpoint(**kept) if kept else None,
-        )
 
 
 _HELP = """/memory            what the last turn was given, and why
