@@ -1,4 +1,4 @@
-"""An agent that takes envelopes from a Stigmem node: it keeps their limits, asks whom they name, or escalates.
+"""An agent that takes envelopes from a Stigmem node: it keeps their limits, or escalates.
 
     STIGMEM_URL=http://127.0.0.1:8765 STIGMEM_SOURCE_ENTITY=agent:buyer python stigmem_agent.py 12.50 9/5
 
@@ -22,7 +22,6 @@ from memory.stigmem.intents import (
     Estimate,
     IntentRecord,
     broken_constraints,
-    due_deferences,
     ranked_options,
 )
 from memory.stigmem.writers import carry_out
@@ -49,17 +48,14 @@ async def handle(
     """One envelope: ``done`` or ``escalated``, and why."""
     source = abi.surfaces.source
     price, broken = chosen(envelope, offers)
-    notes = []
-    for rule in () if broken else due_deferences(envelope, {"cost": price}):
-        asked = await intents.consult(envelope, rule, f"May I spend {price:.2f} EUR?", source=source)
-        if asked.answer is None:
-            notes.append("nobody answered in time, so I decided")
-        elif asked.answer.value.v is not True:
-            broken = (f"{envelope.deference[rule].defer_to} said no",)
     if broken:
         problem = f"{envelope.goal}: {'; '.join(broken)}"
         await intents.escalate(entity, envelope, source=source, problem=problem)
         return f"escalated: {problem}"
+    notes = []
+    for rule, deference in enumerate(envelope.deference):  # this agent has no way to ask anybody
+        await intents.record_timeout(envelope, rule, source=source)
+        notes.append(f"{deference.defer_to} was not asked")
     summary = "; ".join([f"{envelope.goal}: bought at {price:.2f} EUR", *notes])
     async with abi.open_node() as node:
         await carry_out(node, abi.surfaces.decision(f"intent-{envelope.id}", summary))

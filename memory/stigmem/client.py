@@ -13,15 +13,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict, Unpack
 from urllib.parse import quote
 
-import anyio
-
-from memory import BackendTimeout, InputError
-from memory.adapter import BackendProtocolError
+from memory import InputError
 from memory.adapter.http import JsonHttp, bearer, check_url, expect, route
-from memory.stigmem.facts import BACKEND, Fact, FactScope, FactValue, NewFact
+from memory.stigmem.facts import BACKEND, Fact, FactScope, NewFact
 
 MAX_LIMIT = 500  # the most rows that a node returns at once
-JOB_TIMEOUT_S = 30.0  # for jobs that a node runs after its answer
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -131,43 +127,6 @@ class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
 
     async def provenance(self, fact_id: str) -> dict[str, Any]:
         return await self.object("GET", f"/v1/facts/{_segment(fact_id)}/provenance")
-
-    async def resolve_conflict(
-        self,
-        conflict_id: str,
-        *,
-        winning_fact_id: str | None = None,
-        new_value: FactValue | None = None,
-        note: str = "",
-    ) -> dict[str, Any]:
-        """``POST /v1/conflicts/{id}/resolve``. The node's plugins do not restrict conflicts to a tenant."""
-        value = new_value and dict(new_value)
-        body = {"winning_fact_id": winning_fact_id, "new_value": value, "resolution_note": note}
-        path = f"/v1/conflicts/{_segment(conflict_id, 'conflict_id')}/resolve"
-        return await self.object("POST", path, json=body)
-
-    async def lint(self, scope: FactScope, **narrowed: Any) -> dict[str, Any]:
-        """``POST /v1/lint``. Returns ``findings`` and ``fact_count``. A node runs a large scope as a job.
-
-        Args:
-            scope: the scope to check.
-            narrowed: ``checks``, ``entity``, ``relation``, ``stale_lookahead_s``. None means no filter.
-
-        Raises:
-            BackendTimeout: the job did not end in 30 s.
-        """
-        given = {name: value for name, value in narrowed.items() if value is not None}
-        answer = await self.object("POST", "/v1/lint", json={"scope": scope, **given})
-        with anyio.move_on_after(JOB_TIMEOUT_S) as limit:
-            while "job_id" in answer and answer.get("status") not in ("done", "failed"):
-                await anyio.sleep(0.2)
-                answer = await self.object("GET", f"/v1/lint/jobs/{_segment(str(answer['job_id']))}")
-        if limit.cancelled_caught:
-            what = f"stigmem: the node's lint job did not end within {JOB_TIMEOUT_S:g} s"
-            raise BackendTimeout(what, backend_name=BACKEND)
-        if answer.get("status") == "failed":
-            raise BackendProtocolError("stigmem: the node's lint job failed", backend_name=BACKEND)
-        return expect(dict, answer.get("result", answer), "stigmem: POST /v1/lint")
 
     async def object(self, method: Method, path: str, **sent: Any) -> dict[str, Any]:
         """Send a request like :meth:`request`, whose answer is a JSON object.

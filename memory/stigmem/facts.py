@@ -183,7 +183,7 @@ class FactValue(Frozen):
 
     Raises:
         InputError: content that is not of the type, or over ``MAX_VALUE_BYTES``.
-    """  # the tools' schema shows this text
+    """
 
     type: ValueType
     v: Any = Field(default=None, validate_default=True)

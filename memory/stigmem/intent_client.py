@@ -7,24 +7,18 @@ import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
-
-import anyio
 
 from memory import BackendError, CapabilityNotSupported, InputError
 from memory.adapter import BackendProtocolError, BackendRejected
 from memory.adapter.fields import normalise
 from memory.adapter.http import none_if_404
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
-from memory.stigmem.facts import Fact, FactScope, FactValue
+from memory.stigmem.facts import Fact, FactScope
 from memory.stigmem.intent_facts import (
-    ANSWER,
-    DEFER_TO,
     GOAL,
-    asked_at,
-    deference_write,
     escalation_write,
     from_body,
     names_envelope,
@@ -51,15 +45,6 @@ class InFlight:
     envelopes: Mapping[str, IntentRecord]  # by entity, newest first
     unreadable: Mapping[str, str]  # entity -> the reason
     truncated: bool  # whether the node may hold more goals than one answer (500) shows
-
-
-@dataclass(frozen=True)
-class Consultation:
-    """The result of a question by a deference rule. ``audit`` is the fact that records a timeout."""
-
-    entity: str
-    answer: Fact | None
-    audit: Fact | None = None  # also None if the node did not accept it
 
 
 class IntentClient:
@@ -198,67 +183,6 @@ class IntentClient:
             return await self._node.query(entity=ref, scope=scope)
         fact = await none_if_404(self._node.get_fact(unquote(match[1])))
         return [fact] if fact is not None and fact.scope == scope else []
-
-    async def consult(
-        self,
-        envelope: IntentRecord,
-        rule: int,
-        question: str,
-        *,
-        source: str,
-        timeout_s: float = 60.0,
-        poll_s: float = 1.0,
-    ) -> Consultation:
-        """Ask the agent that a deference rule names, and wait for the answer (4.4).
-
-        The wait is as long as the rule allows, else ``timeout_s`` seconds. If the node fails meanwhile, it is
-        asked again until the time is up. Then the timeout is recorded, and the recipient decides by itself. A
-        recipient that restarts may ask again: it gets an answer that came meanwhile, and the first deadline
-        still holds.
-        """
-        surfaces = Surfaces(source, await self.authority())
-        now = datetime.now(UTC)
-        write = deference_write(envelope, rule, surfaces, question, now)
-        whom, wait_s = envelope.deference[rule].defer_to, envelope.deference[rule].timeout_s
-        goal, _ = await carry_out(self._node, write)
-        deadline = asked_at(goal, now) + timedelta(seconds=timeout_s if wait_s is None else wait_s)
-
-        async def look() -> Fact | None:
-            with suppress(BackendError):
-                for fact in await self._node.query(
-                    entity=write.entity, relation=ANSWER, scope="company", include_contradicted=True
-                ):
-                    if surfaces.as_ref(fact.source, urlsplit(whom).netloc) == whom:
-                        return fact
-            return None
-
-        answer = await look()
-        with anyio.move_on_after((deadline - datetime.now(UTC)).total_seconds()):
-            while answer is None:
-                await anyio.sleep(poll_s)
-                answer = await look()
-        if answer is not None:
-            return Consultation(write.entity, answer)
-        audit = None
-        with suppress(BackendError):
-            audit = await self.record_timeout(envelope, rule, source=source, at=deadline)
-        return Consultation(write.entity, None, audit)
-
-    async def questions(self, to: str) -> dict[str, str]:
-        """Return the unanswered questions to the agent ``to``: entity -> question, newest first."""
-        found = {}
-        for fact in await self._node.query(relation=DEFER_TO, scope="company"):
-            if fact.value.v == to:
-                about = await self._node.query(entity=fact.entity, scope="company", include_contradicted=True)
-                values = {said.relation: said.value.v for said in reversed(about)}
-                if ANSWER not in values:
-                    found[fact.entity] = str(values.get(GOAL, ""))
-        return found
-
-    async def answer(self, entity: str, value: FactValue, *, source: str) -> Fact:
-        """Answer a question of :meth:`questions`. ``source`` is the agent that was asked."""
-        surfaces = Surfaces(source, await self.authority())
-        return await self._node.assert_fact(surfaces.fact(entity, ANSWER, value.type, value.v))
 
     async def record_timeout(
         self, envelope: IntentRecord, rule: int, *, source: str, at: datetime | None = None

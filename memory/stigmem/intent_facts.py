@@ -14,18 +14,14 @@ from typing import Any
 
 from memory import InputError
 from memory.adapter import BackendProtocolError
-from memory.adapter.fields import parse_time
 from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, NewFact, StoredValue, build_uri
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
-from memory.stigmem.writers import Surfaces, Write, check_fact, check_write
+from memory.stigmem.writers import Surfaces, Write, check_write
 
 GOAL = "intent:goal"
-DEFER_TO = "intent:defer_to"
-ANSWER = "intent:deference_answer"
-_ASKED_AT = "asked_at"
 _BRIEF = {"id", "entity", "relation", "value", "source", "confidence"}
-_KIND = re.compile(r"(?:stigmem://[^/]*/)?(intent|escalation|deference)[:/]", re.I)
+_KIND = re.compile(r"(?:stigmem://[^/]*/)?(intent|escalation)[:/]", re.I)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 
 
@@ -132,31 +128,10 @@ def escalation_write(
 
 
 def deference_entity(envelope: IntentRecord, rule: int, surfaces: Surfaces) -> str:
-    """Return the entity of a question, one per recipient, so that recipients do not contradict each other."""
+    """Return the entity of a deference, one per recipient, so that recipients do not contradict each other."""
     if not 0 <= rule < len(envelope.deference):
         raise InputError(f"rule: the envelope has {len(envelope.deference)} deference rules, counted from 0")
     return build_uri(surfaces.authority, "deference", envelope.id, str(rule), surfaces.source)
-
-
-def deference_write(
-    envelope: IntentRecord, rule: int, surfaces: Surfaces, question: str, at: datetime
-) -> Write:
-    """Build the question of a deference rule (4.4). The fact with the addressee is the last one.
-
-    ``at`` is stored with the question. If the question is repeated, the node keeps the first time; see
-    :func:`asked_at`.
-    """
-    entity = deference_entity(envelope, rule, surfaces)
-    sent = {_ASKED_AT: at.isoformat()}
-    goal = check_fact(surfaces.fact(entity, GOAL, "text", question, derived_from=(sent,)), "question")
-    to = surfaces.fact(entity, DEFER_TO, "ref", envelope.deference[rule].defer_to)
-    return check_write(Write("deference", entity, (goal, to)))
-
-
-def asked_at(goal: Fact, now: datetime) -> datetime:
-    """Return when a stored question was first asked, by its sender's clock, but never later than ``now``."""
-    sent = [parse_time(part.get(_ASKED_AT)) for part in goal.derived_from if isinstance(part, dict)]
-    return min(filter(None, (now, *sent)))
 
 
 def timeout_fact(envelope: IntentRecord, surfaces: Surfaces, rule: int, at: datetime) -> NewFact:

@@ -7,10 +7,8 @@ rules that a recipient considers before it acts. A rule that cannot be evaluated
 from __future__ import annotations
 
 import math
-import operator
-import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -176,13 +174,6 @@ class IntentEnvelope(IntentRecord):
         return self
 
 
-_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt,
-    "==": operator.eq, "=": operator.eq, "!=": operator.ne,
-}  # fmt: skip
-_PREDICATE = re.compile(r"(not\s+)?([A-Za-z_][\w.:-]*)\s*(?:(<=|>=|==|!=|<|>|=)\s*(\S.*))?")
-
-
 @dataclass(frozen=True)
 class Estimate:
     """A recipient's estimate on an axis: a number, an aware datetime, a bool or a str, and its unit."""
@@ -270,44 +261,3 @@ def _met(preference: Preference, options: Mapping[str, Mapping[str, Any]]) -> di
         return dict.fromkeys(numbers, 1.0)
     shares = {name: (value - low) / (high - low) for name, value in numbers.items()}
     return shares if wanted == "maximize" else {name: 1.0 - share for name, share in shares.items()}
-
-
-def due_deferences(envelope: IntentRecord, situation: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the positions of the deference rules that apply or cannot be ruled out.
-
-    ``situation`` holds known values by the names in conditions. ``cost > 100`` reads ``cost``, and
-    ``requires_legal_review`` applies if that value is true. A condition of another form always applies.
-    """
-    rules = enumerate(envelope.deference)
-    return tuple(at for at, rule in rules if _holds(rule.condition, situation) is not False)
-
-
-def _holds(condition: str, situation: Mapping[str, Any]) -> bool | None:
-    """Evaluate a condition; None if it cannot be evaluated."""
-    match = _PREDICATE.fullmatch(condition.strip())
-    if match is None or situation.get(match[2]) is None:
-        return None
-    negated, name, comparison, text = match.groups()
-    known = situation[name]
-    if comparison is None:
-        return bool(known) != bool(negated)
-    wanted = _literal(text, known)
-    try:
-        return None if wanted is None else bool(_COMPARISONS[comparison](known, wanted)) != bool(negated)
-    except TypeError:
-        return None
-
-
-def _literal(text: str, like: Any) -> Any:
-    """Parse the right side of a comparison as the type of the left side; None if that fails."""
-    text = text.strip("'\"")
-    if isinstance(like, bool):
-        return {"true": True, "false": False}.get(text.lower())
-    if isinstance(like, datetime):
-        return parse_time(text)
-    if isinstance(like, int | float):
-        try:
-            return float(text)
-        except ValueError:
-            return None
-    return text

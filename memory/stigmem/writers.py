@@ -65,7 +65,6 @@ _RULES: Mapping[str, _Rule] = {
     "roadmap:decision": _Rule("text", max_bytes=MAX_SUMMARY_BYTES),
     "intent:escalation": _Rule("string", values=PRIORITIES),
     "intent:escalate_to": _Rule("ref"),
-    "intent:defer_to": _Rule("ref"),
     "intent:goal": _Rule("text", max_bytes=MAX_GOAL_BYTES),
 }
 _REQUIRED: Mapping[str, set[str]] = {
@@ -76,7 +75,6 @@ _REQUIRED: Mapping[str, set[str]] = {
     "handoff": {"intent:handoff_to", "intent:handoff_summary"},
     "decision": {"roadmap:decision"},
     "escalation": {"intent:escalation", "intent:escalate_to", "intent:goal"},
-    "deference": {"intent:goal", "intent:defer_to"},
 }
 
 

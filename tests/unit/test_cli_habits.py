@@ -30,7 +30,6 @@ NO_RESULT = {
     "tools mcp",  # a server
     "tools new-plugin",  # files, and nothing else
     "tools scripted-llm",  # a server, or another command beside it
-    "tools stigmem mcp",  # a server
 }
 
 

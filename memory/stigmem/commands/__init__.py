@@ -15,14 +15,13 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-PROCESSES = frozenset({"mcp"})  # commands that are not hooks
 strict: ContextVar[bool] = ContextVar("strict", default=True)  # whether the running command may fail
 
 
 class HookGroup(TyperGroup):
     """Commands for agents' hooks. An error is one line on stderr, with exit code 0.
 
-    With ``--process``, and for the commands in ``PROCESSES``, errors are those of other commands.
+    With ``--process``, errors are those of other commands.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -42,7 +41,7 @@ class HookGroup(TyperGroup):
             self.commands = get_group(app).commands
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        strict.set("--process" in args or not PROCESSES.isdisjoint(args[:1]))
+        strict.set("--process" in args)
         given = [argument for argument in args if argument != "--process"] or ["--help"]
         if not (strict.get() or "--help" in given or os.environ.get("STIGMEM_URL", "").strip()):
             raise typer.Exit(0)

@@ -22,26 +22,6 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command()
-def mcp() -> None:
-    """Serve the node's facts to an MCP client over stdio. It reads the environment variables alone.
-
-    Six tools: assert_fact, query_facts, recall, resolve_contradiction, subscribe_scope, lint_scope. Starts although
-    the node is down; its tools then answer with errors until it is back. Ends when the client closes stdin.
-    """
-    import anyio
-
-    from memory import PluginLoadError
-    from memory.stigmem.abi import StigmemAbi
-
-    abi = StigmemAbi.from_env("process")
-    try:
-        from memory.stigmem.tool_server import serve_stdio
-    except ImportError as error:
-        raise PluginLoadError(f"mcp needs {error.name}: pip install 'memslot[mcp,stigmem]'") from error
-    anyio.run(serve_stdio, abi)
-
-
 Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's id or URI.")]
 To = Annotated[str, typer.Option(help="URI of the agent or user, e.g. stigmem://node/agent/b.")]
 _OR_STDIN = "'-' reads it from stdin."

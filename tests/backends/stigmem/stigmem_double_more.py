@@ -43,53 +43,7 @@ def lint(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> A
     ahead = (datetime.now(UTC) + timedelta(seconds=body.get("stale_lookahead_s", 0))).isoformat()
     findings = [finding for check in checks for finding in _findings(node, check, rows, ahead)]
     report = {"findings": findings, "checked_at": now(), "scope": body["scope"]}
-    result = {**report, "checks_run": list(checks), "fact_count": len(rows)}
-    if node.lints_later:  # what a node does for a scope of many facts
-        node.lint_result = result
-        return Answer(202, {"job_id": "j1", "status": "pending", "estimated_s": 1})
-    return Answer(200, result)
-
-
-@route("GET", "/v1/lint/jobs/j1")
-def lint_job(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    result = node.lint_result
-    if node.lints_for_ever:
-        return Answer(200, {"job_id": "j1", "status": "running", "result": None})
-    if result is None:
-        return Answer(200, {"job_id": "j1", "status": "failed", "result": None})
-    return Answer(200, {"job_id": "j1", "status": "done", "result": result})
-
-
-@route("POST", "/v1/conflicts/([^/]+)/resolve")
-def resolve_conflict(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    by_relation = {row["relation"]: row for row in node.facts if row["entity"] == groups[0]}
-    if not by_relation:
-        raise Refused(404, "conflict not found")
-    if by_relation["stigmem:conflict:status"]["value"]["v"] == "resolved":
-        raise Refused(409, "conflict already resolved")
-    body = request["json"]
-    disputed = by_relation["stigmem:conflict:between"]["value"]["v"].split(",")
-    value = body.get("new_value")
-    if value is None and body.get("winning_fact_id") is None:
-        raise Refused(422, "provide winning_fact_id or new_value")
-    if value is None:
-        winners = [row for row in node.facts if row["id"] == body["winning_fact_id"]]
-        if body["winning_fact_id"] not in disputed:
-            raise Refused(422, "winning_fact_id must be one of the conflicting facts")
-        value = winners[0]["value"]
-    known = {"scope": by_relation["stigmem:conflict:status"]["scope"], "confidence": 1.0}
-    relation = next(row["relation"] for row in node.facts if row["id"] in disputed)
-    stored = node.add(
-        caller.tenant_id,
-        entity=f"stigmem:resolution:{groups[0]}",
-        relation=relation,
-        value=value,
-        source=caller.entity_uri,
-        **known,
-    )
-    ended = {"entity": groups[0], "relation": "stigmem:conflict:status", "source": "system:stigmem"}
-    node.add(caller.tenant_id, value={"type": "string", "v": "resolved"}, **ended, **known)
-    return Answer(200, {"resolution_fact_id": stored["id"], "conflict_status": "resolved"})
+    return Answer(200, {**report, "checks_run": list(checks), "fact_count": len(rows)})
 
 
 def _findings(node: NodeModel, check: str, rows: list[dict[str, Any]], ahead: str) -> list[dict[str, Any]]:
@@ -100,12 +54,11 @@ def _findings(node: NodeModel, check: str, rows: list[dict[str, Any]], ahead: st
     alive = [row for row in rows if row["confidence"] > 0]
     if check == "contradiction":
         conflict_of = {row["value"]["v"]: row["entity"] for row in node.facts if row["relation"] == _BETWEEN}
-        ended = {row["entity"] for row in node.facts if row["value"]["v"] == "resolved"}
         known = {row["id"]: row for row in rows}
         return [
             {**finding(known[pair.split(",")[1]], "error"), "detail": f"unresolved conflict {conflict}"}
             for pair, conflict in conflict_of.items()
-            if conflict not in ended and pair.split(",")[1] in known
+            if pair.split(",")[1] in known
         ]
     if check == "stale":
         ending = [row for row in alive if row["valid_until"] is not None and row["valid_until"] <= ahead]

@@ -98,8 +98,6 @@ class NodeModel:
         self.facts: list[dict[str, Any]] = []
         self.keys: dict[str, dict[str, Any]] = {}
         self.intents: dict[str, dict[str, Any]] = {}
-        self.lints_later = self.lints_for_ever = False
-        self.lint_result: dict[str, Any] | None = None
         self._ticks = 0
         self._fts = sqlite3.connect(":memory:", check_same_thread=False)
         weakref.finalize(self, self._fts.close)  # Python 3.13 warns of one that is left open

@@ -8,9 +8,8 @@ from both_loops import anyio_backend as anyio_backend
 from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 
-from memory import BackendTimeout, BackendUnavailable, InputError
+from memory import BackendUnavailable, InputError
 from memory.adapter import BackendAuthError, BackendProtocolError
-from memory.stigmem import client
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
 
@@ -46,17 +45,6 @@ async def test_every_type_comes_back(double: StigmemDouble) -> None:
             stored = await node.assert_fact(fact(number, FactValue(type=kind, v=v)))
             assert (await node.get_fact(stored.id)).value.v == v, kind
         assert len(await node.query(scope="team")) == len(values)
-
-
-async def test_a_lint_job_that_never_ends_is_given_up(
-    double: StigmemDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "JOB_TIMEOUT_S", 0.5)
-    double.node.lints_later = double.node.lints_for_ever = True
-    with anyio.fail_after(20):
-        async with node_of(double) as node:
-            with pytest.raises(BackendTimeout, match=r"lint job did not end within 0\.5 s"):
-                await node.lint("team")
 
 
 async def test_a_redacted_ref_and_unknown_fields_are_tolerated(double: StigmemDouble) -> None:

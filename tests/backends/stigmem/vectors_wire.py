@@ -15,7 +15,8 @@ import anyio
 import httpx
 
 from memory import BackendError
-from memory.stigmem.client import JOB_TIMEOUT_S
+
+JOB_TIMEOUT_S = 30.0  # for jobs that a node runs after its answer
 
 
 class Status(Enum):
