@@ -214,10 +214,13 @@ def test_one_open_adapter_is_not_closed_and_what_needs_two_is_not_tested() -> No
 
 
 def test_a_failure_says_what_was_done_expected_and_seen() -> None:
-    from mutants import FalseCommitted
+    from mutants import MUTANTS
 
     failure = play(
-        "a_committed_write_is_retrievable_at_once", "asyncio", FalseCommitted, derivation_s=1.0
+        "a_committed_write_is_retrievable_at_once",
+        "asyncio",
+        MUTANTS["false_committed"].adapter,
+        derivation_s=1.0,
     ).failure
     text = str(failure)
     assert text.startswith("committed, and not retrievable")
@@ -243,10 +246,13 @@ def test_a_write_that_raises_is_named_with_the_line_of_the_plugin() -> None:
 
 
 def test_what_fails_alike_on_both_loops_is_printed_once() -> None:
-    from mutants import FalseCommitted
+    from mutants import MUTANTS
 
     spec = "a_committed_write_is_retrievable_at_once"
-    report = Report("x", results=[play(spec, loop, FalseCommitted, derivation_s=1.0) for loop in LOOPS])
+    report = Report(
+        "x",
+        results=[play(spec, loop, MUTANTS["false_committed"].adapter, derivation_s=1.0) for loop in LOOPS],
+    )
     assert report.to_text().count("FAILED a_committed") == 1
     assert f"FAILED {spec} (asyncio, trio)" in report.to_text()
     assert "memslot tools conform --specs" in report.to_text()
@@ -264,7 +270,7 @@ def test_steps_that_repeat_are_one_line() -> None:
 
 
 def test_lookalike_names_are_shown_with_their_code_points() -> None:
-    from mutants import FoldsCase
+    from mutants_reading import FoldsCase
 
     from memory.testing.contract._spec import shown
 

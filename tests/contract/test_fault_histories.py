@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from fault_history import History, play
-from mutants import SwallowsWriteErrors
+from mutants import MUTANTS
 
 from memory import MemoryEvent, WriteReceipt
 from memory.adapter import ContextEntry
@@ -47,7 +47,7 @@ def test_nothing_is_lost_invented_or_in_another_scope(seed: int, loop: str) -> N
 
 
 def test_an_adapter_that_swallows_write_errors_is_seen() -> None:
-    assert over(SwallowsWriteErrors, 0).lost
+    assert over(MUTANTS["swallows_write_errors"].adapter, 0).lost
 
 
 class WritesTwice(FakeBackend):
