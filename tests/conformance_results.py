@@ -7,8 +7,6 @@ was not played says so. Each row names what it needs; a memory in another enviro
 that a variable names. LoCoMo's data is named by LOCOMO.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

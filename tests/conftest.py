@@ -1,7 +1,5 @@
 """Which tests a run is made of, and where: ``--fast`` leaves the thorough ones out, and its last lines say so."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

@@ -11,8 +11,6 @@ block before it prints, whatever the time. No library may write to stderr.
     python tests/documented_commands.py [README.md docs/index.md ...]
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

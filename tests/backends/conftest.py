@@ -1,7 +1,5 @@
 """Where backends put what they keep, if a test names no directory: not into the repository."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import tempfile

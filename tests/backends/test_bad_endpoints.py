@@ -1,7 +1,5 @@
 """A wrong key, a page of HTML and an answer that never ends are each one sentence, and nothing is stored."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,7 +11,6 @@ import pytest
 from installed import installed
 
 from memory import MemoryScope, MemslotError, SupportsReadiness, open_memory
-from memory.testing import ScriptedLLM
 
 SCOPE = MemoryScope(run_id="run", persona_id="alice")
 PROVIDERS = [
@@ -109,9 +106,7 @@ async def complaint(tmp_path: Path, provider: str, block: str, server: Any, seco
 
 
 @pytest.mark.parametrize(("provider", "block"), PROVIDERS)
-async def test_an_answer_that_never_ends_ends_at_the_deadline(
-    tmp_path: Path, endless: Endless, provider: str, block: str
-) -> None:
+async def test_an_answer_that_never_ends_ends_at_the_deadline(tmp_path, endless, provider, block):
     with anyio.fail_after(120):
         said = await complaint(tmp_path, provider, block, endless, 2.0)
     assert "timed out after" in said or "did not answer within" in said, said
@@ -123,9 +118,7 @@ async def test_an_answer_that_never_ends_ends_at_the_deadline(
     ("fault", "why"), [("401", "401"), ("unreadable", "did not answer with JSON; check base_url")]
 )
 @pytest.mark.parametrize(("provider", "block"), PROVIDERS)
-async def test_a_wrong_key_and_a_page_of_html_are_named(
-    tmp_path: Path, llm: ScriptedLLM, provider: str, block: str, fault: Any, why: str
-) -> None:
+async def test_a_wrong_key_and_a_page_of_html_are_named(tmp_path, llm, provider, block, fault, why):
     endpoint = "chat/completions" if block == "llm" else "embeddings"
     llm.faults.add(fault, times=None, endpoint=endpoint)
     said = await complaint(tmp_path, provider, block, llm, 20.0)

@@ -1,7 +1,5 @@
 """Two memories that hold the same show the same bytes, and as much of it as the budget takes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -38,9 +36,7 @@ async def shown(store: str, directory: Path, llm: ScriptedLLM) -> list[tuple[str
 
 
 @pytest.mark.parametrize("store", EMBEDDED)
-async def test_equal_memories_give_equal_bytes_and_fill_the_budget(
-    store: str, tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_equal_memories_give_equal_bytes_and_fill_the_budget(store, tmp_path, llm):
     require(store)
     first, again = [await shown(store, tmp_path / name, llm) for name in ("first", "again")]
     assert first[0] == again[0]

@@ -6,8 +6,6 @@ A writer is a fork of a process that has imported its SDK and opened nothing, so
 that process has more than one thread, every writer is started afresh.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -34,7 +32,6 @@ from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
 from memory.runtime import TurnMemory, TurnPolicy
 from memory.runtime._serving import ServeSettings, serve
-from memory.testing import ScriptedLLM
 
 pytestmark = pytest.mark.thorough
 
@@ -328,9 +325,7 @@ def on_disk(name: str, directory: Path, numbers: set[int]) -> set[int]:
 
 
 @pytest.mark.parametrize("name", KILLED)
-async def test_kills_lose_nothing_and_bring_nothing_back(
-    name: str, tmp_path: Path, llm: ScriptedLLM, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_kills_lose_nothing_and_bring_nothing_back(name, tmp_path, llm, capsys):
     if KILLED[name].store in LOCAL:
         require(KILLED[name].store)
     chance, expected, figures = random.Random(7), Expected(), Figures()

@@ -1,10 +1,7 @@
 """What extracting costs, counted against what the scripted endpoint was asked: on the real libraries."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,9 +32,7 @@ def talk() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("backend", "modules"), [("mem0", ("mem0", "openai")), ("graphiti", ("graphiti_core", "kuzu"))]
 )
-async def test_calls_and_tokens_of_extraction_stand_in_the_manifest(
-    tmp_path: Path, backend: str, modules: tuple[str, ...]
-) -> None:
+async def test_calls_and_tokens_of_extraction_stand_in_the_manifest(tmp_path, backend, modules):
     if not all(map(find_spec, modules)):
         pytest.skip(f"needs {' and '.join(modules)}")
     data = tmp_path / "talk.json"

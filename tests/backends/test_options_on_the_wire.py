@@ -4,8 +4,6 @@ The options come from the blocks' own models. A new option without a value here,
 fails a test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +106,7 @@ BLOCKS = {
 
 @pytest.mark.parametrize("limit", ["max_tokens", "max_completion_tokens"])
 @pytest.mark.parametrize("block", BLOCKS)
-async def test_every_option_is_found_in_the_request(tmp_path: Path, block: str, limit: str) -> None:
+async def test_every_option_is_found_in_the_request(tmp_path, block, limit):
     """The longest answer has two names, of which one is sent."""
     of = BLOCKS[block]
     if of.needs is not None and not installed(of.needs):

@@ -3,8 +3,6 @@
 The servers are the wire-level models, in this process; whoever resets is a process of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -134,7 +132,7 @@ async def check(config: dict[str, Any], answer: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["honcho", "memos", "stigmem"])
-def test_no_erased_word_is_found_and_no_receipt_lies(backend: str, tmp_path: Path) -> None:
+def test_no_erased_word_is_found_and_no_receipt_lies(backend, tmp_path):
     number, reached = 0, True
     while reached:
         number += 1

@@ -1,7 +1,5 @@
 """Resets of embedded stores through the journal, killed at every step: no erased word is left, no receipt lies."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -16,7 +14,6 @@ from embedded_stores import LOCAL, SCOPE, config, event, postgres, require, stor
 from reset_steps import ANSWERS, BYSTANDER, words
 
 from memory import MemorySlot, open_memory
-from memory.testing import ScriptedLLM
 
 pytestmark = pytest.mark.thorough
 
@@ -87,9 +84,7 @@ async def erased_or_kept(store: str, directory: Path, base_url: str) -> bool:
 
 
 @pytest.mark.parametrize(("store", "answer"), MATRIX)
-async def test_a_kill_at_any_step_of_a_reset_leaves_all_or_nothing(
-    store: str, answer: str, tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_a_kill_at_any_step_of_a_reset_leaves_all_or_nothing(store, answer, tmp_path, llm):
     require(store)
     directory, copies = tmp_path / "data", tmp_path / "copies"
     assert play(store, directory, llm.base_url, answer, copies) == 0
@@ -121,9 +116,7 @@ def server() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_a_kill_between_any_two_queries_of_a_reset_leaves_all_or_nothing(
-    answer: str, tmp_path: Path, server: str
-) -> None:
+async def test_a_kill_between_any_two_queries_of_a_reset_leaves_all_or_nothing(answer, tmp_path, server):
     store = "mem0 on pgvector"
     outcomes = []
     while True:

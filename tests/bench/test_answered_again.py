@@ -1,7 +1,5 @@
 """A run is answered and judged again from its record: no memory is asked, and everything else stays as it was."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +43,7 @@ def share(outcome: Outcome, figure: str) -> float | None:
 
 
 @pytest.mark.thorough
-def test_a_reader_answers_again_without_a_memory(tmp_path: Path) -> None:
+def test_a_reader_answers_again_without_a_memory(tmp_path):
     data = str(write_locomo(tmp_path / "talks.json"))
     store = FakeBackend()
     given = {"timeline": "locomo", "data": data}
@@ -71,7 +69,7 @@ def test_a_reader_answers_again_without_a_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_game_that_rules_play_again_is_the_same_game(tmp_path: Path) -> None:
+def test_a_game_that_rules_play_again_is_the_same_game(tmp_path):
     first = begin(matrix(tmp_path, **GAME), registry=registry_with())
     again = answer_again(matrix(tmp_path, **GAME), first.directory)
     assert [each.measures for each in again.metrics.providers] == [
@@ -80,7 +78,7 @@ def test_a_game_that_rules_play_again_is_the_same_game(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_run_without_texts_or_of_other_data_is_refused(tmp_path: Path) -> None:
+def test_a_run_without_texts_or_of_other_data_is_refused(tmp_path):
     first = begin(matrix(tmp_path / "a", **GAME, keep_texts=False), registry=registry_with())
     with pytest.raises(ConfigError, match="kept no texts, so nobody can answer again"):
         answer_again(matrix(tmp_path / "b", **GAME), first.directory)
@@ -90,7 +88,7 @@ def test_a_run_without_texts_or_of_other_data_is_refused(tmp_path: Path) -> None
     assert not (tmp_path / "b").exists()
 
 
-def test_the_command_takes_the_directory_of_a_run(tmp_path: Path) -> None:
+def test_the_command_takes_the_directory_of_a_run(tmp_path):
     file = tmp_path / "memory.yaml"
     file.write_text(
         "memory: {backend: full_history}\nrun: {game: {users: 1, sessions: 10, tests: 4}, keep_texts: true}\n",

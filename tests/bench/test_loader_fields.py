@@ -221,7 +221,7 @@ def all_fields() -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "path"), all_fields())
-def test_every_field_is_used_noted_or_refused(tmp_path: Path, name: str, path: tuple[Any, ...]) -> None:
+def test_every_field_is_used_noted_or_refused(tmp_path, name, path):
     document, load = FORMATS[name]
     inner = any(key in ("event_summary", "observation", "session_summary") for key in path[:-1])
     assert fate(tmp_path, load, document, path) or inner, "lost without a word"
@@ -245,13 +245,13 @@ def test_every_field_is_used_noted_or_refused(tmp_path: Path, name: str, path: t
         ("mempabench", ("resolved_gt.yaml",)),
     ],
 )
-def test_a_field_nobody_knows_is_noted(tmp_path: Path, name: str, path: tuple[Any, ...]) -> None:
+def test_a_field_nobody_knows_is_noted(tmp_path, name, path):
     document, load = FORMATS[name]
     given = changed(document, (*path, "surprise"), lambda holder, key: holder.update({key: "x"}))
     assert "surprise" in " ".join(load(tmp_path, given).notes)
 
 
-def test_the_trap_of_locomo_s_fifth_category_is_no_answer(tmp_path: Path) -> None:
+def test_the_trap_of_locomo_s_fifth_category_is_no_answer(tmp_path):
     truths = [probe.truth for probe in load_locomo_document(tmp_path, locomo_document()).timelines[0].probes]
     assert truths[4] == AbstainTruth(trap="Bo")
     assert truths[5] == EvidenceTruth(("talk-1:D1:1",), answer="No"), "one that says the answer has one"
@@ -259,14 +259,14 @@ def test_the_trap_of_locomo_s_fifth_category_is_no_answer(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("value", ["", " ", None, True, []])
 @pytest.mark.parametrize(("place", "field"), [(0, "answer"), (4, "adversarial_answer"), (5, "answer")])
-def test_an_empty_answer_is_malformed(tmp_path: Path, place: int, field: str, value: Any) -> None:
+def test_an_empty_answer_is_malformed(tmp_path, place, field, value):
     document = locomo_document()
     document[0]["qa"][place][field] = value
     with pytest.raises(ConfigError, match=rf"qa\[{place}\]\.{field} must be text that is not blank"):
         load_locomo_document(tmp_path, document)
 
 
-def test_a_question_is_asked_when_its_data_says_or_after_what_was_said(tmp_path: Path) -> None:
+def test_a_question_is_asked_when_its_data_says_or_after_what_was_said(tmp_path):
     asked = [line.probes[0] for line in load_longmemeval_document(tmp_path, longmemeval_document()).timelines]
     assert {probe.asked_at.isoformat() for probe in asked if probe.asked_at} == {"2023-06-01T10:00:00+00:00"}
     assert asked[0].truth == EvidenceTruth(("q1:002.0",), answer="oolong")

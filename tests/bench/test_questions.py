@@ -1,7 +1,5 @@
 """Questions: asked and judged by prompts of their own, and scored by words where no judge reads the answers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -65,7 +63,7 @@ def prompts_of(provider: ScriptedProvider) -> list[str]:
     ]
 
 
-def test_an_answer_goes_to_a_judge_of_its_kind_and_never_to_the_style_judge(tmp_path: Path) -> None:
+def test_an_answer_goes_to_a_judge_of_its_kind_and_never_to_the_style_judge(tmp_path):
     """The style judge is told to leave facts aside, and the style prompt asks for a manner."""
     reader, judge = model(lambda prompt: "painting"), model(lambda prompt: '{"right": true}')
     outcome = asked(tmp_path, {"reader": {}, "answer_judge": {}}, {"reader": reader, "answer_judge": judge})
@@ -84,7 +82,7 @@ def test_an_answer_goes_to_a_judge_of_its_kind_and_never_to_the_style_judge(tmp_
     assert verify(outcome.directory, tmp_path / "talks.json", render=rendered).deviations == ()
 
 
-def test_without_a_judge_answers_are_scored_by_their_words(tmp_path: Path) -> None:
+def test_without_a_judge_answers_are_scored_by_their_words(tmp_path):
     outcome = asked(tmp_path, {"reader": {}}, {"reader": model(lambda prompt: "not mentioned")})
     found = shares(outcome)
     assert found["right answers"] is None
@@ -94,7 +92,7 @@ def test_without_a_judge_answers_are_scored_by_their_words(tmp_path: Path) -> No
     assert verify(outcome.directory, tmp_path / "talks.json", render=rendered).deviations == ()
 
 
-def test_a_prompt_of_the_user_s_is_taken_as_it_stands(tmp_path: Path) -> None:
+def test_a_prompt_of_the_user_s_is_taken_as_it_stands(tmp_path):
     file = tmp_path / "paper.md"
     file.write_text(
         'Q: {question} A: {answer} R: {reply}\nSay {"label": "CORRECT"} or WRONG.', encoding="utf-8"
@@ -112,14 +110,14 @@ def test_a_prompt_of_the_user_s_is_taken_as_it_stands(tmp_path: Path) -> None:
     assert shares(outcome)["right answers"] == 0.0
 
 
-def test_a_price_table_without_a_model_that_is_used_is_refused(tmp_path: Path) -> None:
+def test_a_price_table_without_a_model_that_is_used_is_refused(tmp_path):
     price = {"input": 1.0, "output": 2.0}
     with pytest.raises(ConfigError, match=r"prices: has no price of scripted, which roles\.reader uses"):
         asked(tmp_path, {"reader": {}}, {"reader": model(lambda _: "x")}, prices={"other": price})
     assert not (tmp_path / "out").exists()
 
 
-def test_a_control_that_is_not_in_the_matrix_is_refused(tmp_path: Path) -> None:
+def test_a_control_that_is_not_in_the_matrix_is_refused(tmp_path):
     with pytest.raises(ConfigError) as raised:
         asked(tmp_path, {}, {}, control="simple_rag", seeds=[1, 2])
     first, second = str(raised.value).splitlines()
@@ -138,11 +136,11 @@ def test_a_control_that_is_not_in_the_matrix_is_refused(tmp_path: Path) -> None:
         (json.dumps({"right": "true"}), None),
     ],
 )
-def test_a_judgement_is_read_as_models_and_papers_write_it(answer: str, right: bool | None) -> None:
+def test_a_judgement_is_read_as_models_and_papers_write_it(answer, right):
     assert read_judgement(answer) is right
 
 
-def test_categories_of_data_sets_are_kinds() -> None:
+def test_categories_of_data_sets_are_kinds():
     found = [
         kind_of(name)
         for name in ("single-hop", "open-domain", "Temporal-Reasoning", "knowledge-update", "new")
@@ -150,14 +148,14 @@ def test_categories_of_data_sets_are_kinds() -> None:
     assert found == ["single-hop", "open", "temporal", "knowledge-update", "open"]
 
 
-def test_answers_are_compared_as_squad_does() -> None:
+def test_answers_are_compared_as_squad_does():
     assert token_f1("The answer is: seven May.", "7 May") == pytest.approx(2 / 6)
     assert exact_match("A  cat!", "cat")
     assert token_f1("", "cat") == 0.0
     assert token_f1("北京大学", "北京") == pytest.approx(2 * 2 / 6)
 
 
-def test_frequent_words_show_little_of_an_answer() -> None:
+def test_frequent_words_show_little_of_an_answer():
     """Words that every turn holds hardly weigh; nonsense of equal length has only those."""
     words = Vocabulary(
         [*(f"we went to the shop and talked of it {n % 3}" for n in range(40)), "I met Zubeida"]

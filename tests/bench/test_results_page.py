@@ -1,7 +1,5 @@
 """The page of results is made from runs by a script, and each row says which model works in it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -18,7 +16,7 @@ pytestmark = pytest.mark.thorough
 
 
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
-def test_each_row_of_the_results_names_its_model(tmp_path: Path) -> None:
+def test_each_row_of_the_results_names_its_model(tmp_path):
     spec = spec_from_file_location("_results", Path(__file__).parents[2] / "docs" / "_results.py")
     assert spec
     assert spec.loader

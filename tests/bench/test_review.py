@@ -1,7 +1,5 @@
 """The findings of a review of the benchmark, and the tests that fail if one comes back."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,7 +55,7 @@ GAME = {"users": 1, "sessions": 10, "tests": 2, "attributes": 4}
 
 
 @pytest.mark.parametrize("finding", FINDINGS)
-def test_every_finding_has_its_tests(finding: str) -> None:
+def test_every_finding_has_its_tests(finding):
     written = "".join(file.read_text("utf-8") for file in Path(__file__).parent.rglob("test_*.py"))
     for name in FINDINGS[finding].split():
         assert f"def {name}(" in written
@@ -71,7 +69,7 @@ def compared(folder: Path, *providers: str, **memory: object) -> Experiment:
     return load_experiment(content, block="run", output=folder, fair_tokens=2000, doctor=False)
 
 
-def test_several_providers_without_a_budget_get_one_and_the_run_says_so(tmp_path: Path) -> None:
+def test_several_providers_without_a_budget_get_one_and_the_run_says_so(tmp_path):
     fair = compared(tmp_path, "no_memory", "full_history")
     assert {fair.config(each).memory.budget.max_tokens for each in fair.settings.providers} == {2000}
     assert "so each provider may show 2,000 tokens" in fair.notes[0]
@@ -81,7 +79,7 @@ def test_several_providers_without_a_budget_get_one_and_the_run_says_so(tmp_path
 
 
 @pytest.mark.skipif(find_spec("mem0") is None, reason="needs mem0")
-def test_providers_with_equal_options_share_one_row(tmp_path: Path) -> None:
+def test_providers_with_equal_options_share_one_row(tmp_path):
     fair = compared(tmp_path, "mem0", "simple_rag", backends={"mem0": {}})
     done = begin(fair, listeners=Listeners(write_page=write_page))
     (row,) = summary(results_of(done.directory, done.manifest, done.metrics))[1]
@@ -89,7 +87,7 @@ def test_providers_with_equal_options_share_one_row(tmp_path: Path) -> None:
     assert done.manifest.notes[-1].endswith("have equal options: one row stands for all of them.")
 
 
-def test_a_failed_write_is_named_with_the_way_to_go_on(tmp_path: Path) -> None:
+def test_a_failed_write_is_named_with_the_way_to_go_on(tmp_path):
     store = FakeNativeStore()
     store.faults.add("422", endpoint="insert")
     talks = write_locomo(tmp_path / "talks.json")
@@ -102,7 +100,7 @@ def test_a_failed_write_is_named_with_the_way_to_go_on(tmp_path: Path) -> None:
     assert line.endswith(f"--resume {done.directory} goes on with cell 01-s1-r1-p1")
 
 
-def test_a_share_stands_beside_the_number_it_is_over(tmp_path: Path) -> None:
+def test_a_share_stands_beside_the_number_it_is_over(tmp_path):
     done = begin(compared(tmp_path, "full_history"), listeners=Listeners(write_page=write_page))
     results = results_of(done.directory, done.manifest, done.metrics)
     (entry,) = results.entries

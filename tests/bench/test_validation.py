@@ -23,7 +23,7 @@ def rows() -> list[tuple[str | None, str | None]]:
     ]
 
 
-def test_the_rules_agree_with_a_reader_as_often_as_is_said(rows: list[tuple[str | None, str | None]]) -> None:
+def test_the_rules_agree_with_a_reader_as_often_as_is_said(rows):
     assert len(rows) == 200
     agreed = sum(label == rules for label, rules in rows)
     said = re.search(
@@ -34,7 +34,7 @@ def test_the_rules_agree_with_a_reader_as_often_as_is_said(rows: list[tuple[str 
     assert agreed >= 190
 
 
-def test_where_they_differ_it_is_not_in_what_means_what(rows: list[tuple[str | None, str | None]]) -> None:
+def test_where_they_differ_it_is_not_in_what_means_what(rows):
     """Of a section that holds something to act by, rules never see nothing, and the other way round."""
     assert all((label is None) == (rules is None) for label, rules in rows)
     assert 50 < sum(label is None for label, _ in rows) < 110

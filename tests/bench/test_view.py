@@ -49,7 +49,7 @@ def served(runs: Path):
 
 
 @pytest.mark.thorough
-def test_the_list_names_each_run_and_who_won(served: httpx.Client, runs: Path) -> None:
+def test_the_list_names_each_run_and_who_won(served, runs):
     page = served.get("/").text
     (run,) = [run for run in runs_below(runs) if run.manifest]
     assert f'<a href="/runs/{run.path}/report.html">' in page
@@ -63,7 +63,7 @@ def test_the_list_names_each_run_and_who_won(served: httpx.Client, runs: Path) -
     assert "broken &lt;b&gt;" in page
 
 
-def test_a_link_leads_to_the_page_of_the_run(served: httpx.Client, runs: Path) -> None:
+def test_a_link_leads_to_the_page_of_the_run(served, runs):
     (run,) = [run for run in runs_below(runs) if run.manifest]
     answer = served.get(f"/runs/{run.path}/report.html")
     assert answer.text == (runs / run.path / "report.html").read_text(encoding="utf-8")
@@ -72,22 +72,22 @@ def test_a_link_leads_to_the_page_of_the_run(served: httpx.Client, runs: Path) -
 @pytest.mark.parametrize(
     "path", ["private.html", "broken%20%3Cb%3E/manifest.json", "%2e%2e/%2e%2e/etc/passwd", "report.html"]
 )
-def test_nothing_but_pages_of_runs_is_served(served: httpx.Client, path: str) -> None:
+def test_nothing_but_pages_of_runs_is_served(served, path):
     assert served.get(f"/runs/{path}").status_code == 404
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example:80", ""])
-def test_a_name_of_elsewhere_that_leads_here_is_refused(served: httpx.Client, host: str) -> None:
+def test_a_name_of_elsewhere_that_leads_here_is_refused(served, host):
     answer = served.get("/", headers={"Host": host})
     assert answer.status_code == 403
     assert "broken" not in answer.text
 
 
-def test_nothing_played_yet_is_said(tmp_path: Path) -> None:
+def test_nothing_played_yet_is_said(tmp_path):
     assert "nothing was played here yet" in listing(tmp_path)
 
 
-def test_what_cannot_be_viewed_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_what_cannot_be_viewed_is_refused_in_one_line(tmp_path):
     with pytest.raises(ConfigError, match="missing: is no directory; give the one in which results"):
         runs_below(tmp_path / "missing")
     with ViewServer(runs=tmp_path) as server:

@@ -1,7 +1,5 @@
 """The contract as the reference adapter meets it; the mutants are measured by the same class."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -3,8 +3,6 @@
 Read ``NotesAdapter`` as the smallest honest adapter over HTTP.
 """
 
-from __future__ import annotations
-
 import anyio
 
 from memory import BackendError, BackendHealth, BackendReadiness, ResetReceipt, RetrieveResult, WriteReceipt

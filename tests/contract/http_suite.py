@@ -1,7 +1,5 @@
 """The kit's HTTP part over the notes server, and over every adapter that is wrong; run by test_http_mutants.py."""
 
-from __future__ import annotations
-
 from http_contract import LoopbackContract
 from http_notes import HTTP_MUTANTS, NotesAdapter, NotesServer
 

@@ -1,7 +1,5 @@
 """Makes broken adapters: a ``FakeBackend`` with one call that does something else, each a class of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Plays specs against the reference adapter and its mutants, each on a store of its own; no pytest inside."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

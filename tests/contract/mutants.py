@@ -4,8 +4,6 @@ Every mutant is a :class:`FakeBackend` with one fault that real adapters have ha
 how it is made and to the names of contract tests that fail for it.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

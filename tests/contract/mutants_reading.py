@@ -1,7 +1,5 @@
 """Broken adapters: what they find, whose it is, and how they show it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime

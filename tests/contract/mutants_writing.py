@@ -1,7 +1,5 @@
 """Broken adapters: what they store, look up and forget."""
 
-from __future__ import annotations
-
 import html
 import logging
 from collections.abc import Mapping, Sequence

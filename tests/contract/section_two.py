@@ -3,8 +3,6 @@
 It inherits from nothing, declares no traits, names no native ids and closes nothing.
 """
 
-from __future__ import annotations
-
 from memory import (
     AdapterMode,
     BackendHealth,

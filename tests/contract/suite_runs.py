@@ -1,7 +1,5 @@
 """Runs a suite of the kit in a process of its own, and tells how each of its tests ended."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree

@@ -1,7 +1,5 @@
 """``memslot tools conform``: without pytest, cut off where a plugin does not come back, and honest about levels."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -80,7 +78,7 @@ def conform(tmp_path: Path):
 
 
 @pytest.mark.thorough
-def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform, tmp_path: Path) -> None:
+def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform, tmp_path):
     names = ["a_new_scope_is_empty_and_that_is_no_error", "a_committed_write_is_retrievable_at_once"]
     names += ["is_an_adapter"]
     only = [part for name in names for part in ("--only", name)]
@@ -110,9 +108,7 @@ def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform, 
         ),
     ],
 )
-def test_a_plugin_that_ends_its_process_is_named_and_how_it_ended(
-    conform, tmp_path: Path, does: str, problem: str, seen: str
-) -> None:
+def test_a_plugin_that_ends_its_process_is_named_and_how_it_ended(conform, tmp_path, does, problem, seen):
     text = LOOPS_FOREVER.replace("while True:\n            pass", does)
     (tmp_path / "site/loops.py").write_text(f"print('a banner')\n{text}")
     name = "a_committed_write_is_retrievable_at_once"
@@ -124,7 +120,7 @@ def test_a_plugin_that_ends_its_process_is_named_and_how_it_ended(
     assert rest["outcome"] == "passed"
 
 
-def test_a_stack_is_read_where_the_plugin_stands_also_on_a_thread_of_its_own() -> None:
+def test_a_stack_is_read_where_the_plugin_stands_also_on_a_thread_of_its_own():
     import selectors
     import socket
 
@@ -142,7 +138,7 @@ def test_a_stack_is_read_where_the_plugin_stands_also_on_a_thread_of_its_own() -
 
 
 @pytest.mark.thorough
-def test_every_way_to_print_it(conform) -> None:
+def test_every_way_to_print_it(conform):
     few = ("full_history.yaml", "--only", "is_an_adapter", "--loop", "asyncio")
     assert "full_history: BELOW CORE" in conform(*few).stdout
     assert list(json.loads(conform(*few, "--json").stdout)["versions"]) == ["memslot"]
@@ -152,7 +148,7 @@ def test_every_way_to_print_it(conform) -> None:
 
 
 @pytest.mark.thorough
-def test_a_wrong_option_is_one_error_and_no_broken_promises(conform, tmp_path: Path) -> None:
+def test_a_wrong_option_is_one_error_and_no_broken_promises(conform, tmp_path):
     (tmp_path / "wrong.yaml").write_text(
         "memory:\n  backend: stigmem\n  backends: {stigmem: {url: 'http://127.0.0.1:9'}}\n"
     )
@@ -162,7 +158,7 @@ def test_a_wrong_option_is_one_error_and_no_broken_promises(conform, tmp_path: P
     assert "FAILED" not in ended.stderr
 
 
-def test_a_level_is_reached_only_where_all_of_it_was_looked_at() -> None:
+def test_a_level_is_reached_only_where_all_of_it_was_looked_at():
     tally = Tally({"core": True, "extra": False})
     assert tally.level == "BELOW CORE"
     tally.add("core", "passed")
@@ -177,7 +173,7 @@ def test_a_level_is_reached_only_where_all_of_it_was_looked_at() -> None:
     assert tally.level == "FAILED"
 
 
-def test_what_is_excused_by_the_alternative_counts_nowhere() -> None:
+def test_what_is_excused_by_the_alternative_counts_nowhere():
     tally = Tally({"core": True, "other": True})
     tally.add("core", "passed")
     tally.add("other", "not applicable")
@@ -186,7 +182,7 @@ def test_what_is_excused_by_the_alternative_counts_nowhere() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
-def test_validate_in_code_says_full_of_the_reference(loop: str) -> None:
+def test_validate_in_code_says_full_of_the_reference(loop):
     store = FakeNativeStore(latency_s=0.001)
 
     async def run() -> Report:
@@ -200,7 +196,7 @@ def test_validate_in_code_says_full_of_the_reference(loop: str) -> None:
 
 
 @pytest.mark.thorough
-def test_one_open_adapter_is_not_closed_and_what_needs_two_is_not_tested() -> None:
+def test_one_open_adapter_is_not_closed_and_what_needs_two_is_not_tested():
     async def run() -> tuple[Report, bool]:
         adapter = FakeBackend()
         report = await validate(adapter, level="core", profile=FakeProfile)
@@ -213,7 +209,7 @@ def test_one_open_adapter_is_not_closed_and_what_needs_two_is_not_tested() -> No
     assert any("a function that makes adapters" in why for why in report.reasons())
 
 
-def test_a_failure_says_what_was_done_expected_and_seen() -> None:
+def test_a_failure_says_what_was_done_expected_and_seen():
     from mutants import MUTANTS
 
     failure = play(
@@ -230,7 +226,7 @@ def test_a_failure_says_what_was_done_expected_and_seen() -> None:
     assert "docs/conformance-specs.md#a_committed_write_is_retrievable_at_once" in text
 
 
-def test_a_write_that_raises_is_named_with_the_line_of_the_plugin() -> None:
+def test_a_write_that_raises_is_named_with_the_line_of_the_plugin():
     class Crashes(FakeBackend):
         async def record_event(self, event: MemoryEvent) -> WriteReceipt:
             return json.loads(f"{event.event_id} is no JSON")
@@ -245,7 +241,7 @@ def test_a_write_that_raises_is_named_with_the_line_of_the_plugin() -> None:
     assert failure.remedies == (RAISED,)
 
 
-def test_what_fails_alike_on_both_loops_is_printed_once() -> None:
+def test_what_fails_alike_on_both_loops_is_printed_once():
     from mutants import MUTANTS
 
     spec = "a_committed_write_is_retrievable_at_once"
@@ -258,7 +254,7 @@ def test_what_fails_alike_on_both_loops_is_printed_once() -> None:
     assert "memslot tools conform --specs" in report.to_text()
 
 
-def test_steps_that_repeat_are_one_line() -> None:
+def test_steps_that_repeat_are_one_line():
     class Forgets(FakeBackend):
         async def record_event(self, event: MemoryEvent) -> WriteReceipt:
             return self.receipt(event, "none")
@@ -269,7 +265,7 @@ def test_steps_that_repeat_are_one_line() -> None:
     assert len(set(failure.done)) > 1
 
 
-def test_lookalike_names_are_shown_with_their_code_points() -> None:
+def test_lookalike_names_are_shown_with_their_code_points():
     from mutants_reading import FoldsCase
 
     from memory.testing.contract._spec import shown
@@ -284,7 +280,7 @@ def test_lookalike_names_are_shown_with_their_code_points() -> None:
 
 
 @pytest.mark.thorough
-def test_the_page_of_specs_is_the_one_that_is_published() -> None:
+def test_the_page_of_specs_is_the_one_that_is_published():
     page = Path(__file__).parents[2] / "docs/conformance-specs.md"
     assert page.read_text(encoding="utf-8") == catalogue(specs().values()), (
         "memslot tools conform --specs > docs/..."

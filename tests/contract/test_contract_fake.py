@@ -1,15 +1,11 @@
 """The kit on the reference adapter, immediate and derived, and with no more help than a config would give."""
 
-from __future__ import annotations
-
 import pytest
 from fake_contract import FakeContract
 
-from memory.testing import FakeNativeStore, Kit
-
 
 class TestFakeBackend(FakeContract):
-    async def test_faults_and_races_really_happened(self, kit: Kit, store: FakeNativeStore) -> None:
+    async def test_faults_and_races_really_happened(self, kit, store):
         """A run without them would prove nothing."""
         store.faults.add("500")
         with pytest.raises(Exception, match="HTTP 500"):

@@ -1,7 +1,5 @@
 """The kit on a mirror: what its primary promises is kept, with shadows beside it that work, lag and fail."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

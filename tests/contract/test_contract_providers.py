@@ -1,7 +1,5 @@
 """The kit on everything memslot ships: mem0 and the six control conditions, as a configuration names them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from memory import Deadlines, MemoryAdapter
 from memory.backends.mem0.conformance import Mem0Conformance
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing import FaultInjector, Kit, MemoryContract, ScriptedLLM
+from memory.testing import MemoryContract, ScriptedLLM
 
 
 def backend(name: str, **options: Any) -> dict[str, Any]:
@@ -32,9 +30,7 @@ class Mem0Infer(Mem0Conformance):
 
 
 class Mem0Contract(MemoryContract):
-    async def test_the_flip_waits_for_an_abandoned_native_call(
-        self, kit: Kit, adapter: MemoryAdapter, fault: FaultInjector, profiled: Mem0Conformance
-    ) -> None:
+    async def test_the_flip_waits_for_an_abandoned_native_call(self, kit, adapter, fault, profiled):
         """The fingerprint is read on the thread that writes, so it alone could not show the order."""
         profiled.late_s = 2.0
         slot = kit.make_slot(deadlines=Deadlines(write_s=0.3, query_s=0.3))

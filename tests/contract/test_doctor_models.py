@@ -1,7 +1,5 @@
 """A model that does not answer as configured shows in the doctor, before the first turn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +52,7 @@ def check(report: DoctorReport, name: str) -> Any:
 
 
 @pytest.mark.thorough
-async def test_models_that_answer_pass(provider: str, llm: ScriptedLLM, tmp_path: Path) -> None:
+async def test_models_that_answer_pass(provider, llm, tmp_path):
     report = await examine(provider, tmp_path, options_of(provider, llm))
     assert check(report, "models").status == "passed", report
     assert check(report, "models").evidence == f"{', '.join(ROLES[provider])} answered"
@@ -68,9 +66,7 @@ async def test_models_that_answer_pass(provider: str, llm: ScriptedLLM, tmp_path
 
 
 @pytest.mark.parametrize("role", ["llm", "embedder"])
-async def test_a_dead_key_fails_before_anything_is_written(
-    provider: str, role: str, llm: ScriptedLLM, tmp_path: Path
-) -> None:
+async def test_a_dead_key_fails_before_anything_is_written(provider, role, llm, tmp_path):
     if role not in ROLES[provider]:
         pytest.skip(f"{provider} has no {role}")
     endpoint = "chat/completions" if role == "llm" else "embeddings"
@@ -89,9 +85,7 @@ async def test_a_dead_key_fails_before_anything_is_written(
     assert FAKE_KEY not in report.model_dump_json()
 
 
-async def test_an_address_where_nobody_answers_is_named(
-    provider: str, llm: ScriptedLLM, tmp_path: Path
-) -> None:
+async def test_an_address_where_nobody_answers_is_named(provider, llm, tmp_path):
     options = options_of(provider, llm)
     options["llm"] = {**options["llm"], "base_url": "http://127.0.0.1:9/v1"}
     report = await examine(provider, tmp_path, options)
@@ -109,7 +103,7 @@ class FixedLength(ScriptedLLM):
 
 
 @pytest.mark.parametrize("provider", ["mem0", "graphiti"], indirect=True)
-async def test_vectors_of_another_length_are_named(provider: str, tmp_path: Path) -> None:
+async def test_vectors_of_another_length_are_named(provider, tmp_path):
     with FixedLength() as llm:
         report = await examine(provider, tmp_path, {**options_of(provider, llm), "dimensions": 2048})
     found = check(report, "models")

@@ -1,8 +1,6 @@
 """An equal question gets an equal answer in the same order, from everything that keeps its memory in this process:
 asked again, by many at once, after a restart, after a kill, and in another store that was told the same."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sys
@@ -52,7 +50,7 @@ SDKS = {"mem0": "mem0", "simple_rag": "mem0", "graphiti": "kuzu"}
 SLOW = ("graphiti", "mcp")
 
 
-def test_no_provider_is_left_out() -> None:
+def test_no_provider_is_left_out():
     registry = MemoryAdapterRegistry()
     ours = {row.name for row in registry.rows() if row.distribution == "memslot"}
     assert ours <= {*(name for name, _ in PROVIDERS.values()), *SERVERS, "mirror"}, (
@@ -108,7 +106,7 @@ async def answers(slot: MemorySlot) -> list[Any]:
         for name, provider in PROVIDERS.items()
     ],
 )
-async def test_equal_questions_get_equal_answers(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+async def test_equal_questions_get_equal_answers(tmp_path, name, options):
     if name in SDKS and find_spec(SDKS[name]) is None:
         pytest.skip(f"{SDKS[name]} is not installed")
     async with AsyncExitStack() as stack:

@@ -1,7 +1,5 @@
 """Concurrent writers through faults: nothing acknowledged is lost, nothing crosses, nothing is there unasked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,14 +37,14 @@ def over(adapter: type[FakeBackend], seed: int, loop: str = "asyncio", **setting
 
 @pytest.mark.parametrize("loop", ["asyncio", pytest.param("trio", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_lost_invented_or_in_another_scope(seed: int, loop: str) -> None:
+def test_nothing_is_lost_invented_or_in_another_scope(seed, loop):
     history = over(FakeBackend, seed, loop, write_retries=1)
     assert (history.lost, history.invented, history.foreign, history.doubled) == ([], [], [], [])
     assert history.outcomes["committed"] > 100
     assert history.outcomes["refused"] > 10, "no fault was met, and nothing is shown"
 
 
-def test_an_adapter_that_swallows_write_errors_is_seen() -> None:
+def test_an_adapter_that_swallows_write_errors_is_seen():
     assert over(MUTANTS["swallows_write_errors"].adapter, 0).lost
 
 
@@ -58,7 +56,7 @@ class WritesTwice(FakeBackend):
         return await super().record_event(event)
 
 
-def test_rows_that_are_there_twice_are_seen() -> None:
+def test_rows_that_are_there_twice_are_seen():
     assert over(WritesTwice, 0).doubled
 
 
@@ -76,5 +74,5 @@ class StoresEverywhere(FakeBackend):
         return result.model_copy(update={"entries": entries})
 
 
-def test_rows_of_another_scope_are_seen() -> None:
+def test_rows_of_another_scope_are_seen():
     assert over(StoresEverywhere, 0).foreign

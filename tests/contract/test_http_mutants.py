@@ -1,7 +1,5 @@
 """The HTTP part of the kit can fail: every adapter that is wrong is caught, and the honest one passes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     return outcomes_of(wanted, report)
 
 
-def test_an_honest_adapter_passes(outcomes: Outcomes) -> None:
+def test_an_honest_adapter_passes(outcomes):
     healthy = {test: found for (owner, test), found in outcomes.items() if owner == "TestHealthy"}
     assert len(healthy) >= 8
     assert set().union(*healthy.values()) == {"passed"}
@@ -32,5 +30,5 @@ def test_an_honest_adapter_passes(outcomes: Outcomes) -> None:
 @pytest.mark.parametrize(
     ("mutant", "test"), [(m.__name__, t) for m, tests in HTTP_MUTANTS.items() for t in tests]
 )
-def test_a_wrong_adapter_is_caught(outcomes: Outcomes, mutant: str, test: str) -> None:
+def test_a_wrong_adapter_is_caught(outcomes, mutant, test):
     assert "failure" in outcomes[f"Test_{mutant}", test]

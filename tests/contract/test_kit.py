@@ -1,7 +1,5 @@
 """The kit's own rules: no standard test goes missing quietly, and every promise of spec section 9 has one."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import os
@@ -9,7 +7,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,7 +23,7 @@ STANDARD = {name: getattr(MemoryContract, name) for name in dir(MemoryContract) 
 TEST = "test_a_new_scope_is_empty_and_that_is_no_error"
 
 
-def test_every_promise_of_spec_section_9_is_cited() -> None:
+def test_every_promise_of_spec_section_9_is_cited():
     cited = {
         int(number) for test in STANDARD.values() for number in re.findall(r"9\.(\d+)", test.__doc__ or "")
     }
@@ -33,7 +31,7 @@ def test_every_promise_of_spec_section_9_is_cited() -> None:
     assert all(test.__doc__ for test in STANDARD.values())
 
 
-def test_a_standard_test_cannot_be_replaced() -> None:
+def test_a_standard_test_cannot_be_replaced():
     async def harmless(self: object) -> None: ...
 
     for replacement in (
@@ -49,10 +47,10 @@ def test_a_standard_test_cannot_be_replaced() -> None:
         type("Sly", (mixin, MemoryContract), {})
 
 
-def test_an_expected_failure_with_a_reason_may_stand_in_and_is_inherited() -> None:
+def test_an_expected_failure_with_a_reason_may_stand_in_and_is_inherited():
     class Honest(MemoryContract):
         @pytest.mark.xfail(reason="the backend seeds every scope with a greeting", strict=True)
-        async def test_a_new_scope_is_empty_and_that_is_no_error(self, kit: object) -> None:
+        async def test_a_new_scope_is_empty_and_that_is_no_error(self, kit):
             raise AssertionError
 
     class Heir(Honest):
@@ -65,7 +63,7 @@ def test_an_expected_failure_with_a_reason_may_stand_in_and_is_inherited() -> No
 
 
 @pytest.mark.thorough
-def test_a_class_without_a_provider_says_what_to_do(tmp_path: Path) -> None:
+def test_a_class_without_a_provider_says_what_to_do(tmp_path):
     module = tmp_path / "test_mine.py"
     module.write_text(
         "from memory.testing import MemoryContract\nclass TestMine(MemoryContract):\n    pass\n"
@@ -76,7 +74,7 @@ def test_a_class_without_a_provider_says_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_plugin_loads_no_sdk_and_brings_the_scripted_llm(tmp_path: Path) -> None:
+def test_the_plugin_loads_no_sdk_and_brings_the_scripted_llm(tmp_path):
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["memory.testing.pytest_plugin"]\n')
     (tmp_path / "test_mine.py").write_text(
         "import sys\n"
@@ -91,7 +89,7 @@ def test_the_plugin_loads_no_sdk_and_brings_the_scripted_llm(tmp_path: Path) -> 
 
 
 @pytest.mark.thorough
-def test_specs_fakes_and_the_scripted_llm_need_no_pytest() -> None:
+def test_specs_fakes_and_the_scripted_llm_need_no_pytest():
     code = (
         "import sys; from memory.testing import FakeBackend, ScriptedLLM, validate; "
         "from memory.testing.contract._spec import specs; specs(); "
@@ -141,7 +139,7 @@ def summary(run: subprocess.CompletedProcess[str]) -> str:
 
 
 @pytest.mark.thorough
-def test_green_without_faults_is_not_full_and_says_what_is_missing(tmp_path: Path) -> None:
+def test_green_without_faults_is_not_full_and_says_what_is_missing(tmp_path):
     (tmp_path / "test_mine.py").write_text(GIVEN.format(body=""))
     run = _pytest(tmp_path)
     assert run.returncode == 0
@@ -154,7 +152,7 @@ def test_green_without_faults_is_not_full_and_says_what_is_missing(tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_an_excuse_is_not_full_and_a_failure_is_failed(tmp_path: Path) -> None:
+def test_an_excuse_is_not_full_and_a_failure_is_failed(tmp_path):
     body = """
     @pytest.mark.xfail(reason="it is seeded", strict=True)
     async def {0}(self, kit):
@@ -168,7 +166,7 @@ def test_an_excuse_is_not_full_and_a_failure_is_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_summary_is_there_under_xdist_with_the_plugin(tmp_path: Path) -> None:
+def test_the_summary_is_there_under_xdist_with_the_plugin(tmp_path):
     pytest.importorskip("xdist")
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["memory.testing.pytest_plugin"]\n')
     (tmp_path / "test_mine.py").write_text(GIVEN.format(body=""))
@@ -177,7 +175,7 @@ def test_the_summary_is_there_under_xdist_with_the_plugin(tmp_path: Path) -> Non
     )
 
 
-def test_every_assert_of_the_kit_says_what_is_wrong() -> None:
+def test_every_assert_of_the_kit_says_what_is_wrong():
     """Whoever reads a failure has written an adapter, and not the kit."""
     import memory.testing.contract as kit
 
@@ -203,7 +201,7 @@ def close_again_and_again(made: Callable[[int], None]) -> str:
 
 
 @pytest.mark.thorough
-def test_what_ended_meanwhile_is_not_left_behind() -> None:
+def test_what_ended_meanwhile_is_not_left_behind():
     """A thread of another library, which happens to end between two rounds, is no leak of the provider."""
     end, rounds = threading.Event(), []
     stranger = threading.Thread(target=end.wait, name="stranger", daemon=True)
@@ -223,9 +221,7 @@ def test_what_ended_meanwhile_is_not_left_behind() -> None:
 @pytest.mark.parametrize(
     ("opening", "outcome"), [({3}, "passed"), ({3, 4, 5}, "passed"), (range(99), "failed")]
 )
-def test_a_file_that_other_code_opens_meanwhile_is_not_left_behind(
-    opening: Container[int], outcome: str
-) -> None:
+def test_a_file_that_other_code_opens_meanwhile_is_not_left_behind(opening, outcome):
     """What the provider leaves grows with every round."""
     with ExitStack() as files:
 

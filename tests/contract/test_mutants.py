@@ -1,7 +1,5 @@
 """The kit can fail: every broken adapter is caught by the spec named for it, and the healthy one passes it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -21,7 +19,7 @@ LONG = {"stuck_after_cancel", "leaks_while_pending", "resets_what_it_finds"} | _
     ("name", "spec"),
     plain(*(MUTANTS.keys() - LONG), of=[(n, s) for n, m in MUTANTS.items() for s in m.caught_by]),
 )
-def test_a_mutant_is_caught_by_the_spec_named_for_it(name: str, spec: str, loop: str) -> None:
+def test_a_mutant_is_caught_by_the_spec_named_for_it(name, spec, loop):
     mutant: Mutant = MUTANTS[name]
     profile = mutant.profile or FakeProfile
     healthy, derivation_s = mutant.control
@@ -38,6 +36,6 @@ def test_a_mutant_is_caught_by_the_spec_named_for_it(name: str, spec: str, loop:
     assert failure.anchor.endswith(spec)
 
 
-def test_there_are_enough_mutants_and_each_is_another() -> None:
+def test_there_are_enough_mutants_and_each_is_another():
     assert len(MUTANTS) >= 120
     assert len({(mutant.adapter, mutant.profile) for mutant in MUTANTS.values()}) == len(MUTANTS)

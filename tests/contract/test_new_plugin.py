@@ -1,7 +1,5 @@
 """``memslot tools new-plugin``: every kind of package passes as it stands; a backend is FULL."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -51,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.thorough
-def test_a_new_backend_is_full_and_a_new_condition_reaches_its_level(run: Run, tmp_path: Path) -> None:
+def test_a_new_backend_is_full_and_a_new_condition_reaches_its_level(run, tmp_path):
     levels = {}
     for kind, group in (("backend", "backends"), ("condition", "conditions")):
         config = tmp_path / f"{kind}.yaml"
@@ -63,14 +61,14 @@ def test_a_new_backend_is_full_and_a_new_condition_reaches_its_level(run: Run, t
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
-def test_its_own_tests_pass(run: Run, kind: str) -> None:
+def test_its_own_tests_pass(run, kind):
     ended = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", kind)
     assert ended.returncode == 0, ended.stdout[-3000:]
     assert " passed" in ended.stdout
 
 
 @pytest.mark.thorough
-def test_what_cannot_be_written_is_one_line(run: Run) -> None:
+def test_what_cannot_be_written_is_one_line(run):
     for name in ("My-Plugin", "1st", "x" * 41, ""):
         refused = run("-c", MEMSLOT, "tools", "new-plugin", name, "--into", "other")
         assert refused.returncode == 2
@@ -79,7 +77,7 @@ def test_what_cannot_be_written_is_one_line(run: Run) -> None:
     assert "exists and is not empty" in taken.stderr
 
 
-def test_nothing_of_the_template_is_left_and_every_kind_says_what_to_replace() -> None:
+def test_nothing_of_the_template_is_left_and_every_kind_says_what_to_replace():
     for kind in KINDS:
         files = package("two_words", kind)
         text = "\n".join(files.values())
@@ -100,7 +98,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("memslot_made")
 
 
-def test_an_id_of_a_record_that_was_deleted_names_no_other(backend: ModuleType, tmp_path: Path) -> None:
+def test_an_id_of_a_record_that_was_deleted_names_no_other(backend, tmp_path):
     async def run() -> None:
         kit = Kit(backend.Made("made", backend.Options(), tmp_path))
         async with kit.slot:
@@ -115,7 +113,7 @@ def test_an_id_of_a_record_that_was_deleted_names_no_other(backend: ModuleType, 
     anyio.run(run)
 
 
-def test_feedback_takes_no_event_its_id(backend: ModuleType, tmp_path: Path) -> None:
+def test_feedback_takes_no_event_its_id(backend, tmp_path):
     async def run() -> None:
         kit = Kit(backend.Made("made", backend.Options(), tmp_path))
         async with kit.slot:

@@ -4,8 +4,6 @@ The agent is the example that the README shows. Behind the words are the real me
 models of the servers of Honcho, MemOS and Stigmem.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -84,9 +82,7 @@ def config(configuration: str, request: pytest.FixtureRequest) -> dict[str, Any]
 
 
 @pytest.mark.thorough
-async def test_the_same_agent_remembers_with_every_backend(
-    agent_loop: ModuleType, config: dict[str, Any]
-) -> None:
+async def test_the_same_agent_remembers_with_every_backend(agent_loop, config):
     async with agent_loop.open_model(None, "scripted") as model:
         answers = dict(await agent_loop.converse(config, model))
     assert "Biscuit" in answers["What is my dog called?"]
@@ -94,13 +90,13 @@ async def test_the_same_agent_remembers_with_every_backend(
 
 
 @pytest.mark.thorough
-async def test_the_doctor_passes_every_backend(config: dict[str, Any]) -> None:
+async def test_the_doctor_passes_every_backend(config):
     report = await run_doctor(load_config(config))
     assert report.ok, report
     assert {check.name for check in report.checks if check.status == "skipped"} <= {"models"}
 
 
-def test_every_backend_of_ours_is_switched_to() -> None:
+def test_every_backend_of_ours_is_switched_to():
     ours = {
         row.name
         for row in MemoryAdapterRegistry().rows()

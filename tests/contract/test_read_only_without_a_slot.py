@@ -1,7 +1,5 @@
 """An adapter keeps the promise of read-only mode by itself, as spec 4.2 asks; nothing here has a slot."""
 
-from __future__ import annotations
-
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,16 +63,14 @@ def create(name: str, tmp_path: Path) -> MemoryAdapter:
     return registry.create(content, data_dir=tmp_path)
 
 
-def test_every_provider_that_memslot_ships_is_listed_here() -> None:
+def test_every_provider_that_memslot_ships_is_listed_here():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
     points = project["entry-points"]
     assert PROVIDERS.keys() >= {*points["memslot.backends"], *points["memslot.conditions"]}
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-async def test_every_write_path_of_an_adapter_alone_is_skipped_while_read_only(
-    name: str, tmp_path: Path
-) -> None:
+async def test_every_write_path_of_an_adapter_alone_is_skipped_while_read_only(name, tmp_path):
     try:
         adapter: Any = create(name, tmp_path)
     except Exception as error:
@@ -137,7 +133,7 @@ class Slow(FakeBackend):
         return await super().record_event(event)
 
 
-async def test_the_switch_waits_for_a_write_under_way() -> None:
+async def test_the_switch_waits_for_a_write_under_way():
     adapter = Slow()
     await adapter.setup_scope(SCOPE)
     order: list[str] = []
@@ -159,7 +155,7 @@ async def test_the_switch_waits_for_a_write_under_way() -> None:
     assert order == ["committed", "read-only", "read-only"]
 
 
-async def test_an_adapter_that_cannot_finish_what_it_writes_is_read_only_all_the_same() -> None:
+async def test_an_adapter_that_cannot_finish_what_it_writes_is_read_only_all_the_same():
     class Stuck(FakeBackend):
         async def join_abandoned(self) -> None:
             raise RuntimeError("it goes on")
@@ -170,7 +166,7 @@ async def test_an_adapter_that_cannot_finish_what_it_writes_is_read_only_all_the
     assert (await adapter.record_event(event("e1"))).status == "skipped_read_only"
 
 
-def test_a_method_that_comes_from_a_mixin_is_guarded_too() -> None:
+def test_a_method_that_comes_from_a_mixin_is_guarded_too():
     class Mutations:
         async def native_mutation(self, request: NativeMutationRequest) -> str:
             return "done"
@@ -186,7 +182,7 @@ def test_a_method_that_comes_from_a_mixin_is_guarded_too() -> None:
     assert anyio.run(mutate).status == "skipped_read_only"
 
 
-async def test_the_section_of_an_adapter_alone_fits_the_budget(tmp_path: Path) -> None:
+async def test_the_section_of_an_adapter_alone_fits_the_budget(tmp_path):
     adapter = create("full_history", tmp_path)
     try:
         await adapter.setup_scope(SCOPE)

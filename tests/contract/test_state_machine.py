@@ -1,7 +1,5 @@
 """Any order of calls over look-alike scopes: memory holds what was written, and only where and when it was."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Any
 

@@ -3,8 +3,6 @@
 They are installed into a directory that only subprocesses see, so this environment stays as it is.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -74,7 +72,7 @@ def memslot(run: Run, tmp_path: Path) -> Run:
     return memslot
 
 
-def test_it_is_listed_with_its_distribution(memslot: Run) -> None:
+def test_it_is_listed_with_its_distribution(memslot):
     listed = memslot("doctor", "--json")
     assert listed.returncode == 0, listed.stderr
     rows = {row["name"]: row for row in json.loads(listed.stdout)}
@@ -95,9 +93,7 @@ def test_it_is_listed_with_its_distribution(memslot: Run) -> None:
 
 
 @pytest.mark.parametrize("plugin", STRANGERS)
-def test_one_whose_library_is_missing_says_how_to_install_it(
-    memslot: Run, tmp_path: Path, plugin: str
-) -> None:
+def test_one_whose_library_is_missing_says_how_to_install_it(memslot, tmp_path, plugin):
     name, modules = STRANGERS[plugin]
     if find_spec(modules[0].partition(".")[0]) is not None:
         pytest.skip(f"{modules[0]} is installed")
@@ -109,7 +105,7 @@ def test_one_whose_library_is_missing_says_how_to_install_it(
     assert f"pip install memslot-{name}" in examined.stdout + refused.stderr
 
 
-def test_the_broken_one_is_shown_and_breaks_nothing(memslot: Run) -> None:
+def test_the_broken_one_is_shown_and_breaks_nothing(memslot):
     rows = {row["name"]: row for row in json.loads(memslot("doctor", "--json").stdout)}
     assert "RuntimeError: broken on purpose" in rows["broken"]["error"]
     assert rows["broken"]["distribution"] == "memslot-broken"
@@ -121,7 +117,7 @@ def test_the_broken_one_is_shown_and_breaks_nothing(memslot: Run) -> None:
     assert "broken on purpose" in memslot("doctor", "config.yaml").stdout
 
 
-def test_selecting_the_broken_one_is_one_clear_line(memslot: Run, tmp_path: Path) -> None:
+def test_selecting_the_broken_one_is_one_clear_line(memslot, tmp_path):
     config = tmp_path / "broken.yaml"
     config.write_text("memory: {backend: broken, backends: {broken: {}}}", encoding="utf-8")
     result = memslot("tools", "config", "show", str(config))
@@ -132,20 +128,20 @@ def test_selecting_the_broken_one_is_one_clear_line(memslot: Run, tmp_path: Path
     assert result.stderr.count("\n") == 1
 
 
-def test_setup_writes_its_configuration(memslot: Run, tmp_path: Path) -> None:
+def test_setup_writes_its_configuration(memslot, tmp_path):
     assert memslot("setup", "new.yaml", "--backend", "sqlite_fts", "--full").returncode == 0
     text = (tmp_path / "new.yaml").read_text(encoding="utf-8")
     assert "# FTS5's tokenizer; porter lets English words match whatever their ending." in text
     assert memslot("doctor", "new.yaml").returncode == 0
 
 
-def test_doctor_is_green(memslot: Run) -> None:
+def test_doctor_is_green(memslot):
     report = json.loads(memslot("doctor", "config.yaml", "--json").stdout)
     assert report["ok"]
     assert {check["name"] for check in report["checks"] if check["status"] != "passed"} == {"models"}
 
 
-def test_it_runs_the_quickstart(memslot: Run, tmp_path: Path) -> None:
+def test_it_runs_the_quickstart(memslot, tmp_path):
     config = tmp_path / "run.yaml"
     config.write_text(CONFIG + "run: {game: {users: 1, sessions: 10}}\n", encoding="utf-8")
     done = memslot("run", "run.yaml", "--out", "runs", "--json")
@@ -164,14 +160,14 @@ def test_it_runs_the_quickstart(memslot: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plugin", ["third_party_plugin", "condition_plugin"])
 @pytest.mark.thorough
-def test_it_keeps_the_contract(run: Run, plugin: str) -> None:
+def test_it_keeps_the_contract(run, plugin):
     """Its own tests, run as its author would."""
     tests = run("-m", "pytest", "-q", "-p", "no:cacheprovider", plugin)
     assert tests.returncode == 0, tests.stdout[-3000:]
     assert " passed" in tests.stdout
 
 
-def test_an_agent_changes_to_it_by_one_word(run: Run, tmp_path: Path) -> None:
+def test_an_agent_changes_to_it_by_one_word(run, tmp_path):
     if find_spec("mem0") is None:  # not importorskip: importing mem0 as it is starts its telemetry
         pytest.skip("needs mem0")
     for name in ("mem0", "sqlite_fts"):

@@ -1,8 +1,6 @@
 """Over every memory: health is degraded after trouble until a success, and a reset that failed hides what it was to
 erase from the next process, unless the backend refused it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -112,9 +110,7 @@ def opened(block: dict[str, Any], directory: Path, run: str, **options: Any) -> 
 
 
 @pytest.mark.parametrize("journal", [False, True])
-async def test_health_is_degraded_after_trouble_and_ok_after_a_success(
-    memory: tuple[str, dict[str, Any]], tmp_path: Path, journal: bool
-) -> None:
+async def test_health_is_degraded_after_trouble_and_ok_after_a_success(memory, tmp_path, journal):
     name, block = memory
     async with opened(block, tmp_path, f"health-{journal}", journal=journal) as slot:
         await slot.after_turn(session_id="1", user="I like tea.")
@@ -136,8 +132,8 @@ async def test_health_is_degraded_after_trouble_and_ok_after_a_success(
 
 
 async def test_health_counts_what_was_set_aside_until_it_is_delivered_or_forgotten(
-    memory: tuple[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    memory, tmp_path, monkeypatch
+):
     async def refuse(event: MemoryEvent) -> WriteReceipt:
         raise BackendRejected("it is refused")
 
@@ -162,9 +158,7 @@ async def test_health_counts_what_was_set_aside_until_it_is_delivered_or_forgott
             assert (await slot.health()).status == well
 
 
-async def test_health_is_degraded_while_the_encoder_of_keywords_is_dead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_health_is_degraded_while_the_encoder_of_keywords_is_dead(tmp_path, monkeypatch):
     pytest.importorskip("mem0")
 
     def dead(*given: Any, **named: Any) -> None:
@@ -184,9 +178,7 @@ async def test_health_is_degraded_while_the_encoder_of_keywords_is_dead(
 
 
 @pytest.mark.parametrize("journal", [False, True])
-async def test_what_a_failed_reset_was_to_erase_is_not_shown_by_the_next_process(
-    memory: tuple[str, dict[str, Any]], tmp_path: Path, journal: bool
-) -> None:
+async def test_what_a_failed_reset_was_to_erase_is_not_shown_by_the_next_process(memory, tmp_path, journal):
     name, block = memory
     again = partial(opened, block, tmp_path, f"reset-{journal}", journal=journal)
     async with again() as slot:

@@ -1,7 +1,5 @@
 """A Signet server over the fake backend, in this process; and the daemon's recorded pairs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

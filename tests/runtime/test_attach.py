@@ -1,7 +1,5 @@
 """Two windows on one memory: later processes attach to the first, and one of them takes over when it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import stat
@@ -66,7 +64,7 @@ async def text(slot: MemorySlot, query: str = "bike tea") -> str:
 @pytest.mark.parametrize(
     "memory", [{}, {"backend": None, "condition": "full_history"}], ids=["mem0", "full_history"]
 )
-async def test_what_one_window_writes_the_other_reads(tmp_path: Path, memory: dict[str, Any]) -> None:
+async def test_what_one_window_writes_the_other_reads(tmp_path, memory):
     given = config(tmp_path, **memory)
     given["memory"] = {name: value for name, value in given["memory"].items() if value is not None}
     async with open_shared(given) as first, open_shared(given) as second:
@@ -83,7 +81,7 @@ async def test_what_one_window_writes_the_other_reads(tmp_path: Path, memory: di
         assert await text(first) == ""
 
 
-async def test_capabilities_and_errors_come_through(tmp_path: Path) -> None:
+async def test_capabilities_and_errors_come_through(tmp_path):
     async with open_shared(config(tmp_path)) as first, open_shared(config(tmp_path)) as second:
         assert second.scope is not None
         receipt = await first.after_turn(user="My bike is red.", session_id="a")
@@ -99,7 +97,7 @@ async def test_capabilities_and_errors_come_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("journal", [True, False])
-async def test_the_outbox_is_the_owners(tmp_path: Path, journal: bool) -> None:
+async def test_the_outbox_is_the_owners(tmp_path, journal):
     given = config(tmp_path, journal=journal)
     async with open_shared(given) as first, open_shared(given) as second, TurnMemory(second) as memory:
         assert await memory.record_turn(session_id="s", user="My bike is red.")
@@ -109,7 +107,7 @@ async def test_the_outbox_is_the_owners(tmp_path: Path, journal: bool) -> None:
 
 
 @pytest.mark.thorough
-async def test_a_killed_owner_is_succeeded_and_loses_nothing(tmp_path: Path) -> None:
+async def test_a_killed_owner_is_succeeded_and_loses_nothing(tmp_path):
     given = config(tmp_path)
     with subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-c", OWNER, json.dumps(given)], stdout=subprocess.PIPE, text=True
@@ -129,7 +127,7 @@ async def test_a_killed_owner_is_succeeded_and_loses_nothing(tmp_path: Path) -> 
         assert "green" in await text(again, "hat")
 
 
-async def test_a_read_outlives_all_connections_to_an_owner_that_died(tmp_path: Path) -> None:
+async def test_a_read_outlives_all_connections_to_an_owner_that_died(tmp_path):
     ending: set[Any] = set()
 
     async def end(lines: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -148,7 +146,7 @@ async def test_a_read_outlives_all_connections_to_an_owner_that_died(tmp_path: P
             await asyncio.gather(*ending)
 
 
-async def test_only_its_user_may_enter(tmp_path: Path) -> None:
+async def test_only_its_user_may_enter(tmp_path):
     async with open_shared(config(tmp_path)):
         socket = place(tmp_path)
         assert stat.S_IMODE(socket.stat().st_mode) == 0o600
@@ -156,9 +154,7 @@ async def test_only_its_user_may_enter(tmp_path: Path) -> None:
     assert not socket.exists()
 
 
-async def test_no_socket_lies_in_a_shared_temporary_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_socket_lies_in_a_shared_temporary_directory(tmp_path, monkeypatch):
     """There, another user could create its path first."""
     shared = tmp_path / "tmp"
     shared.mkdir()
@@ -176,7 +172,7 @@ async def test_no_socket_lies_in_a_shared_temporary_directory(
         assert list(shared.iterdir()) == []
 
 
-async def test_an_event_of_70_mb_is_refused_in_one_sentence(tmp_path: Path) -> None:
+async def test_an_event_of_70_mb_is_refused_in_one_sentence(tmp_path):
     given = config(tmp_path, journal=True)
     async with open_shared(given) as first, open_shared(given) as second:
         for slot in (first, second):
@@ -190,7 +186,7 @@ async def test_an_event_of_70_mb_is_refused_in_one_sentence(tmp_path: Path) -> N
         assert "red" in await text(first)
 
 
-async def test_it_opens_although_the_backend_is_down(tmp_path: Path) -> None:
+async def test_it_opens_although_the_backend_is_down(tmp_path):
     block = {"honcho": {"base_url": "http://127.0.0.1:9", "timeout_s": 1}}
     given = config(tmp_path, backend="honcho", backends=block)
     async with open_shared(given, setup=False) as first, open_shared(given, setup=False) as second:
@@ -201,9 +197,7 @@ async def test_it_opens_although_the_backend_is_down(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("then", ["goes on", "first ends", "second ends"])
-async def test_a_reset_in_one_window_erases_what_still_waits_in_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
-) -> None:
+async def test_a_reset_in_one_window_erases_what_still_waits_in_another(tmp_path, monkeypatch, then):
     """Words that were acknowledged before the reset and not sent yet do not come back."""
     record = FullHistory.record_event
 
@@ -231,7 +225,7 @@ async def test_a_reset_in_one_window_erases_what_still_waits_in_another(
         assert "red" not in await text(again)
 
 
-async def test_a_window_that_owns_the_memory_is_read_only_for_every_window(tmp_path: Path) -> None:
+async def test_a_window_that_owns_the_memory_is_read_only_for_every_window(tmp_path):
     async with open_shared(config(tmp_path)) as first, open_shared(config(tmp_path)) as second:
         await second.set_mode(AdapterMode(read_only=True, reason="looking"))
         assert (await first.after_turn(user="My bike is red.", session_id="a")).status == "committed"
@@ -247,9 +241,7 @@ async def test_a_window_that_owns_the_memory_is_read_only_for_every_window(tmp_p
         assert (await second.after_turn(user="My hat is green.", session_id="b")).status == "committed"
 
 
-async def test_what_its_owner_does_not_take_is_counted_and_breaks_no_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_its_owner_does_not_take_is_counted_and_breaks_no_host(tmp_path, monkeypatch):
     async def refuse(self: RemoteAdapter, name: str, *arguments: Any) -> Any:
         raise BackendUnavailable("it does not answer", sent=False)
 
@@ -263,7 +255,7 @@ async def test_what_its_owner_does_not_take_is_counted_and_breaks_no_host(
 
 
 @pytest.mark.thorough
-async def test_a_busy_owner_costs_no_call(tmp_path: Path) -> None:
+async def test_a_busy_owner_costs_no_call(tmp_path):
     slow = {"setup_s": 300, "write_s": 300}  # a slow machine changes nothing
     given = config(tmp_path, backend=None, condition="full_history", deadlines=slow)
     given["memory"].pop("backend")
@@ -296,7 +288,7 @@ async def test_a_busy_owner_costs_no_call(tmp_path: Path) -> None:
             owner.kill()
 
 
-def test_as_many_calls_as_a_busy_host_makes_wait_at_the_socket(tmp_path: Path) -> None:
+def test_as_many_calls_as_a_busy_host_makes_wait_at_the_socket(tmp_path):
     """98 of 200 failed with the event loop's own 100 places."""
     with ExitStack() as opened, SocketOwner(tmp_path / "s.sock", what="a test") as owner:
         assert owner.take()
@@ -306,9 +298,7 @@ def test_as_many_calls_as_a_busy_host_makes_wait_at_the_socket(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("line", [b"[]\n", b"5\n", b"\xff\n", b'{"method": 5}\n', b"x" * 1000 + b"\n"])
-async def test_a_frame_that_cannot_be_used_is_answered_in_one_sentence(
-    tmp_path: Path, line: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_frame_that_cannot_be_used_is_answered_in_one_sentence(tmp_path, line, monkeypatch, caplog):
     monkeypatch.setattr(attach_owner, "MAX_LINE", 500)
     async with open_shared(config(tmp_path)) as first:
         lines, writer = await asyncio.open_unix_connection(place(tmp_path))
@@ -320,7 +310,7 @@ async def test_a_frame_that_cannot_be_used_is_answered_in_one_sentence(
         assert await text(first) == ""
 
 
-async def test_what_lies_in_the_sockets_place_is_named(tmp_path: Path) -> None:
+async def test_what_lies_in_the_sockets_place_is_named(tmp_path):
     place(tmp_path).mkdir(parents=True)
     with pytest.raises(BackendUnavailable, match=r"is no socket.*remove it"):
         async with open_shared(config(tmp_path)):

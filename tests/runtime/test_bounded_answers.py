@@ -1,7 +1,5 @@
 """No client of ours reads an answer without end; each by its real library, against a server on the loopback."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -113,9 +111,7 @@ CLIENTS = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("encoding", ["gzip", ""])
-async def test_an_answer_that_is_packed_or_without_end_is_given_up(
-    server: Server, client: str, encoding: str
-) -> None:
+async def test_an_answer_that_is_packed_or_without_end_is_given_up(server, client, encoding):
     """What is packed may hold a thousand times as much."""
     server.body, server.encoding = b'"' + b"x" * 2_000_000 + b'"', encoding
     if encoding:
@@ -126,7 +122,7 @@ async def test_an_answer_that_is_packed_or_without_end_is_given_up(
         await CLIENTS[client](server.url)
 
 
-async def test_an_answer_as_long_as_the_bound_is_read_and_none_that_is_longer(server: Server) -> None:
+async def test_an_answer_as_long_as_the_bound_is_read_and_none_that_is_longer(server):
     server.body, server.encoding = b'"' + b"x" * (MAX_BYTES - 2) + b'"', ""
     assert len(await json_http(server.url)) == MAX_BYTES - 2
     server.body += b" "
@@ -134,7 +130,7 @@ async def test_an_answer_as_long_as_the_bound_is_read_and_none_that_is_longer(se
         await json_http(server.url)
 
 
-async def test_what_a_synchronous_client_reads_within_the_bound_is_whole(server: Server) -> None:
+async def test_what_a_synchronous_client_reads_within_the_bound_is_whole(server):
     server.body = json.dumps(
         {"data": [{"embedding": [0.5] * 40_000, "index": 0, "object": "embedding"}]}
     ).encode()
@@ -144,7 +140,7 @@ async def test_what_a_synchronous_client_reads_within_the_bound_is_whole(server:
     assert answer.data[0].embedding == [0.5] * 40_000
 
 
-def test_every_client_of_httpx_is_made_in_one_place() -> None:
+def test_every_client_of_httpx_is_made_in_one_place():
     """One that is made elsewhere has no bound."""
     root = Path(memory.__file__).parents[1]
     made = {

@@ -1,7 +1,5 @@
 """``memslot chat``: a conversation over every memory that needs no key, and what it says of itself."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -47,7 +45,7 @@ async def talk(file: Path, *lines: str) -> tuple[str, list[str]]:
 
 
 @pytest.mark.parametrize("provider", REMEMBERS)
-async def test_a_memory_that_needs_no_key_remembers_the_next_time(tmp_path: Path, provider: str) -> None:
+async def test_a_memory_that_needs_no_key_remembers_the_next_time(tmp_path, provider):
     file = config(tmp_path, provider)
     said, notices = await talk(file, "My favourite tea is oolong.", "/memory")
     assert said == "Understood.\n"
@@ -58,14 +56,14 @@ async def test_a_memory_that_needs_no_key_remembers_the_next_time(tmp_path: Path
     assert "tokens by utf8-bytes/4" in notices[1]
 
 
-async def test_an_empty_recall_is_explained(tmp_path: Path) -> None:
+async def test_an_empty_recall_is_explained(tmp_path):
     _, notices = await talk(config(tmp_path, "mem0"), "My favourite tea is oolong.", "/memory")
     assert "0 of 0 memories" in notices[1]
     assert "nothing of an earlier conversation fits this question" in notices[1]
     assert "the model sees this conversation anyway" in notices[1]
 
 
-async def test_read_only_keeps_nothing(tmp_path: Path) -> None:
+async def test_read_only_keeps_nothing(tmp_path):
     file = config(tmp_path, "mem0")
     _, notices = await talk(file, "/mode read-only", "I hate coffee.", "/quit")
     assert notices[1:] == ["mem0 is read-only"]
@@ -74,9 +72,7 @@ async def test_read_only_keeps_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-async def test_what_cannot_be_written_is_kept_for_the_next_chat(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_cannot_be_written_is_kept_for_the_next_chat(tmp_path, monkeypatch):
     async def refuse(self: FullHistory, event: MemoryEvent) -> WriteReceipt:
         raise BackendUnavailable("down", sent=False)
 
@@ -89,7 +85,7 @@ async def test_what_cannot_be_written_is_kept_for_the_next_chat(
     assert "My favourite tea is oolong." in notices[1]
 
 
-async def test_forgetting_asks_first(tmp_path: Path) -> None:
+async def test_forgetting_asks_first(tmp_path):
     file = config(tmp_path, "full_history")
     await talk(file, "My favourite tea is oolong.")
     _, notices = await talk(file, "/forget", "no", "/forget", "/memory", "yes it is me")
@@ -103,7 +99,7 @@ async def test_forgetting_asks_first(tmp_path: Path) -> None:
     assert waiting_reports(tmp_path / "kept") == 0, "turns of hooks are of this scope, too"
 
 
-async def test_a_tool_and_a_window_are_the_configurations(tmp_path: Path) -> None:
+async def test_a_tool_and_a_window_are_the_configurations(tmp_path):
     soul = tmp_path / "SOUL.md"
     soul.write_text("Be terse.")
     agent = {"provider": "scripted", "options": {"lines": ["First line."]}, "soul": "SOUL.md", "tools": False}
@@ -122,21 +118,21 @@ async def test_a_tool_and_a_window_are_the_configurations(tmp_path: Path) -> Non
         ({"soul": "nowhere.md"}, "nowhere.md"),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path: Path, agent: Any, said: str) -> None:
+def test_a_mistake_is_one_line(tmp_path, agent, said):
     done = invoke("chat", str(config(tmp_path, "full_history", agent)), input="hi\n")
     assert done.exit_code == 2
     assert said in done.output
     assert "Traceback" not in done.output
 
 
-def test_answers_go_to_stdout_and_the_rest_to_stderr(tmp_path: Path) -> None:
+def test_answers_go_to_stdout_and_the_rest_to_stderr(tmp_path):
     done = invoke("chat", config(tmp_path, "full_history"), input="My bike is red.\n/memory\n")
     assert done.exit_code == 0
     assert done.stdout == "Understood.\n"
     assert "recall took" in done.stderr
 
 
-async def test_what_a_model_says_moves_nothing_on_the_terminal(tmp_path: Path) -> None:
+async def test_what_a_model_says_moves_nothing_on_the_terminal(tmp_path):
     agent = {
         "provider": "scripted",
         "options": {"lines": ["\x1b]0;pwned\x07\x1b[2Jred\x9b31m\u202e\ttea\r\n", "\x1b ok"]},
@@ -145,19 +141,19 @@ async def test_what_a_model_says_moves_nothing_on_the_terminal(tmp_path: Path) -
     assert said == "]0;pwned[2Jred31m\ttea\n\n ok\n"
 
 
-async def test_a_name_no_memory_takes_is_refused_before_anything_is_said(tmp_path: Path) -> None:
+async def test_a_name_no_memory_takes_is_refused_before_anything_is_said(tmp_path):
     loaded = load_config(config(tmp_path, "full_history"))
     for name in ("k" * 513, " "):
         with pytest.raises(InputError, match=r"session_key: (is 513|must not be blank)"):
             await Chat(loaded, CommandLine(["hi"].pop), lambda _: None).run(name)
 
 
-async def test_without_standard_input_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_standard_input_it_ends(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
     await Chat(load_config(config(tmp_path, "full_history")), None, lambda _: None).run()
 
 
-async def test_an_unknown_command_is_named(tmp_path: Path) -> None:
+async def test_an_unknown_command_is_named(tmp_path):
     _, notices = await talk(config(tmp_path, "full_history"), "/forgt", "/mode on", "/help")
     assert [notice.partition("\n")[0] for notice in notices[1:3]] == [
         "/forgt is not understood",

@@ -1,7 +1,5 @@
 """``memslot chat`` on a terminal: lines are edited, answers stream, and Ctrl-C ends one and not the chat."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -103,7 +101,7 @@ def opened(tmp_path: Path) -> Iterator[Any]:
         terminal.close()
 
 
-def test_a_conversation_in_a_narrow_window(opened: Any) -> None:
+def test_a_conversation_in_a_narrow_window(opened):
     chat = opened(columns=30)
     for said, answered in (
         ("我最喜欢的茶是乌龙茶。", "Understood."),
@@ -123,7 +121,7 @@ def test_a_conversation_in_a_narrow_window(opened: Any) -> None:
 
 
 @pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
-def test_the_prompt_is_left_by_either_key(opened: Any, key: str) -> None:
+def test_the_prompt_is_left_by_either_key(opened, key):
     chat = opened()
     chat.type(key)
     assert chat.ended() == 0
@@ -156,7 +154,7 @@ class Slow(BaseHTTPRequestHandler):
         pass
 
 
-def test_an_interrupt_ends_the_answer_and_not_the_chat(opened: Any) -> None:
+def test_an_interrupt_ends_the_answer_and_not_the_chat(opened):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,7 +1,5 @@
 """Half requests cost nobody else: connections of the server are bounded in number and in time."""
 
-from __future__ import annotations
-
 import importlib
 import socket
 import time
@@ -71,7 +69,7 @@ async def health(address: tuple[str, int]) -> int:
         return (await http.get(f"http://{address[0]}:{address[1]}/health")).status_code
 
 
-async def test_a_head_that_never_ends_is_given_up() -> None:
+async def test_a_head_that_never_ends_is_given_up():
     async with listening(0.3, 100) as address:
         with await anyio.to_thread.run_sync(lambda: lines(address, 3, HALF)) as opened:
             started = time.monotonic()
@@ -84,9 +82,7 @@ async def test_a_head_that_never_ends_is_given_up() -> None:
 
 @pytest.mark.parametrize("kind", ["httptools", "h11"])
 @pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"])
-async def test_a_head_that_is_too_large_is_given_up(
-    kind: str, before: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_head_that_is_too_large_is_given_up(kind, before, monkeypatch):
     pytest.importorskip(kind)
     protocol = {"httptools": "HttpToolsProtocol", "h11": "H11Protocol"}[kind]
     module = importlib.import_module(f"uvicorn.protocols.http.{kind}_impl")
@@ -102,7 +98,7 @@ async def test_a_head_that_is_too_large_is_given_up(
                 assert await anyio.to_thread.run_sync(closed, line)
 
 
-async def test_the_head_of_a_further_request_has_its_deadline_too() -> None:
+async def test_the_head_of_a_further_request_has_its_deadline_too():
     async with listening(0.5, 100) as address:
         with lines(address, 1, b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n") as (line,):
             assert (await anyio.to_thread.run_sync(line.recv, 1000)).startswith(b"HTTP/1.1 200")
@@ -110,7 +106,7 @@ async def test_the_head_of_a_further_request_has_its_deadline_too() -> None:
             assert await anyio.to_thread.run_sync(closed, line)
 
 
-async def test_one_address_has_so_many_connections_and_no_more() -> None:
+async def test_one_address_has_so_many_connections_and_no_more():
     async with listening(20, 5) as address:
         with lines(address, 9, HALF) as opened:
             for line in opened[5:]:
@@ -125,7 +121,7 @@ async def test_one_address_has_so_many_connections_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("trickle", [b"content-length: 100\r\n\r\n{"])
-async def test_one_token_leaves_room_for_others(trickle: bytes) -> None:
+async def test_one_token_leaves_room_for_others(trickle):
     tokens = {"of-ada": BASE, "of-eve": MemoryScope(run_id="r", persona_id="eve")}
     async with listening(20, 100, tokens=tokens, max_requests=6) as address:
         half = HALF + b"authorization: Bearer of-ada\r\n" + trickle
@@ -143,7 +139,7 @@ async def test_one_token_leaves_room_for_others(trickle: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["server", "model of a server"])
-def test_an_answer_in_two_parts_waits_for_no_acknowledgement(kind: str) -> None:
+def test_an_answer_in_two_parts_waits_for_no_acknowledgement(kind):
     """Each turn of an agent that keeps its connection would take 40 ms longer."""
     address = ("127.0.0.1", 0)
     made = listening_socket(*address, field="port") if kind == "server" else _bound(address)

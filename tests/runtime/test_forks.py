@@ -1,7 +1,5 @@
 """Forked processes: a child uses nothing of its parent's, is told so at once, and keeps nothing of it alive."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -53,9 +51,7 @@ def in_child(work: Callable[[], str]) -> str:
 
 
 @pytest.mark.parametrize("backend", ["full_history", "no_memory", "mem0"])
-def test_a_forked_child_is_told_to_open_its_own_memory_and_leaves_the_parents(
-    tmp_path: Path, backend: str
-) -> None:
+def test_a_forked_child_is_told_to_open_its_own_memory_and_leaves_the_parents(tmp_path, backend):
     opening = open_memory_sync(config(tmp_path, backend))
     memory = opening.__enter__()
     memory.after_turn(user="I like oolong.", session_id="s")
@@ -75,7 +71,7 @@ def test_a_forked_child_is_told_to_open_its_own_memory_and_leaves_the_parents(
     opening.__exit__(None, None, None)
 
 
-def test_a_forked_child_leaves_the_turns_of_a_memory_and_opens_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_leaves_the_turns_of_a_memory_and_opens_its_own(tmp_path):
     file = config(tmp_path)
     opening = open_memory_sync(file)
     turns_of(opening.__enter__())
@@ -109,7 +105,7 @@ anyio.run(main)
 
 
 @pytest.mark.thorough
-async def test_an_owner_that_forked_and_died_is_succeeded_at_once(tmp_path: Path) -> None:
+async def test_an_owner_that_forked_and_died_is_succeeded_at_once(tmp_path):
     import anyio
 
     from memory.runtime import open_shared
@@ -134,7 +130,7 @@ async def test_an_owner_that_forked_and_died_is_succeeded_at_once(tmp_path: Path
             os.killpg(owner.pid, signal.SIGKILL)
 
 
-def test_a_slot_belongs_to_the_process_that_opened_it(tmp_path: Path) -> None:
+def test_a_slot_belongs_to_the_process_that_opened_it(tmp_path):
     loop = asyncio.new_event_loop()
     slot = build_slot(config(tmp_path))
     loop.run_until_complete(slot.__aenter__())

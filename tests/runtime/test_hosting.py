@@ -1,12 +1,9 @@
 """What every binding shares: a memory that is called from other threads and loops, and costs no turn."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import anyio
 import pytest
@@ -26,7 +23,7 @@ async def turns(store: FakeNativeStore, **policy: float) -> AsyncIterator[HostTu
         yield HostTurns(slot, "test")
 
 
-async def test_calls_of_one_turn_share_one_recall_also_at_once() -> None:
+async def test_calls_of_one_turn_share_one_recall_also_at_once():
     store = FakeNativeStore(latency_s=0.05)
     async with turns(store) as host, anyio.create_task_group() as tasks:
         for _ in range(5):
@@ -34,7 +31,7 @@ async def test_calls_of_one_turn_share_one_recall_also_at_once() -> None:
     assert store.operations.count("search") == 1
 
 
-async def test_a_recall_that_was_cancelled_may_be_asked_again() -> None:
+async def test_a_recall_that_was_cancelled_may_be_asked_again():
     store = FakeNativeStore()
     async with turns(store) as host:
         store.faults.add("late", delay_s=60.0, endpoint="search")
@@ -43,7 +40,7 @@ async def test_a_recall_that_was_cancelled_may_be_asked_again() -> None:
         assert (await host.recall("t1", "Which tea?", session_id="s")).failure is None
 
 
-async def test_other_words_are_asked_for_anew_and_forgotten_ones_are_those_that_were_asked_for() -> None:
+async def test_other_words_are_asked_for_anew_and_forgotten_ones_are_those_that_were_asked_for():
     """Hosts give a failed turn and the next one the same name, and lose a message to a summary."""
     store = FakeNativeStore()
     async with turns(store) as host:
@@ -55,7 +52,7 @@ async def test_other_words_are_asked_for_anew_and_forgotten_ones_are_those_that_
 
 
 @pytest.mark.parametrize("forgotten", [True, False])
-async def test_a_turn_whose_memory_is_reset_before_it_ends_is_not_recorded(forgotten: bool) -> None:
+async def test_a_turn_whose_memory_is_reset_before_it_ends_is_not_recorded(forgotten):
     store = FakeNativeStore()
     async with turns(store) as host:
         await host.recall("t1", "My boat is blue.", session_id="s")
@@ -69,7 +66,7 @@ async def test_a_turn_whose_memory_is_reset_before_it_ends_is_not_recorded(forgo
     assert ("My boat is blue." in [row.text for row in store.rows.values()]) is not forgotten
 
 
-async def test_half_of_a_surrogate_pair_costs_neither_recall_nor_a_turn() -> None:
+async def test_half_of_a_surrogate_pair_costs_neither_recall_nor_a_turn():
     store = FakeNativeStore()
     async with turns(store) as host:
         assert (await host.recall("t1", "Which \ud83d tea?", session_id="s")).failure is None
@@ -78,7 +75,7 @@ async def test_half_of_a_surrogate_pair_costs_neither_recall_nor_a_turn() -> Non
     assert [row.text for row in store.rows.values()] == ["Which ? tea?", "Half ?.", "Whole ?."]
 
 
-async def test_a_turn_that_is_malformed_is_counted_and_one_in_which_nothing_was_said_is_not() -> None:
+async def test_a_turn_that_is_malformed_is_counted_and_one_in_which_nothing_was_said_is_not():
     async with turns(FakeNativeStore()) as host:
         assert not await host.record("t1", session_id="s", user=" ")
         assert not await host.record("t1", session_id="s")
@@ -90,14 +87,14 @@ async def test_a_turn_that_is_malformed_is_counted_and_one_in_which_nothing_was_
         assert "Oolong" not in status["last_failure"]
 
 
-async def test_what_a_thread_hands_over_while_the_loop_is_blocked_is_recorded_before_closing() -> None:
+async def test_what_a_thread_hands_over_while_the_loop_is_blocked_is_recorded_before_closing():
     store = FakeNativeStore()
     async with turns(store) as host:
         assert host.record_blocking("t1", session_id="s", user="I like oolong tea.", assistant="Noted.")
     assert [row.text for row in store.rows.values()] == ["I like oolong tea.", "Noted."]
 
 
-async def test_draining_waits_for_what_comes_from_another_thread() -> None:
+async def test_draining_waits_for_what_comes_from_another_thread():
     """Not waited for, a host would end while a turn is on its way."""
     async with MemorySlot(FakeBackend(), scope=ADA) as slot:
         memory = turns_of(slot)
@@ -108,7 +105,7 @@ async def test_draining_waits_for_what_comes_from_another_thread() -> None:
         assert await memory.drain(20)
 
 
-async def test_a_turn_is_recorded_once_whoever_hands_it_over() -> None:
+async def test_a_turn_is_recorded_once_whoever_hands_it_over():
     store = FakeNativeStore()
     async with turns(store) as host:
         await host.record("t1", session_id="s", user="ok")
@@ -118,7 +115,7 @@ async def test_a_turn_is_recorded_once_whoever_hands_it_over() -> None:
 
 
 @pytest.mark.parametrize("deletes", [True, False])
-async def test_another_version_of_a_turn_replaces_the_first_or_names_it(deletes: bool) -> None:
+async def test_another_version_of_a_turn_replaces_the_first_or_names_it(deletes):
     store = FakeNativeStore(latency_s=0.05)
     backend = FakeBackend(store)
     if not deletes:
@@ -137,7 +134,7 @@ async def test_another_version_of_a_turn_replaces_the_first_or_names_it(deletes:
         assert rows[-1].metadata["corrects"] == rows[0].labels["event_id"]
 
 
-def test_a_program_without_an_event_loop_has_one_in_a_thread(tmp_path: Path) -> None:
+def test_a_program_without_an_event_loop_has_one_in_a_thread(tmp_path):
     config = {
         "memory": {
             "backend": "full_history",
@@ -157,7 +154,7 @@ def test_a_program_without_an_event_loop_has_one_in_a_thread(tmp_path: Path) -> 
     assert [what for what, _ in troubles] == ["recall"]
 
 
-async def test_all_bindings_of_a_memory_share_its_turns_which_end_with_it() -> None:
+async def test_all_bindings_of_a_memory_share_its_turns_which_end_with_it():
     store = FakeNativeStore()
     async with MemorySlot(FakeBackend(store), scope=ADA) as slot:
         turns = turns_of(slot, TurnPolicy(recall_s=20.0))
@@ -169,7 +166,7 @@ async def test_all_bindings_of_a_memory_share_its_turns_which_end_with_it() -> N
     assert turns_of(slot).status()["recorded"] == 1
 
 
-async def test_a_binding_takes_an_open_memory_and_a_person_or_says_what_is_wrong() -> None:
+async def test_a_binding_takes_an_open_memory_and_a_person_or_says_what_is_wrong():
     with pytest.raises(ConfigError, match=r"'async with open_memory\(...\)' gives, not str"):
         turns_of("memslot.yaml")  # type: ignore[arg-type]
     bob = MemoryScope(run_id="app", persona_id="bob")

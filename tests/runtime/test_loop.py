@@ -1,7 +1,5 @@
 """The session loop: the contract's order, and a session that lives on whatever model, tool, memory or client do."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -60,7 +58,7 @@ async def say(of: AgentSession, text: str, **options: Any) -> AgentOutput:
     return (await of.turn(UserTurn(content=text), **options)).output
 
 
-async def test_a_turn_goes_in_the_contracts_order(memory: TurnMemory, backend: Obedient) -> None:
+async def test_a_turn_goes_in_the_contracts_order(memory, backend):
     earlier = session(memory, "Noted.")
     await say(earlier, "I like oolong tea.")
     await earlier.end()
@@ -91,14 +89,14 @@ class Library:
         return f"a book on {input['query']}"
 
 
-async def test_research_runs_before_the_model_and_beside_recall(memory: TurnMemory) -> None:
+async def test_research_runs_before_the_model_and_beside_recall(memory):
     now = AgentSession(ScriptedProvider(["Yes."]), memory, ToolRegistry([Library()]))
     report = await now.turn(UserTurn(content="tea"))
     assert "Result of library:\na book on tea" in (asked(now)[0][1].system_prompt or "")
     assert [result.content for result in report.research] == ["a book on tea"]
 
 
-async def test_the_loop_keeps_the_conversation_and_the_memory_leaves_it_out(memory: TurnMemory) -> None:
+async def test_the_loop_keeps_the_conversation_and_the_memory_leaves_it_out(memory):
     now = session(memory, "One.", "Two.", "Three.")
     for text in ("first", "second"):
         await say(now, text)
@@ -109,7 +107,7 @@ async def test_the_loop_keeps_the_conversation_and_the_memory_leaves_it_out(memo
     assert "<memory-context" not in (options.system_prompt or "")
 
 
-async def test_a_write_delays_no_token(memory: TurnMemory, backend: Obedient) -> None:
+async def test_a_write_delays_no_token(memory, backend):
     gate = anyio.Event()
     backend.next_write = [gate.wait]
     now, pieces = session(memory, "First answer.", "Second answer."), []
@@ -125,7 +123,7 @@ async def test_a_write_delays_no_token(memory: TurnMemory, backend: Obedient) ->
     assert await now.end()
 
 
-async def test_a_memory_that_is_down_costs_no_turn(memory: TurnMemory, backend: Obedient) -> None:
+async def test_a_memory_that_is_down_costs_no_turn(memory, backend):
     backend.always = ConnectionRefusedError("down")
     now = session(memory, "Hello.")
     report = await now.turn(UserTurn(content="hi"))
@@ -144,9 +142,7 @@ async def test_a_memory_that_is_down_costs_no_turn(memory: TurnMemory, backend: 
         CompletionResult(stop_reason="tool_use"),
     ],
 )
-async def test_a_model_that_gives_no_answer_ends_no_session(
-    memory: TurnMemory, backend: Obedient, line: Any
-) -> None:
+async def test_a_model_that_gives_no_answer_ends_no_session(memory, backend, line):
     now = session(memory, line, "Better.")
     output = await say(now, "hi")
     assert output.error
@@ -157,7 +153,7 @@ async def test_a_model_that_gives_no_answer_ends_no_session(
     assert [row.messages[0].content for row in backend.rows] == ["hi", "again"]
 
 
-async def test_a_model_that_only_calls_tools_is_stopped(memory: TurnMemory) -> None:
+async def test_a_model_that_only_calls_tools_is_stopped(memory):
     settings = SessionSettings(max_tool_rounds=3)
     now = session(memory, *[SEARCH] * 5, settings=settings)
     output = await say(now, "tea?")
@@ -173,7 +169,7 @@ async def test_a_model_that_only_calls_tools_is_stopped(memory: TurnMemory) -> N
     assert len([message for message in asked(now)[1][0] if message.role == "tool"]) == 20
 
 
-async def test_a_call_that_was_cut_off_leaves_no_open_call(memory: TurnMemory) -> None:
+async def test_a_call_that_was_cut_off_leaves_no_open_call(memory):
     cut = CompletionResult(content="Let me", tool_calls=(SEARCH,), stop_reason="max_tokens")
     now = session(memory, cut, "Fine.")
     assert (await say(now, "tea?")).content == "Let me"
@@ -181,7 +177,7 @@ async def test_a_call_that_was_cut_off_leaves_no_open_call(memory: TurnMemory) -
     assert all(not message.tool_calls for message in asked(now)[1][0])
 
 
-async def test_what_does_not_fit_is_summarised_and_recalled(memory: TurnMemory) -> None:
+async def test_what_does_not_fit_is_summarised_and_recalled(memory):
     long = "oolong " * 100
     now = session(memory, "ok", "They like oolong.", "fine", settings=SessionSettings(window_tokens=250))
     await say(now, long)
@@ -195,7 +191,7 @@ async def test_what_does_not_fit_is_summarised_and_recalled(memory: TurnMemory) 
     await now.end()
 
 
-async def test_without_a_summary_the_oldest_turns_go(memory: TurnMemory) -> None:
+async def test_without_a_summary_the_oldest_turns_go(memory):
     lines = ["ok", BackendUnavailable("down"), "fine"]
     now = session(memory, *lines, tools=False, settings=SessionSettings(window_tokens=100))
     await say(now, "word " * 60)
@@ -203,7 +199,7 @@ async def test_without_a_summary_the_oldest_turns_go(memory: TurnMemory) -> None
     assert [message.role for message in asked(now)[-1][0]] == ["user"]
 
 
-async def test_without_a_window_all_of_it_is_shown(memory: TurnMemory) -> None:
+async def test_without_a_window_all_of_it_is_shown(memory):
     now = session(memory, "ok", "fine", settings=SessionSettings(window_tokens=None))
     long = "oolong " * 3000
     await say(now, long)
@@ -211,7 +207,7 @@ async def test_without_a_window_all_of_it_is_shown(memory: TurnMemory) -> None:
     assert [message.content for message in asked(now)[-1][0]] == [long, "ok", "and now?"]
 
 
-async def test_a_session_is_resumed_from_its_checkpoint(memory: TurnMemory) -> None:
+async def test_a_session_is_resumed_from_its_checkpoint(memory):
     first = session(memory, "Hello Ada.")
     await say(first, "I am Ada.")
     kept = Checkpoint.model_validate_json(first.checkpoint().model_dump_json())
@@ -223,7 +219,7 @@ async def test_a_session_is_resumed_from_its_checkpoint(memory: TurnMemory) -> N
         session(memory, checkpoint=Checkpoint(session_key="s", history=({"role": "nobody"},)))
 
 
-async def test_a_session_opens_with_what_is_known(memory: TurnMemory) -> None:
+async def test_a_session_opens_with_what_is_known(memory):
     earlier = session(memory, "ok")
     await say(earlier, "I am Ada.")
     await earlier.end()
@@ -235,8 +231,8 @@ async def test_a_session_opens_with_what_is_known(memory: TurnMemory) -> None:
 
 
 async def test_what_the_start_recalled_stands_in_the_first_prompt_beside_what_the_turn_did(
-    memory: TurnMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    memory, monkeypatch
+):
     earlier = session(memory, "ok", "ok")
     for text in ("I am Ada.", "My bike is red."):
         await say(earlier, text)
@@ -284,7 +280,7 @@ class Lines(CommandLine):
         super().__init__(read, self.out)
 
 
-async def test_a_command_line_session_runs_to_its_end(memory: TurnMemory, backend: Obedient) -> None:
+async def test_a_command_line_session_runs_to_its_end(memory, backend):
     channel, closed = Lines("\n", "hi there\n", "bye\n"), []
     assert isinstance(channel, Channel)
     channel.on_close(lambda: closed.append(1))
@@ -295,9 +291,7 @@ async def test_a_command_line_session_runs_to_its_end(memory: TurnMemory, backen
     assert len(backend.rows) == 2
 
 
-async def test_a_closed_pipe_ends_the_session_and_keeps_the_turn(
-    memory: TurnMemory, backend: Obedient
-) -> None:
+async def test_a_closed_pipe_ends_the_session_and_keeps_the_turn(memory, backend):
     class Broken(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -323,7 +317,7 @@ class Endless(ScriptedProvider):
             await anyio.sleep(0.001)
 
 
-async def test_a_model_that_never_ends_its_answer_is_cut_off(memory: TurnMemory, backend: Obedient) -> None:
+async def test_a_model_that_never_ends_its_answer_is_cut_off(memory, backend):
     talk = AgentSession(Endless(), memory, settings=SessionSettings(turn_s=1))
     shown: list[str] = []
 
@@ -340,7 +334,7 @@ async def test_a_model_that_never_ends_its_answer_is_cut_off(memory: TurnMemory,
     assert (await talk.turn(UserTurn(content="Still there?"), emit)).output.content == "Here."
 
 
-async def test_a_model_that_hangs_is_given_up_with_the_turn(memory: TurnMemory) -> None:
+async def test_a_model_that_hangs_is_given_up_with_the_turn(memory):
     class Hanging(ScriptedProvider):
         async def complete(
             self, messages: Sequence[Message], options: CompletionOptions | None = None
@@ -376,9 +370,7 @@ class Forgetting(ScriptedProvider):
 
 
 @pytest.mark.parametrize("when", ["answered", "failed", "stopped", "summarised"])
-async def test_what_was_said_before_a_reset_does_not_come_back_with_the_turn_in_work(
-    memory: TurnMemory, backend: Obedient, when: str
-) -> None:
+async def test_what_was_said_before_a_reset_does_not_come_back_with_the_turn_in_work(memory, backend, when):
     model = Forgetting([BackendUnavailable("down") if when == "failed" else "Understood."])
     talk = AgentSession(model, memory)
     talk.history = [Message(role="user", content="My bike is red. " * 20)]

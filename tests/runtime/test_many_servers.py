@@ -1,12 +1,9 @@
 """Three ``memslot serve`` over one PostgreSQL, a proxy that sends each request anywhere, and kills."""
 
-from __future__ import annotations
-
 import os
 import random
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,9 +31,7 @@ def prompt(number: int, session: int) -> dict[str, Any]:
 
 @NEEDS_POSTGRES
 @pytest.mark.thorough
-def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_scopes_order(
-    tmp_path: Path, clean: str
-) -> None:
+def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_scopes_order(tmp_path, clean):
     pytest.importorskip("mem0")
     acknowledged: list[list[int]] = [[] for _ in range(SESSIONS)]
     unanswered: list[list[int]] = [[] for _ in range(SESSIONS)]
@@ -106,7 +101,7 @@ def started(state_url: str) -> Any:
 
 
 @NEEDS_POSTGRES
-async def test_a_session_goes_on_at_whichever_server_is_asked(started: Any) -> None:
+async def test_a_session_goes_on_at_whichever_server_is_asked(started):
     async with started() as first, started() as second:
         await first.hook("session-start", sessionKey="s", project="/p")
         await first.hook("user-prompt-submit", sessionKey="s", userMessage="My bike is red.", project="/p")

@@ -1,7 +1,5 @@
 """A memory moves: what a journal keeps is written into another backend, and nothing of it is lost on the way."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -87,7 +85,7 @@ def kept(journal: Path) -> list[MemoryEvent]:
 
 
 @pytest.mark.thorough
-async def test_from_mem0_to_graphiti_and_back_every_event_arrives(files, tmp_path: Path) -> None:
+async def test_from_mem0_to_graphiti_and_back_every_event_arrives(files, tmp_path):
     first = files("first", "mem0", journal="  journal: true\n")
     back = files("back", "mem0")
     await recorded(first, 7)
@@ -113,7 +111,7 @@ async def test_from_mem0_to_graphiti_and_back_every_event_arrives(files, tmp_pat
     assert "2026-03-01" in context, "the original times came along"
 
 
-async def test_one_person_moves_alone_and_is_forgotten_alone(files, tmp_path: Path) -> None:
+async def test_one_person_moves_alone_and_is_forgotten_alone(files, tmp_path):
     first = files("first", "full_history", journal="  journal: true\n", group="conditions")
     await recorded(first, 3)
     moved = await memslot("export", first, "--persona", "bob")
@@ -132,7 +130,7 @@ async def test_one_person_moves_alone_and_is_forgotten_alone(files, tmp_path: Pa
         assert await slot.before_turn("trip", session_id="s") == ""
 
 
-async def test_another_store_of_the_same_backend_is_named_by_whoever_forgets(files, tmp_path: Path) -> None:
+async def test_another_store_of_the_same_backend_is_named_by_whoever_forgets(files, tmp_path):
     """What lies there is not reset, and nobody would know where to look for it."""
     first = files("first", "full_history", journal="  journal: true\n", group="conditions")
     await recorded(first, 3)
@@ -143,9 +141,7 @@ async def test_another_store_of_the_same_backend_is_named_by_whoever_forgets(fil
     assert kept(tmp_path / "first")
 
 
-async def test_an_export_goes_through_a_pipe_and_leaves_no_half_of_a_file(
-    files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_export_goes_through_a_pipe_and_leaves_no_half_of_a_file(files, tmp_path, monkeypatch):
     first = files("first", "full_history", journal="  journal: true\n", group="conditions")
     await recorded(first, 3)
     pipe, out = tmp_path / "pipe", tmp_path / "past.jsonl"
@@ -169,14 +165,14 @@ async def test_an_export_goes_through_a_pipe_and_leaves_no_half_of_a_file(
     assert not (tmp_path / "past.jsonl.part").exists()
 
 
-async def test_a_person_nobody_recorded_is_not_called_forgotten(files) -> None:
+async def test_a_person_nobody_recorded_is_not_called_forgotten(files):
     first = files("first", "full_history", journal="  journal: true\n", group="conditions")
     await recorded(first, 1)
     printed = await memslot("journal", "forget", first, "--persona", "adda", "--yes")
     assert "nothing was recorded of 'adda'" in printed
 
 
-async def test_nobody_there_is_said(files) -> None:
+async def test_nobody_there_is_said(files):
     first = files("first", "full_history", journal="  journal: true\n", group="conditions")
     assert "nothing was recorded yet" in await memslot("journal", "list", first, code=2)
     await recorded(first, 1)

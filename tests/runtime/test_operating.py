@@ -1,7 +1,5 @@
 """What operators need of ``memslot serve``: tokens from a file, figures, traces, an end that a proxy notices."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -56,7 +54,7 @@ def until(http: httpx.Client, token: str, wanted: int) -> None:
 
 
 @pytest.mark.thorough
-def test_tokens_of_a_file_are_read_again_and_a_broken_file_changes_nothing(tmp_path: Path) -> None:
+def test_tokens_of_a_file_are_read_again_and_a_broken_file_changes_nothing(tmp_path):
     file = tmp_path / "tokens.yaml"
     of_ada = {"token": ADA, "persona_id": "ada"}
     file.write_text(json.dumps({"tokens": [of_ada]}))
@@ -96,9 +94,7 @@ def test_tokens_of_a_file_are_read_again_and_a_broken_file_changes_nothing(tmp_p
         ),
     ],
 )
-def test_a_file_of_tokens_that_cannot_be_used_is_refused_at_the_start(
-    tmp_path: Path, content: str | None, wanted: str
-) -> None:
+def test_a_file_of_tokens_that_cannot_be_used_is_refused_at_the_start(tmp_path, content, wanted):
     if content is not None:
         (tmp_path / "tokens.yaml").write_text(content)
     with pytest.raises(ConfigError, match=wanted) as caught:
@@ -114,7 +110,7 @@ def figures(text: str) -> dict[str, float]:
     return {name: float(value) for name, _, value in rows}
 
 
-async def test_figures_are_told_to_callers_and_hold_no_text() -> None:
+async def test_figures_are_told_to_callers_and_hold_no_text():
     async with daemon(tokens={ADA: BASE}) as signet:
         signet.memory.slot.delivery.trace_to(signet.server.endpoints.metrics)
         headers = {"authorization": f"Bearer {ADA}"}
@@ -135,7 +131,7 @@ async def test_figures_are_told_to_callers_and_hold_no_text() -> None:
 
 
 @pytest.mark.thorough
-def test_a_server_that_is_about_to_end_says_so_and_goes_on_answering(tmp_path: Path) -> None:
+def test_a_server_that_is_about_to_end_says_so_and_goes_on_answering(tmp_path):
     with serving(write(tmp_path, {"leave_s": 2.0})) as (http, process):
         assert http.get("/health/ready").status_code == 200
         process.send_signal(signal.SIGTERM)
@@ -151,7 +147,7 @@ def test_a_server_that_is_about_to_end_says_so_and_goes_on_answering(tmp_path: P
 
 
 @pytest.mark.thorough
-def test_traces_go_to_opentelemetry_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_traces_go_to_opentelemetry_where_they_are_asked_for(tmp_path):
     """By the provider that the process has, which ``opentelemetry-instrument`` sets up."""
     script = tmp_path / "traced.py"
     script.write_text(

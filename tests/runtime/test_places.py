@@ -1,11 +1,8 @@
 """Where files lie, which is fixed when a memory opens, and who may read them."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,9 +27,7 @@ def config(backend: str, **memory: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("backend", ["full_history", "mem0"])
-async def test_a_program_that_changes_its_directory_moves_no_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
-) -> None:
+async def test_a_program_that_changes_its_directory_moves_no_memory(tmp_path, monkeypatch, backend):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for number in range(2):
@@ -46,7 +41,7 @@ async def test_a_program_that_changes_its_directory_moves_no_memory(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_token_file_that_others_can_read_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_token_file_that_others_can_read_is_named(tmp_path, caplog):
     file = tmp_path / "tokens.yaml"
     file.write_text(f"tokens: [{{token: {'t' * 20}, persona_id: ada}}]\n", "utf-8")
     file.chmod(0o600)
@@ -61,7 +56,7 @@ def test_a_token_file_that_others_can_read_is_named(tmp_path: Path, caplog: pyte
 
 @pytest.mark.parametrize("umask", [0o022, 0o000])
 @pytest.mark.parametrize("backend", ["full_history", "rolling_summary", "mem0"])
-async def test_nobody_else_may_read_what_a_memory_keeps(tmp_path: Path, backend: str, umask: int) -> None:
+async def test_nobody_else_may_read_what_a_memory_keeps(tmp_path, backend, umask):
     before = os.umask(umask)
     try:
         async with open_memory(config(backend, journal=True, data_dir=str(tmp_path / "data"))) as memory:
@@ -74,7 +69,7 @@ async def test_nobody_else_may_read_what_a_memory_keeps(tmp_path: Path, backend:
 
 
 @pytest.mark.parametrize("existing", [False, True])
-async def test_nobody_else_may_read_an_export(tmp_path: Path, existing: bool) -> None:
+async def test_nobody_else_may_read_an_export(tmp_path, existing):
     file, out = tmp_path / "m.yaml", tmp_path / "export.jsonl"
     file.write_text(json.dumps(config("full_history", journal=True)), "utf-8")
     async with open_memory(file) as memory:

@@ -1,10 +1,7 @@
 """How a host lives with a memory that is slow, failing or hanging: no turn is lost to it, and no event either."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import anyio
 import pytest
@@ -94,7 +91,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 # -- recall ---------------------------------------------------------------------------------------------
 
 
-async def test_recalled_context_alone_is_nothing_to_record_and_no_failure(slot: MemorySlot) -> None:
+async def test_recalled_context_alone_is_nothing_to_record_and_no_failure(slot):
     section = '<memory-context backend="fake" scope="r:ada">\n- tea\n</memory-context>'
     async with TurnMemory(slot, TurnPolicy(on_failure="raise")) as memory:
         assert not await memory.record_turn(session_id="s", user=section)
@@ -102,7 +99,7 @@ async def test_recalled_context_alone_is_nothing_to_record_and_no_failure(slot: 
     assert (memory.status()["recorded"], memory.status()["not_recorded"]) == (1, 0)
 
 
-async def test_a_turn_is_recorded_and_recalled(slot: MemorySlot) -> None:
+async def test_a_turn_is_recorded_and_recalled(slot):
     async with TurnMemory(slot) as memory:
         assert await memory.record_turn(user="I like oolong.", assistant="Noted.", session_id="s1")
         assert await memory.drain(20)
@@ -114,9 +111,7 @@ async def test_a_turn_is_recorded_and_recalled(slot: MemorySlot) -> None:
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-async def test_recall_ends_at_its_deadline_whatever_the_memory_does(
-    slot: MemorySlot, adapter: Obedient, sink: Sink, deaf: bool
-) -> None:
+async def test_recall_ends_at_its_deadline_whatever_the_memory_does(slot, adapter, sink, deaf):
     gate = anyio.Event()
 
     async def hang() -> None:
@@ -136,7 +131,7 @@ async def test_recall_ends_at_its_deadline_whatever_the_memory_does(
         assert (await memory.recall("tea?", session_id="s")).failure is None
 
 
-async def test_empty_and_failed_do_not_look_alike(slot: MemorySlot, adapter: Obedient) -> None:
+async def test_empty_and_failed_do_not_look_alike(slot, adapter):
     async with TurnMemory(slot) as memory:
         nothing = await memory.recall("tea?", session_id="s")
         adapter.next_read = [DOWN]
@@ -147,7 +142,7 @@ async def test_empty_and_failed_do_not_look_alike(slot: MemorySlot, adapter: Obe
     assert isinstance(failed.failure, BackendUnavailable)
 
 
-async def test_raise_passes_the_failure_on(slot: MemorySlot, adapter: Obedient) -> None:
+async def test_raise_passes_the_failure_on(slot, adapter):
     adapter.next_read = [DOWN, forever]
     async with TurnMemory(slot, TurnPolicy(on_failure="raise", recall_s=20)) as memory:
         with pytest.raises(BackendUnavailable):
@@ -157,7 +152,7 @@ async def test_raise_passes_the_failure_on(slot: MemorySlot, adapter: Obedient) 
             await memory.recall("tea?", session_id="s")
 
 
-async def test_a_hosts_own_mistake_costs_no_turn_and_opens_no_circuit(slot: MemorySlot) -> None:
+async def test_a_hosts_own_mistake_costs_no_turn_and_opens_no_circuit(slot):
     async with TurnMemory(slot, TurnPolicy(open_after=1)) as memory:
         assert isinstance((await memory.recall("tea?", session_id="")).failure, InputError)
         assert isinstance((await memory.recall(None, session_id="s")).failure, InputError)  # type: ignore[arg-type]
@@ -167,7 +162,7 @@ async def test_a_hosts_own_mistake_costs_no_turn_and_opens_no_circuit(slot: Memo
         assert isinstance((await memory.recall("tea?", session_id="s")).failure, ScopeError)
 
 
-async def test_of_nothing_nothing_is_asked(slot: MemorySlot, adapter: Obedient) -> None:
+async def test_of_nothing_nothing_is_asked(slot, adapter):
     async with TurnMemory(slot) as memory:
         for said in ("", " \n", '<memory-context backend="x">old</memory-context>'):
             recall = await memory.recall(said, session_id="s")
@@ -175,7 +170,7 @@ async def test_of_nothing_nothing_is_asked(slot: MemorySlot, adapter: Obedient) 
     assert adapter.asked == 0
 
 
-async def test_a_cancelled_turn_gives_its_recall_up(slot: MemorySlot, adapter: Obedient, sink: Sink) -> None:
+async def test_a_cancelled_turn_gives_its_recall_up(slot, adapter, sink):
     adapter.next_read = [forever]
     async with TurnMemory(slot, TurnPolicy(recall_s=20, open_after=1)) as memory:
         with anyio.move_on_after(0.01):
@@ -185,7 +180,7 @@ async def test_a_cancelled_turn_gives_its_recall_up(slot: MemorySlot, adapter: O
         assert (await memory.recall("tea?", session_id="s")).failure is None
 
 
-async def test_a_new_persons_set_up_goes_on_after_the_deadline(slot: MemorySlot, adapter: Obedient) -> None:
+async def test_a_new_persons_set_up_goes_on_after_the_deadline(slot, adapter):
     gate = anyio.Event()
     adapter.next_setup = [gate.wait]
     async with TurnMemory(slot, TurnPolicy(recall_s=0.3)) as memory:
@@ -204,9 +199,7 @@ async def test_a_new_persons_set_up_goes_on_after_the_deadline(slot: MemorySlot,
 # -- the circuit ----------------------------------------------------------------------------------------
 
 
-async def test_new_scopes_that_take_their_time_keep_nobody_from_recall(
-    slot: MemorySlot, adapter: Obedient
-) -> None:
+async def test_new_scopes_that_take_their_time_keep_nobody_from_recall(slot, adapter):
     gate = anyio.Event()
     async with TurnMemory(slot, TurnPolicy(recall_s=0.05, open_after=2)) as memory:
         await memory.recall("tea?", session_id="s")
@@ -223,15 +216,13 @@ async def test_new_scopes_that_take_their_time_keep_nobody_from_recall(
         gate.set()
 
 
-async def test_a_memory_with_nothing_to_say_is_as_well_as_its_slot(slot: MemorySlot) -> None:
+async def test_a_memory_with_nothing_to_say_is_as_well_as_its_slot(slot):
     async with TurnMemory(slot) as memory:
         health = await memory.health()
     assert (health.status, health.warnings) == ("ok", ())
 
 
-async def test_after_failures_in_a_row_the_memory_is_left_alone(
-    slot: MemorySlot, adapter: Obedient, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_after_failures_in_a_row_the_memory_is_left_alone(slot, adapter, clock, caplog):
     adapter.always = DOWN
     async with TurnMemory(slot, TurnPolicy(open_after=3, pause_s=30)) as memory:
         for _ in range(5):
@@ -256,9 +247,7 @@ async def test_after_failures_in_a_row_the_memory_is_left_alone(
         assert memory.status()["recall_circuit"] == "closed"
 
 
-async def test_a_half_open_circuit_lets_one_through(
-    slot: MemorySlot, adapter: Obedient, clock: Clock
-) -> None:
+async def test_a_half_open_circuit_lets_one_through(slot, adapter, clock):
     adapter.next_read = [DOWN]
     async with TurnMemory(slot, TurnPolicy(open_after=1, pause_s=1)) as memory:
         await memory.recall("tea?", session_id="s")
@@ -273,7 +262,7 @@ async def test_a_half_open_circuit_lets_one_through(
         assert memory.status()["recall_circuit"] == "closed"
 
 
-async def test_what_is_refused_says_nothing_of_the_next(slot: MemorySlot, adapter: Obedient) -> None:
+async def test_what_is_refused_says_nothing_of_the_next(slot, adapter):
     adapter.always = Refused()
     async with TurnMemory(slot, TurnPolicy(open_after=2)) as memory:
         for _ in range(4):
@@ -282,7 +271,7 @@ async def test_what_is_refused_says_nothing_of_the_next(slot: MemorySlot, adapte
         assert memory.status()["recall_circuit"] == "closed"
 
 
-async def test_a_failure_between_successes_opens_nothing(slot: MemorySlot, adapter: Obedient) -> None:
+async def test_a_failure_between_successes_opens_nothing(slot, adapter):
     adapter.next_read = [DOWN, None, DOWN, None, DOWN]
     async with TurnMemory(slot, TurnPolicy(open_after=2)) as memory:
         for _ in range(5):
@@ -294,7 +283,7 @@ async def test_a_failure_between_successes_opens_nothing(slot: MemorySlot, adapt
 # -- writing --------------------------------------------------------------------------------------------
 
 
-async def test_a_write_delays_nobody_and_is_drained_on_closing(slot: MemorySlot, adapter: Obedient) -> None:
+async def test_a_write_delays_nobody_and_is_drained_on_closing(slot, adapter):
     gate = anyio.Event()
     adapter.next_write = [gate.wait]
     async with TurnMemory(slot) as memory:
@@ -309,7 +298,7 @@ async def test_a_write_delays_nobody_and_is_drained_on_closing(slot: MemorySlot,
     assert memory.status()["recorded"] == 21
 
 
-async def test_an_event_handed_over_twice_is_written_once(slot: MemorySlot, adapter: Obedient) -> None:
+async def test_an_event_handed_over_twice_is_written_once(slot, adapter):
     async with TurnMemory(slot) as memory:
         assert await memory.record(event(1))
         assert not await memory.record(event(1))
@@ -320,9 +309,7 @@ async def test_an_event_handed_over_twice_is_written_once(slot: MemorySlot, adap
 
 
 @pytest.mark.parametrize("on_failure", ["empty", "raise"])
-async def test_a_refused_event_is_set_aside_and_holds_up_no_other(
-    slot: MemorySlot, adapter: Obedient, on_failure: str
-) -> None:
+async def test_a_refused_event_is_set_aside_and_holds_up_no_other(slot, adapter, on_failure):
     adapter.next_write = [Refused()]
     async with TurnMemory(slot, TurnPolicy.model_validate({"on_failure": on_failure})) as memory:
         await memory.record(event(1))
@@ -341,9 +328,7 @@ async def test_a_refused_event_is_set_aside_and_holds_up_no_other(
 
 
 @pytest.mark.parametrize("closes", [False, True])
-async def test_what_waits_when_its_scope_is_reset_is_erased_with_the_rest(
-    adapter: Obedient, tmp_path: Path, closes: bool
-) -> None:
+async def test_what_waits_when_its_scope_is_reset_is_erased_with_the_rest(adapter, tmp_path, closes):
     adapter.next_write = [DOWN] * 1000
     async with MemorySlot(adapter, scope=ADA, store=tmp_path) as slot, TurnMemory(slot) as memory:
         await memory.record(event(1))
@@ -364,9 +349,7 @@ async def test_what_waits_when_its_scope_is_reset_is_erased_with_the_rest(
 
 
 @pytest.mark.parametrize("on_failure", ["empty", "raise"])
-async def test_an_event_that_cannot_be_kept_is_not_acknowledged(
-    adapter: Obedient, tmp_path: Path, on_failure: str
-) -> None:
+async def test_an_event_that_cannot_be_kept_is_not_acknowledged(adapter, tmp_path, on_failure):
     troubles: list[tuple[str, str]] = []
     (tmp_path / "memslot.db").write_bytes(b"not a database, but longer than a header" * 50)
     slot = MemorySlot(adapter, store=tmp_path)
@@ -384,9 +367,7 @@ async def test_an_event_that_cannot_be_kept_is_not_acknowledged(
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-async def test_closing_ends_whatever_the_memory_does_and_says_what_was_lost(
-    slot: MemorySlot, adapter: Obedient, caplog: pytest.LogCaptureFixture, hangs: bool
-) -> None:
+async def test_closing_ends_whatever_the_memory_does_and_says_what_was_lost(slot, adapter, caplog, hangs):
     """Nothing outlives this slot, which has no store: closing waits for the pause after a failed attempt."""
     adapter.always = forever if hangs else None
     adapter.next_write = [] if hangs else [DOWN]
@@ -404,7 +385,7 @@ async def test_closing_ends_whatever_the_memory_does_and_says_what_was_lost(
         await memory.record(event(9))
 
 
-async def test_what_was_not_sent_is_delivered_by_the_next_start_and_by_no_later_one(tmp_path: Path) -> None:
+async def test_what_was_not_sent_is_delivered_by_the_next_start_and_by_no_later_one(tmp_path):
     for handed_over in (4, 0):
         hangs = Finds()
         hangs.next_write = [forever] * 9
@@ -426,7 +407,7 @@ async def test_what_was_not_sent_is_delivered_by_the_next_start_and_by_no_later_
     assert backend.rows == []
 
 
-async def test_with_a_store_closing_waits_for_no_pause(adapter: Obedient, tmp_path: Path) -> None:
+async def test_with_a_store_closing_waits_for_no_pause(adapter, tmp_path):
     async with MemorySlot(adapter, scope=ADA, journal=open_journal(tmp_path)) as slot:
         memory = TurnMemory(slot, TurnPolicy(drain_s=1000))
         adapter.next_write = [DOWN] * 10_000
@@ -437,7 +418,7 @@ async def test_with_a_store_closing_waits_for_no_pause(adapter: Obedient, tmp_pa
         assert memory.status()["left_for_next_start"] == 1
 
 
-async def test_closing_goes_on_when_the_host_is_cancelled(slot: MemorySlot, adapter: Obedient) -> None:
+async def test_closing_goes_on_when_the_host_is_cancelled(slot, adapter):
     """The writers are nobody's children: what ends the host does not end them half-way."""
     adapter.always = lambda: anyio.sleep(0.01)
     async with anyio.create_task_group() as tasks:
@@ -453,7 +434,7 @@ async def test_closing_goes_on_when_the_host_is_cancelled(slot: MemorySlot, adap
     assert ids(adapter) == [f"e{number}" for number in range(5)]
 
 
-async def test_read_only_is_counted_as_skipped(slot: MemorySlot, adapter: Obedient) -> None:
+async def test_read_only_is_counted_as_skipped(slot, adapter):
     await slot.set_mode(AdapterMode(read_only=True))
     async with TurnMemory(slot) as memory:
         assert not await memory.record(event(1))
@@ -462,9 +443,7 @@ async def test_read_only_is_counted_as_skipped(slot: MemorySlot, adapter: Obedie
     assert adapter.rows == []
 
 
-async def test_no_user_text_stands_in_status_or_log(
-    slot: MemorySlot, adapter: Obedient, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_user_text_stands_in_status_or_log(slot, adapter, caplog):
     secret = "sk-planted-sentence"
     adapter.always = RuntimeError(secret)
     async with TurnMemory(slot, TurnPolicy(drain_s=0)) as memory:
@@ -476,9 +455,7 @@ async def test_no_user_text_stands_in_status_or_log(
     assert secret not in caplog.text
 
 
-async def test_an_id_that_is_used_for_other_words_is_logged_and_counted(
-    adapter: Obedient, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_id_that_is_used_for_other_words_is_logged_and_counted(adapter, tmp_path, caplog):
     async with (
         MemorySlot(adapter, scope=ADA, journal=open_journal(tmp_path)) as slot,
         TurnMemory(slot) as memory,

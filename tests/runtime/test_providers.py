@@ -1,7 +1,5 @@
 """The models an agent may choose, each through its real SDK against a server on the loopback."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import entry_points
@@ -52,18 +50,18 @@ async def pieces(of: Provider, said: Sequence[Message] = SAID, **options: Any) -
 # -- what holds for all -----------------------------------------------------------------------------------
 
 
-def test_the_four_are_entry_points() -> None:
+def test_the_four_are_entry_points():
     assert {*KINDS, "scripted"} <= set(entry_points(group=GROUP).names)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "scripted"])
-def test_each_is_a_provider_by_its_name(kind: str) -> None:
+def test_each_is_a_provider_by_its_name(kind):
     made = provider(kind, "http://127.0.0.1:1") if kind in KINDS else create_provider(kind, {})
     assert isinstance(made, Provider)
     assert made.id == kind
 
 
-def test_mistakes_of_the_configuration_name_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_of_the_configuration_name_the_fix(monkeypatch):
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(PluginNotFound, match="anthropic"):
@@ -80,7 +78,7 @@ def test_mistakes_of_the_configuration_name_the_fix(monkeypatch: pytest.MonkeyPa
     )  # another server needs no key
 
 
-def test_a_missing_sdk_names_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sdk_names_the_pip_line(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
     with pytest.raises(PluginLoadError, match=r"pip install 'memslot\[openai\]'"):
         create_provider("openai_compatible", {"model": "x", "base_url": "http://127.0.0.1:1"})
@@ -99,9 +97,7 @@ def test_a_missing_sdk_names_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> No
         (LoopbackAnswer(200, [1]), BackendProtocolError),
     ],
 )
-async def test_failures_are_ours_and_tell_no_secret(
-    kind: str, answer: LoopbackAnswer | None, error: type[BackendError]
-) -> None:
+async def test_failures_are_ours_and_tell_no_secret(kind, answer, error):
     with ModelServer(answer, answer) as server:
         model = provider(kind, server.url)
         with pytest.raises(error) as caught:
@@ -116,7 +112,7 @@ async def test_failures_are_ours_and_tell_no_secret(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_available_says_whether_the_server_answers(kind: str) -> None:
+async def test_available_says_whether_the_server_answers(kind):
     with ModelServer() as server:
         model = provider(kind, server.url)
         assert await model.available()
@@ -133,7 +129,7 @@ async def test_available_says_whether_the_server_answers(kind: str) -> None:
     ("finish", "stop"),
     [("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "end_turn"), ("odd", "end_turn")],
 )
-async def test_openai_says_why_it_stopped(finish: str, stop: str) -> None:
+async def test_openai_says_why_it_stopped(finish, stop):
     with ModelServer(chat("Oolong.", finish=finish)) as server:
         async with opened("openai_compatible", server.url) as model:
             result = await model.complete(SAID)
@@ -141,7 +137,7 @@ async def test_openai_says_why_it_stopped(finish: str, stop: str) -> None:
     assert (result.usage.input_tokens, result.usage.output_tokens) == (7, 3)
 
 
-async def test_openai_is_sent_the_whole_conversation() -> None:
+async def test_openai_is_sent_the_whole_conversation():
     options = CompletionOptions(
         system_prompt="Be terse.",
         tools=(SEARCH,),
@@ -178,9 +174,7 @@ async def test_openai_is_sent_the_whole_conversation() -> None:
         ("[" * 10_000, {}, True),
     ],
 )
-async def test_a_call_with_nonsense_is_read_or_says_so(
-    arguments: str, read: dict[str, Any], problem: bool
-) -> None:
+async def test_a_call_with_nonsense_is_read_or_says_so(arguments, read, problem):
     with ModelServer(chat(None, [call("search", arguments)], "stop")) as server:
         async with opened("openai", server.url) as model:
             result = await model.complete(SAID)
@@ -189,7 +183,7 @@ async def test_a_call_with_nonsense_is_read_or_says_so(
     assert (result.tool_calls[0].problem is not None) == problem
 
 
-async def test_openai_streams_text_and_calls() -> None:
+async def test_openai_streams_text_and_calls():
     first = {"index": 0, **call("search", '{"que')}
     second = {"index": 0, "function": {"arguments": 'ry": "tea"}'}}
     used = delta() | {
@@ -217,7 +211,7 @@ async def test_openai_streams_text_and_calls() -> None:
     assert result.usage.input_tokens == 7
 
 
-async def test_a_stream_that_breaks_off_is_no_answer() -> None:
+async def test_a_stream_that_breaks_off_is_no_answer():
     for kind, stream in (
         ("openai", [delta(content="Ool"), delta("stop")]),
         ("anthropic", message_events("Ool")[:-1]),
@@ -230,7 +224,7 @@ async def test_a_stream_that_breaks_off_is_no_answer() -> None:
         assert not got
 
 
-async def test_the_scripted_endpoint_answers_the_real_sdk() -> None:
+async def test_the_scripted_endpoint_answers_the_real_sdk():
     recalled = '<memory-context backend="x">\n- My favourite tea is oolong.\n</memory-context>'
     with ScriptedLLM() as llm:
         async with opened("openai_compatible", llm.base_url) as model:
@@ -253,7 +247,7 @@ async def test_the_scripted_endpoint_answers_the_real_sdk() -> None:
         ("refusal", "end_turn"),
     ],
 )
-async def test_anthropic_says_why_it_stopped(given: str, stop: str) -> None:
+async def test_anthropic_says_why_it_stopped(given, stop):
     with ModelServer(LoopbackAnswer(200, message(text("Oolong."), stop=given))) as server:
         async with opened("anthropic", server.url) as model:
             result = await model.complete(SAID)
@@ -261,7 +255,7 @@ async def test_anthropic_says_why_it_stopped(given: str, stop: str) -> None:
     assert (result.usage.input_tokens, result.usage.output_tokens) == (7, 3)
 
 
-async def test_anthropic_is_sent_turns_that_alternate() -> None:
+async def test_anthropic_is_sent_turns_that_alternate():
     used = {"type": "tool_use", "id": "c2", "name": "search", "input": {"query": "x"}}
     said = (*CALLED, Message(role="user", content="Well?"))
     options = CompletionOptions(
@@ -279,7 +273,7 @@ async def test_anthropic_is_sent_turns_that_alternate() -> None:
     assert (body["stop_sequences"], body["tools"][0]["input_schema"]) == (["END"], SEARCH.input_schema)
 
 
-async def test_anthropic_streams_text() -> None:
+async def test_anthropic_streams_text():
     with ModelServer(events(message_events("Ool", "ong."))) as server:
         async with opened("anthropic", server.url) as model:
             chunks = await pieces(model)
@@ -291,7 +285,7 @@ async def test_anthropic_streams_text() -> None:
 # -- scripted -----------------------------------------------------------------------------------------------
 
 
-async def test_scripted_says_its_lines_and_then_what_memory_knows() -> None:
+async def test_scripted_says_its_lines_and_then_what_memory_knows():
     model = ScriptedProvider(["Hello there.", ToolCall(id="1", name="search"), ValueError("no")])
     assert (await model.complete(SAID)).content == "Hello there."
     assert (await model.complete(SAID)).stop_reason == "tool_use"

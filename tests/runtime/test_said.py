@@ -1,7 +1,5 @@
 """Which words of a prompt are the user's."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from functools import partial
@@ -43,7 +41,7 @@ NOTICE = "<task-notification><task-id>b1</task-id><status>completed</status></ta
         ("", "  \n"),
     ],
 )
-def test_what_a_host_says_in_the_users_name_is_not_the_users(host: str, prompt: str) -> None:
+def test_what_a_host_says_in_the_users_name_is_not_the_users(host, prompt):
     assert said_by_user(prompt, host) == ""
 
 
@@ -60,22 +58,22 @@ def test_what_a_host_says_in_the_users_name_is_not_the_users(host: str, prompt: 
         ("claude-code", "\u0130<system-reminder>x</system-reminder>I like tea.", "\u0130I like tea."),
     ],
 )
-def test_the_users_own_words_stay(host: str, prompt: str, said: str) -> None:
+def test_the_users_own_words_stay(host, prompt, said):
     assert said_by_user(prompt, host) == said
 
 
-def test_a_caller_adds_patterns_of_its_own() -> None:
+def test_a_caller_adds_patterns_of_its_own():
     policy = TurnPolicy(not_said=("HEARTBEAT",))
     assert said_by_user("HEARTBEAT 12:00", "langchain", policy.not_said) == ""
     assert said_by_user("What is a HEARTBEAT?", "langchain", policy.not_said)
 
 
-def test_long_prompts_take_linear_time() -> None:
+def test_long_prompts_take_linear_time():
     for part in ("a <system-reminder>", "a <system-reminder", "a </system-reminder>", "< system-reminder "):
         assert_growth(lambda size: partial(said_by_user, part * (size // len(part)), "claude-code"))  # noqa: B023
 
 
-def test_the_rules_import_the_standard_library_alone() -> None:
+def test_the_rules_import_the_standard_library_alone():
     code = (
         "import sys, importlib.util\n"
         f"spec = importlib.util.spec_from_file_location('said', {str(Path(_said.__file__))!r})\n"

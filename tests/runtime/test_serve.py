@@ -1,7 +1,5 @@
 """``memslot serve`` as a process: it answers, keeps users apart, and loses no write when it is told to end."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -59,7 +57,7 @@ def prompt(http: httpx.Client, number: int) -> int:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("isolate", plain("strict", of=["shared", "strict"]))
-def test_started_read_only_it_recalls_every_project_of_every_token(tmp_path: Path, isolate: str) -> None:
+def test_started_read_only_it_recalls_every_project_of_every_token(tmp_path, isolate):
     of_ada = {"token": TOKENS["ADA_TOKEN"], "persona_id": "ada"}
     headers = {"authorization": f"Bearer {TOKENS['ADA_TOKEN']}"}
     fact = {"content": "I like oolong", "project": "/alpha"}
@@ -79,7 +77,7 @@ def test_started_read_only_it_recalls_every_project_of_every_token(tmp_path: Pat
 
 
 @pytest.mark.thorough
-async def test_a_signal_as_soon_as_it_says_that_it_serves_ends_it(tmp_path: Path) -> None:
+async def test_a_signal_as_soon_as_it_says_that_it_serves_ends_it(tmp_path):
     loaded = load_config(write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"}))
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -93,7 +91,7 @@ async def test_a_signal_as_soon_as_it_says_that_it_serves_ends_it(tmp_path: Path
 
 
 @pytest.mark.thorough
-def test_a_client_that_hangs_up_unanswered_is_recorded_all_the_same(tmp_path: Path) -> None:
+def test_a_client_that_hangs_up_unanswered_is_recorded_all_the_same(tmp_path):
     config = write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"})
     with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
         address = httpx.URL(url)
@@ -129,9 +127,7 @@ def test_a_client_that_hangs_up_unanswered_is_recorded_all_the_same(tmp_path: Pa
         ({"policy": {"recall_s": 0}}, [], "recall_s"),
     ],
 )
-def test_a_mistake_is_one_line_before_anything_starts(
-    tmp_path: Path, serve: dict[str, Any], options: list[str], said: str
-) -> None:
+def test_a_mistake_is_one_line_before_anything_starts(tmp_path, serve, options, said):
     config = write(tmp_path, serve, scope={"run_id": "r", "persona_id": "ada"})
     done = invoke("serve", config, *options)
     assert done.exit_code == 2
@@ -140,12 +136,12 @@ def test_a_mistake_is_one_line_before_anything_starts(
     assert not (tmp_path / "kept").exists()
 
 
-def test_whose_memory_it_is_must_be_said(tmp_path: Path) -> None:
+def test_whose_memory_it_is_must_be_said(tmp_path):
     done = invoke("serve", str(write(tmp_path, {})))
     assert (done.exit_code, "memory.scope" in done.output) == (2, True)
 
 
 @pytest.mark.thorough
-def test_other_commands_need_no_token(tmp_path: Path) -> None:
+def test_other_commands_need_no_token(tmp_path):
     config = write(tmp_path, {"tokens": [{"token": "${UNSET_TOKEN}", "persona_id": "a"}]})
     assert invoke("tools", "config", "show", config).exit_code == 0

@@ -1,7 +1,5 @@
 """What ``memslot serve`` has answered 200 to is kept: over SIGTERM with a slow backend, and over SIGKILL."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -100,9 +98,7 @@ def inferring(server: ScriptedLLM) -> dict[str, Any]:
     return {"backend": "mem0", "backends": {"mem0": block}}
 
 
-def test_what_a_slow_model_left_at_sigterm_is_delivered_by_the_next_start(
-    tmp_path: Path, slow: tuple[ScriptedLLM, SlowModel]
-) -> None:
+def test_what_a_slow_model_left_at_sigterm_is_delivered_by_the_next_start(tmp_path, slow):
     server, model = slow
     config = write(tmp_path, inferring(server), policy={"drain_s": 0.5})
     with serving(config) as (http, process):
@@ -124,9 +120,7 @@ def test_what_a_slow_model_left_at_sigterm_is_delivered_by_the_next_start(
 
 
 @pytest.mark.parametrize("journal", [True, False])
-def test_a_slow_model_and_a_kill_lose_nothing(
-    tmp_path: Path, slow: tuple[ScriptedLLM, SlowModel], journal: bool
-) -> None:
+def test_a_slow_model_and_a_kill_lose_nothing(tmp_path, slow, journal):
     server, model = slow
     config = write(tmp_path, {**inferring(server), "journal": journal})
     with serving(config) as (http, process):
@@ -148,9 +142,7 @@ def test_a_slow_model_and_a_kill_lose_nothing(
     ],
 )
 @pytest.mark.parametrize("round_", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(1, 10))])
-def test_a_kill_at_any_moment_loses_no_acknowledged_prompt(
-    tmp_path: Path, memory: dict[str, Any], round_: int
-) -> None:
+def test_a_kill_at_any_moment_loses_no_acknowledged_prompt(tmp_path, memory, round_):
     config = write(tmp_path, {**memory, "journal": bool(round_ % 2)})
     chance = random.Random(f"{memory} {round_}")
     wanted: set[str] = set()

@@ -1,7 +1,5 @@
 """One failure ends no loop that others share: every exception class, thrown into every loop by one item."""
 
-from __future__ import annotations
-
 import asyncio
 import builtins
 import json
@@ -9,7 +7,6 @@ import logging
 import sqlite3
 from contextlib import closing
 from importlib.metadata import EntryPoint
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -95,15 +92,13 @@ class Throwing(FakeBackend):
         return await super().health()
 
 
-def test_there_are_sixty_classes_and_more() -> None:
+def test_there_are_sixty_classes_and_more():
     assert len(KINDS) >= 60
     assert {SystemExit, KeyboardInterrupt, GeneratorExit, RecursionError} <= set(KINDS)
 
 
 @pytest.mark.parametrize("thrown", THROWN, ids=[kind.__name__ for kind in KINDS])
-async def test_a_loop_names_and_counts_the_failed_item_and_goes_on(
-    thrown: BaseException, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_loop_names_and_counts_the_failed_item_and_goes_on(thrown, caplog):
     done, failures = [], Failures("the loop", logging.getLogger("memslot.test"))
     for item in range(3):
         with failures.survived(f"item {item}"):
@@ -116,7 +111,7 @@ async def test_a_loop_names_and_counts_the_failed_item_and_goes_on(
         assert "secret" not in caplog.text
 
 
-async def test_the_cancellation_of_the_loop_itself_passes() -> None:
+async def test_the_cancellation_of_the_loop_itself_passes():
     failures = Failures("the loop", logging.getLogger("memslot.test"))
     with anyio.move_on_after(0.01) as scope:
         with failures.survived("an item"):
@@ -127,7 +122,7 @@ async def test_the_cancellation_of_the_loop_itself_passes() -> None:
 
 
 @pytest.mark.thorough
-async def test_the_server_answers_on_whatever_its_memory_throws() -> None:
+async def test_the_server_answers_on_whatever_its_memory_throws():
     backend = Throwing()
     async with daemon(backend, TurnPolicy(open_after=10_000, drain_s=1)) as signet:
         for number, thrown in enumerate(THROWN):
@@ -148,7 +143,7 @@ async def test_the_server_answers_on_whatever_its_memory_throws() -> None:
         assert (await signet.post("/api/memory/recall", {"query": "oolong"}))[1]["results"]
 
 
-async def test_tools_and_background_tasks_go_on_whatever_one_throws() -> None:
+async def test_tools_and_background_tasks_go_on_whatever_one_throws():
     class Tool:
         name, description, input_schema = "throw", "", {"type": "object"}
         run_before_generation = False
@@ -171,9 +166,7 @@ async def test_tools_and_background_tasks_go_on_whatever_one_throws() -> None:
             await anyio.sleep(0.01)
 
 
-async def test_the_tokens_file_is_watched_on_whatever_it_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_tokens_file_is_watched_on_whatever_it_holds(tmp_path, monkeypatch, caplog):
     file = tmp_path / "tokens.yaml"
     monkeypatch.setattr(serving, "_LOOK_S", 0.001)
     taken: list[Any] = []
@@ -204,7 +197,7 @@ async def test_the_tokens_file_is_watched_on_whatever_it_holds(
 
 
 @pytest.mark.thorough
-async def test_a_conversation_goes_on_whatever_its_model_throws() -> None:
+async def test_a_conversation_goes_on_whatever_its_model_throws():
     class Model(ScriptedProvider):
         thrown: BaseException | None = None
 
@@ -232,9 +225,7 @@ async def test_a_conversation_goes_on_whatever_its_model_throws() -> None:
         assert not (await conversation.turn(UserTurn(content="hello"), shown)).output.error
 
 
-def test_a_listing_goes_on_whatever_the_import_of_one_plugin_throws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listing_goes_on_whatever_the_import_of_one_plugin_throws(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     points = []
     for number in range(len(THROWN)):
@@ -247,7 +238,7 @@ def test_a_listing_goes_on_whatever_the_import_of_one_plugin_throws(
     assert {row.name for row in rows} == {point.name for point in points}
 
 
-async def test_a_shadow_is_written_on_whatever_its_memory_of_one_person_throws(tmp_path: Path) -> None:
+async def test_a_shadow_is_written_on_whatever_its_memory_of_one_person_throws(tmp_path):
     class Picky(FakeBackend):
         async def record_event(self, event: MemoryEvent) -> WriteReceipt:
             if (persona := event.scope.persona_id).isdigit():
@@ -273,7 +264,7 @@ async def test_a_shadow_is_written_on_whatever_its_memory_of_one_person_throws(t
 
 
 @pytest.mark.thorough
-async def test_the_hooks_record_on_whatever_one_turn_throws(tmp_path: Path) -> None:
+async def test_the_hooks_record_on_whatever_one_turn_throws(tmp_path):
     for number in range(len(THROWN)):
         put = {"host": "codex", "session_id": f"s{number}", "text": "Q", "turn": f"t{number}", "at": 1.7e9}
         for did in ("prompt", "end"):
@@ -291,7 +282,7 @@ async def test_the_hooks_record_on_whatever_one_turn_throws(tmp_path: Path) -> N
         assert 0 < await queue.left() < 2 * len(THROWN)
 
 
-async def test_a_turn_whose_recorder_died_over_it_is_known_to_have_been_attempted(tmp_path: Path) -> None:
+async def test_a_turn_whose_recorder_died_over_it_is_known_to_have_been_attempted(tmp_path):
     for did in ("prompt", "end"):
         row = {"host": "codex", "session_id": "s", "text": "Q", "turn": "t", "at": 1.7e9, "did": did}
         insert(tmp_path / "memslot.db", "hook", did, json.dumps(row), scope="s")
@@ -310,7 +301,7 @@ async def test_a_turn_whose_recorder_died_over_it_is_known_to_have_been_attempte
     assert attempted == [False, True]
 
 
-async def test_turns_are_delivered_on_whatever_the_memory_of_one_person_throws(tmp_path: Path) -> None:
+async def test_turns_are_delivered_on_whatever_the_memory_of_one_person_throws(tmp_path):
     class Picky(FakeBackend):
         async def record_event(self, event: MemoryEvent) -> WriteReceipt:
             if (persona := event.scope.persona_id).isdigit():
@@ -329,9 +320,7 @@ async def test_turns_are_delivered_on_whatever_the_memory_of_one_person_throws(t
         assert slot.delivery.waiting() > 0, "the others are tried again later"
 
 
-async def test_the_sender_of_hooks_answers_on_whatever_one_hand_over_throws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_sender_of_hooks_answers_on_whatever_one_hand_over_throws(tmp_path, monkeypatch):
     def read(payload: str) -> Any:
         raise THROWN[json.loads(payload)["arguments"][0]]
 
@@ -347,7 +336,7 @@ async def test_the_sender_of_hooks_answers_on_whatever_one_hand_over_throws(
     assert all("warning: " in json.loads(answer)["stderr"] for (answer,) in answers)
 
 
-async def test_an_owner_answers_on_whatever_a_call_throws(tmp_path: Path) -> None:
+async def test_an_owner_answers_on_whatever_a_call_throws(tmp_path):
     given = {"memory": {"condition": "full_history", "scope": dict(BASE), "data_dir": str(tmp_path)}}
     async with open_shared(given) as first, open_shared(given) as second:
         await first.after_turn(user="My bike is red.", session_id="s")
@@ -366,7 +355,7 @@ async def test_an_owner_answers_on_whatever_a_call_throws(tmp_path: Path) -> Non
         assert "red" in await second.before_turn("bike", session_id="q")
 
 
-def test_a_queue_of_facts_writes_on_whatever_one_write_throws() -> None:
+def test_a_queue_of_facts_writes_on_whatever_one_write_throws():
     thrown = iter(THROWN)
 
     def open_node() -> Any:

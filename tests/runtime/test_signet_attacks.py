@@ -1,7 +1,5 @@
 """The Signet endpoints under attack: malformed, oversized and hostile requests, and a memory that fails."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from functools import partial
@@ -32,14 +30,14 @@ async def signet() -> AsyncIterator[Daemon]:
         b'{"harness": "t"', b"1e999", "{“harness”: 1}".encode(),
     ],
 )  # fmt: skip
-async def test_a_malformed_body_is_one_clear_400(signet: Daemon, body: bytes) -> None:
+async def test_a_malformed_body_is_one_clear_400(signet, body):
     for path in ("/api/hooks/session-start", "/api/hooks/pre-compaction", "/api/memory/modify"):
         status, answer = await signet.post(path, body)
         assert status == 400
         assert set(answer) == {"error"}
 
 
-async def test_fields_of_the_wrong_kind_are_refused_or_ignored(signet: Daemon) -> None:
+async def test_fields_of_the_wrong_kind_are_refused_or_ignored(signet):
     for wrong in (1, [], {}, None, True, 1e308):
         for path, body in (
             ("/api/hooks/session-start", {"harness": wrong}),
@@ -64,7 +62,7 @@ HOSTILE = ["", " ", "*", "a" * 513, "../../etc/passwd", "\0", "‮evil", "💥" 
 
 
 @pytest.mark.parametrize("key", HOSTILE)
-async def test_hostile_ids_are_kept_apart_or_refused(signet: Daemon, key: str) -> None:
+async def test_hostile_ids_are_kept_apart_or_refused(signet, key):
     await signet.hook("session-start", sessionKey="honest", project="/p")
     for field in ("sessionKey", "project", "agentId"):
         body = {"harness": "t", field: key, "userMessage": "the iguana Rex"}
@@ -77,7 +75,7 @@ async def test_hostile_ids_are_kept_apart_or_refused(signet: Daemon, key: str) -
     assert status == 404
 
 
-async def test_what_is_too_large_is_refused() -> None:
+async def test_what_is_too_large_is_refused():
     async with daemon(max_body_bytes=1000, longest_prompt=50) as signet:
         status, answer = await signet.post("/api/memory/remember", {"content": "x" * 1000})
         assert (status, "1000 bytes" in answer["error"]) == (413, True)
@@ -89,7 +87,7 @@ async def test_what_is_too_large_is_refused() -> None:
             assert (status, "50 characters" in answer["error"]) == (413, True)
 
 
-async def test_a_body_that_never_ends_is_given_up() -> None:
+async def test_a_body_that_never_ends_is_given_up():
     async def trickle() -> AsyncIterator[bytes]:
         yield b"{"
         await anyio.sleep_forever()
@@ -100,7 +98,7 @@ async def test_a_body_that_never_ends_is_given_up() -> None:
         assert answer.status_code == 408
 
 
-async def test_more_at_once_than_allowed_are_told_to_come_again() -> None:
+async def test_more_at_once_than_allowed_are_told_to_come_again():
     backend = Obedient()
     backend.next_read = [forever, forever]
     policy = TurnPolicy(recall_s=20, drain_s=5)
@@ -115,7 +113,7 @@ async def test_more_at_once_than_allowed_are_told_to_come_again() -> None:
             tasks.cancel_scope.cancel()
 
 
-async def test_a_memory_that_is_down_costs_a_prompt_nothing_and_says_so() -> None:
+async def test_a_memory_that_is_down_costs_a_prompt_nothing_and_says_so():
     backend = Obedient()
     backend.next_read = [ConnectionRefusedError("down")]
     async with daemon(backend) as signet:
@@ -131,7 +129,7 @@ async def test_a_memory_that_is_down_costs_a_prompt_nothing_and_says_so() -> Non
         backend.always = None
 
 
-async def test_a_memory_that_is_down_is_a_503_where_hosts_want_to_know() -> None:
+async def test_a_memory_that_is_down_is_a_503_where_hosts_want_to_know():
     backend = Obedient()
     backend.next_read = [ConnectionRefusedError("down")]
     async with daemon(backend, TurnPolicy(on_failure="raise")) as signet:
@@ -141,7 +139,7 @@ async def test_a_memory_that_is_down_is_a_503_where_hosts_want_to_know() -> None
     assert (status, answer) == (503, {"error": "obedient: retrieve failed (ConnectionRefusedError)"})
 
 
-async def test_what_a_backend_cannot_do_is_said(signet: Daemon) -> None:
+async def test_what_a_backend_cannot_do_is_said(signet):
     async with daemon(Obedient()) as plain:
         _, stored = await plain.post("/api/memory/remember", {"content": "tea"})
         path = f"/api/memory/{stored['id']}"
@@ -154,7 +152,7 @@ async def test_what_a_backend_cannot_do_is_said(signet: Daemon) -> None:
     assert (await signet.post("/api/secrets/exec", {"command": "id", "secrets": {}}))[0] == 404
 
 
-async def test_what_a_backend_refuses_to_delete_is_not_called_gone(signet: Daemon) -> None:
+async def test_what_a_backend_refuses_to_delete_is_not_called_gone(signet):
     """Honcho deletes what it concluded, and no message."""
 
     class Keeps(FakeBackend):
@@ -173,7 +171,7 @@ async def test_what_a_backend_refuses_to_delete_is_not_called_gone(signet: Daemo
         assert (await refusing.send("DELETE", "/api/memory/none?reason=r"))[0] == 404
 
 
-async def test_read_only_stores_and_changes_nothing(signet: Daemon) -> None:
+async def test_read_only_stores_and_changes_nothing(signet):
     _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
     await signet.memory.slot.set_mode(AdapterMode(read_only=True))
     before = signet.backend.store.fingerprint()  # type: ignore[attr-defined]
@@ -188,7 +186,7 @@ async def test_read_only_stores_and_changes_nothing(signet: Daemon) -> None:
     assert signet.backend.store.fingerprint() == before  # type: ignore[attr-defined]
 
 
-async def test_no_error_or_log_holds_what_was_said(signet: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_error_or_log_holds_what_was_said(signet, caplog):
     secret = "planted-sentence"
     answers = []
     for path, body in (
@@ -202,13 +200,13 @@ async def test_no_error_or_log_holds_what_was_said(signet: Daemon, caplog: pytes
     assert secret not in caplog.text
 
 
-async def test_an_address_that_is_none_is_refused(signet: Daemon) -> None:
+async def test_an_address_that_is_none_is_refused(signet):
     for headers in ({"origin": "http://[evil"}, {"origin": "http://]"}, {"host": "[evil"}):
         status, answer = await signet.send("GET", "/api/memories", None, headers)
         assert status == 403, (headers, answer)
 
 
-async def test_a_text_too_long_is_one_by_every_way_in() -> None:
+async def test_a_text_too_long_is_one_by_every_way_in():
     async with daemon(longest_prompt=10) as signet:
         _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
         long = {"content": "x" * 11, "reason": "r"}
@@ -217,7 +215,7 @@ async def test_a_text_too_long_is_one_by_every_way_in() -> None:
         assert answer["results"][0]["status"] == "invalid_request"
 
 
-async def test_a_filter_that_cannot_be_read_finds_and_deletes_nothing(signet: Daemon) -> None:
+async def test_a_filter_that_cannot_be_read_finds_and_deletes_nothing(signet):
     await signet.post("/api/memory/remember", {"content": "the tea is green"})
     for wrong in (
         {"since": "yesterday"}, {"until": 5}, {"since": "9999-12-31T23:59:59-23:00"}, {"importance_min": "x"},
@@ -233,13 +231,13 @@ async def test_a_filter_that_cannot_be_read_finds_and_deletes_nothing(signet: Da
     assert len(signet.backend.store.rows) == 1  # type: ignore[attr-defined]
 
 
-async def test_a_blank_harness_is_none(signet: Daemon) -> None:
+async def test_a_blank_harness_is_none(signet):
     for name in ("session-start", "session-end", "remember"):
         body = {"harness": " ", "sessionKey": "s", "content": "tea"}
         assert (await signet.post(f"/api/hooks/{name}", body))[0] == 400
 
 
-async def test_one_key_sent_twice_at_once_stores_once() -> None:
+async def test_one_key_sent_twice_at_once_stores_once():
     class Slow(FakeBackend):
         async def record_event(self, event: MemoryEvent) -> WriteReceipt:
             await anyio.sleep(0.05)
@@ -259,14 +257,14 @@ async def test_one_key_sent_twice_at_once_stores_once() -> None:
         assert len({answer["id"] for _, answer in answers}) == 1
 
 
-async def test_a_summary_that_was_not_stored_is_listed_nowhere(signet: Daemon) -> None:
+async def test_a_summary_that_was_not_stored_is_listed_nowhere(signet):
     await signet.memory.slot.set_mode(AdapterMode(read_only=True))
     answer = await signet.hook("compaction-complete", sessionKey="s", summary="We spoke of tea.")
     assert answer == {"success": False}
     assert (await signet.send("GET", "/api/memories"))[1]["memories"] == []
 
 
-async def test_what_is_mounted_beside_has_the_same_limits() -> None:
+async def test_what_is_mounted_beside_has_the_same_limits():
     heard: list[bytes] = []
     gate = anyio.Event()
 
@@ -302,9 +300,7 @@ async def test_what_is_mounted_beside_has_the_same_limits() -> None:
         assert (await signet.send("GET", "/api/memories"))[0] == 200
 
 
-async def test_a_log_names_the_route_and_not_what_a_client_wrote_into_its_address(
-    signet: Daemon, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_log_names_the_route_and_not_what_a_client_wrote_into_its_address(signet, caplog):
     signet.server.store.close()
     assert (await signet.send("GET", "/api/memory/planted%1b%5b31m"))[0] == 503
     assert "/api/memory/{item_id:path}: " in caplog.text
@@ -315,9 +311,7 @@ PROMPTS = ("I like oolong.", "My bike is red.", "I live in Ulm.")
 
 
 @pytest.mark.thorough
-async def test_reads_register_nothing_and_recall_does_not_depend_on_the_number_of_projects(
-    signet: Daemon,
-) -> None:
+async def test_reads_register_nothing_and_recall_does_not_depend_on_the_number_of_projects(signet):
     for number, words in enumerate(PROMPTS):
         await signet.post("/api/memory/remember", {"content": words, "project": f"p{number}"})
     for number in range(40):
@@ -343,19 +337,17 @@ async def test_reads_register_nothing_and_recall_does_not_depend_on_the_number_o
         ({}, 200),
     ],
 )
-async def test_a_page_of_another_site_is_refused(
-    signet: Daemon, headers: dict[str, str], status: int
-) -> None:
+async def test_a_page_of_another_site_is_refused(signet, headers, status):
     assert (await signet.send("GET", "/api/memories", headers=headers))[0] == status
 
 
-async def test_two_host_headers_are_refused(signet: Daemon) -> None:
+async def test_two_host_headers_are_refused(signet):
     given = [("host", "127.0.0.1:3850"), ("host", "evil.example")]
     assert (await signet.http.get("/api/memories", headers=given)).status_code == 400
 
 
 @pytest.mark.parametrize("limit", ["      5", "5 ", "-1", "1e3", "٥", "9" * 30, [5]])
-async def test_a_limit_that_is_no_number_is_a_400(signet: Daemon, limit: Any) -> None:
+async def test_a_limit_that_is_no_number_is_a_400(signet, limit):
     for path, body in (
         ("/api/memory/recall", {"query": "tea", "limit": limit}),
         ("/api/memory/forget", {"query": "tea", "limit": limit}),

@@ -1,7 +1,5 @@
 """The client of a Signet daemon: the recorded pairs, played back on the loopback; and the parity table."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -97,7 +95,7 @@ CALLS: dict[str, Call] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_a_call_sends_what_was_recorded_and_reads_the_answer(name: str) -> None:
+async def test_a_call_sends_what_was_recorded_and_reads_the_answer(name):
     asked = pair(name)["request"]
     with ScriptedServer(recorded(name)) as server:
         async with AdapterClient(server.url, harness="nanobot") as client:
@@ -123,7 +121,7 @@ async def test_a_call_sends_what_was_recorded_and_reads_the_answer(name: str) ->
         assert result == expected
 
 
-async def test_an_empty_recall_is_known_by_its_count_not_its_text() -> None:
+async def test_an_empty_recall_is_known_by_its_count_not_its_text():
     with ScriptedServer(recorded("02")) as server:
         async with AdapterClient(server.url, harness="t") as client:
             result = await client.on_user_prompt_submit(PromptSubmitParams(user_message="which editor?"))
@@ -131,7 +129,7 @@ async def test_an_empty_recall_is_known_by_its_count_not_its_text() -> None:
     assert result.memory_count == 0
 
 
-async def test_a_failed_item_is_told_in_its_row_and_a_missing_memory_is_none() -> None:
+async def test_a_failed_item_is_told_in_its_row_and_a_missing_memory_is_none():
     with ScriptedServer(recorded("07b"), recorded("10d"), recorded("05b"), recorded("05c")) as server:
         async with AdapterClient(server.url, harness="t") as client:
             assert (await client.modify([{"id": "x"}], "r"))[0]["status"] == "version_conflict"
@@ -141,7 +139,7 @@ async def test_a_failed_item_is_told_in_its_row_and_a_missing_memory_is_none() -
         assert server.asked[1].json["mode"] == "execute"
 
 
-async def test_a_session_of_the_other_path_is_a_409() -> None:
+async def test_a_session_of_the_other_path_is_a_409():
     with ScriptedServer(recorded("01d")) as server:
         async with AdapterClient(server.url, harness="t", runtime_path="legacy") as client:
             with pytest.raises(BackendRejected) as caught:
@@ -149,7 +147,7 @@ async def test_a_session_of_the_other_path_is_a_409() -> None:
     assert caught.value.diagnostics["status"] == 409
 
 
-async def test_a_job_is_asked_for_until_it_is_done() -> None:
+async def test_a_job_is_asked_for_until_it_is_done():
     done = {"status": "completed", "stdout": "ok", "stderr": "", "code": 0}
     answers = [LoopbackAnswer(202, {"jobId": "j/1"}), LoopbackAnswer(200, {"status": "running"})]
     with ScriptedServer(*answers, LoopbackAnswer(200, done)) as server:
@@ -177,7 +175,7 @@ async def test_a_job_is_asked_for_until_it_is_done() -> None:
         LoopbackAnswer(500, {"error": "planted secret"}),
     ],
 )
-async def test_a_daemon_that_answers_nonsense_is_a_clear_error(answer: LoopbackAnswer | None) -> None:
+async def test_a_daemon_that_answers_nonsense_is_a_clear_error(answer):
     with ScriptedServer(answer) as server:
         async with AdapterClient(server.url, harness="t", timeout_s=20) as client:
             with pytest.raises(BackendError) as caught:
@@ -186,7 +184,7 @@ async def test_a_daemon_that_answers_nonsense_is_a_clear_error(answer: LoopbackA
     assert "planted" not in f"{caught.value} {caught.value.diagnostics}"
 
 
-async def test_nobody_there_is_unavailable() -> None:
+async def test_nobody_there_is_unavailable():
     with ScriptedServer() as server, server.down():
         url = f"http://127.0.0.1:{server._address[1]}"
         async with AdapterClient(url, harness="t") as client:
@@ -194,7 +192,7 @@ async def test_nobody_there_is_unavailable() -> None:
                 await client.health()
 
 
-async def test_the_token_stays_on_this_machine_or_goes_where_it_is_told() -> None:
+async def test_the_token_stays_on_this_machine_or_goes_where_it_is_told():
     remote = "https://memory.example:3850"
     for url in (remote, "http://localhost.evil.example", "http://10.0.0.1"):
         with pytest.raises(ConfigError, match="trusted_origins"):
@@ -208,7 +206,7 @@ async def test_the_token_stays_on_this_machine_or_goes_where_it_is_told() -> Non
         assert server.asked[0].headers["authorization"] == "Bearer sk-1"
 
 
-def test_an_adapter_is_a_runtime_adapter() -> None:
+def test_an_adapter_is_a_runtime_adapter():
     adapter = create_adapter("openclaw")
     assert isinstance(adapter, RuntimeAdapter)
     assert (adapter.harness, adapter.url) == ("openclaw", "http://127.0.0.1:3850")
@@ -223,7 +221,7 @@ async def routes() -> AsyncIterator[set[str]]:
         yield {f"{method} {path}" for method, path in await signet.routes()}
 
 
-async def test_the_parity_table_says_what_is_there(routes: set[str]) -> None:
+async def test_the_parity_table_says_what_is_there(routes):
     rows = parity()
     assert {
         row.endpoint for row in rows if row.endpoint.startswith(("GET", "POST", "PATCH", "DELETE"))
@@ -243,7 +241,7 @@ async def test_the_parity_table_says_what_is_there(routes: set[str]) -> None:
     assert len(methods) == len(set(methods)) == 133, "every method of the SDK stands in one row"
 
 
-def test_parity_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parity_is_printed(monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     done = invoke("tools", "signet", "parity", "--json")
     assert done.exit_code == 0
@@ -252,11 +250,11 @@ def test_parity_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(row.endpoint in plain.stdout for row in parity() if " " in row.endpoint)
 
 
-async def test_no_address_means_the_daemon_of_this_machine() -> None:
+async def test_no_address_means_the_daemon_of_this_machine():
     async with create_adapter("x", None) as client:
         assert client.url == DEFAULT_URL
 
 
-def test_what_the_contract_names_and_nobody_does_is_in_the_table() -> None:
+def test_what_the_contract_names_and_nobody_does_is_in_the_table():
     absent = {row.action for row in parity() if row.server == "absent"}
     assert {"FTS hits for the predictive scorer", "Continuity scoring job"} <= absent

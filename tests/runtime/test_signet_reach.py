@@ -1,7 +1,5 @@
 """One user, one memory: what tools and hooks of several projects and clients find, show and forget."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -32,7 +30,7 @@ async def found(signet: Daemon, query: str, **fields: Any) -> set[str]:
     return {row["content"] for row in answer["results"]}
 
 
-async def test_a_second_project_takes_nothing_from_the_tools(signet: Daemon) -> None:
+async def test_a_second_project_takes_nothing_from_the_tools(signet):
     """OpenCode's tools name no project; its hooks do."""
     start = {"harness": "opencode", "project": "/tea"}
     await signet.post("/api/hooks/session-start", {**start, "sessionKey": "s"}, **OPENCODE)
@@ -45,7 +43,7 @@ async def test_a_second_project_takes_nothing_from_the_tools(signet: Daemon) -> 
     assert (await signet.send("GET", f"/api/memory/{stored['id']}"))[0] == 200
 
 
-async def test_a_project_is_recalled_in_itself_and_by_tools_alone(signet: Daemon) -> None:
+async def test_a_project_is_recalled_in_itself_and_by_tools_alone(signet):
     await signet.post("/api/memory/remember", {"content": "alpha builds with make", "project": "/alpha"})
     assert "alpha builds with make" in (await prompt(signet, "builds?", "a", project="/alpha"))["inject"]
     assert (await prompt(signet, "builds?", "b", project="/beta"))["memoryCount"] == 0
@@ -54,7 +52,7 @@ async def test_a_project_is_recalled_in_itself_and_by_tools_alone(signet: Daemon
     assert "alpha builds with make" not in await found(signet, "builds", project="/beta")
 
 
-async def test_hooks_and_the_mcp_server_see_each_others_memories(signet: Daemon) -> None:
+async def test_hooks_and_the_mcp_server_see_each_others_memories(signet):
     await prompt(signet, "My bike is red.", project="/p")
     await signet.drain()
     _, answer = await signet.post("/api/memory/recall", {"query": "bike"}, **MCP)
@@ -63,7 +61,7 @@ async def test_hooks_and_the_mcp_server_see_each_others_memories(signet: Daemon)
     assert "the lock is new" in (await prompt(signet, "the lock?", "t", project="/p"))["inject"]
 
 
-async def test_a_second_agent_loses_nothing_of_the_first(signet: Daemon) -> None:
+async def test_a_second_agent_loses_nothing_of_the_first(signet):
     await prompt(signet, "My bike is red.", "one", project="/p", agentId="first")
     await signet.drain()
     assert (
@@ -71,7 +69,7 @@ async def test_a_second_agent_loses_nothing_of_the_first(signet: Daemon) -> None
     )
 
 
-async def test_what_was_shown_can_be_changed_and_forgotten_wherever_it_is(signet: Daemon) -> None:
+async def test_what_was_shown_can_be_changed_and_forgotten_wherever_it_is(signet):
     await signet.post("/api/memory/remember", {"content": "the pot is blue", "project": "/tea"})
     await signet.post("/api/memory/remember", {"content": "the pot is old"})
     await signet.hook("session-start", project="/coffee", sessionKey="s")
@@ -91,7 +89,7 @@ async def test_what_was_shown_can_be_changed_and_forgotten_wherever_it_is(signet
         assert (await prompt(signet, "the pot?", project, project=project))["memoryCount"] == 0
 
 
-async def test_an_id_that_was_shown_is_found_however_many_projects_there_are(signet: Daemon) -> None:
+async def test_an_id_that_was_shown_is_found_however_many_projects_there_are(signet):
     _, oldest = await signet.post("/api/memory/remember", {"content": "the pot is blue", "project": "/p0"})
     for number in range(1, 41):
         await signet.hook("session-start", sessionKey=f"s{number}", project=f"/p{number}")
@@ -101,7 +99,7 @@ async def test_an_id_that_was_shown_is_found_however_many_projects_there_are(sig
     assert "the pot is blue" not in (await prompt(signet, "pot?", "more", project="/p0"))["inject"]
 
 
-async def test_tools_search_every_project_and_the_one_used_last_first() -> None:
+async def test_tools_search_every_project_and_the_one_used_last_first():
     reach, caller = Reach("shared", HostStore("fake")), Caller(BASE)
     scopes = [reach.scope(caller, f"/p{number}") for number in range(40)]
     assert reach.reads(caller, BASE) == (BASE,)
@@ -111,7 +109,7 @@ async def test_tools_search_every_project_and_the_one_used_last_first() -> None:
     assert set(reach.reads(caller, BASE)) == {BASE, *scopes}
 
 
-async def test_one_budget_and_short_labels_for_both_parts(signet: Daemon) -> None:
+async def test_one_budget_and_short_labels_for_both_parts(signet):
     for number in range(20):
         await signet.post(
             "/api/memory/remember", {"content": f"pot number {number} of the project", "project": "/p"}
@@ -125,7 +123,7 @@ async def test_one_budget_and_short_labels_for_both_parts(signet: Daemon) -> Non
     assert answer["memoryCount"] == answer["inject"].count("pot number") > 2
 
 
-async def test_strict_walls_hold_for_every_way_in() -> None:
+async def test_strict_walls_hold_for_every_way_in():
     async with daemon(isolate="strict") as signet:
         body = {"content": "the pot is blue", "project": "/tea", "agentId": "a"}
         _, stored = await signet.post("/api/memory/remember", body)
@@ -142,7 +140,7 @@ async def test_strict_walls_hold_for_every_way_in() -> None:
 # -- one session, one record ------------------------------------------------------------------------------
 
 
-async def test_plugin_and_legacy_hooks_of_one_session_record_it_once(signet: Daemon) -> None:
+async def test_plugin_and_legacy_hooks_of_one_session_record_it_once(signet):
     body = {"harness": "t", "sessionKey": "s", "userMessage": "My bike is red."}
     hook = "/api/hooks/user-prompt-submit"
     await signet.post(hook, {**body, "runtimePath": "plugin"}, x_signet_actor="opencode-plugin")
@@ -154,14 +152,14 @@ async def test_plugin_and_legacy_hooks_of_one_session_record_it_once(signet: Dae
     assert [row.text for row in signet.backend.store.rows.values()] == ["My bike is red."]  # type: ignore[attr-defined]
 
 
-async def test_a_prompt_said_twice_by_one_client_is_two(signet: Daemon) -> None:
+async def test_a_prompt_said_twice_by_one_client_is_two(signet):
     for _ in range(2):
         await prompt(signet, "Go on.")
     await signet.drain()
     assert len(signet.backend.store.rows) == 2  # type: ignore[attr-defined]
 
 
-async def test_the_same_words_are_one_memory_until_they_are_forgotten_or_changed(signet: Daemon) -> None:
+async def test_the_same_words_are_one_memory_until_they_are_forgotten_or_changed(signet):
     body = {"content": "the pot is blue"}
     _, first = await signet.post("/api/memory/remember", body)
     _, again = await signet.post("/api/memory/remember", {"content": " the pot\nis blue"})
@@ -179,7 +177,7 @@ async def test_the_same_words_are_one_memory_until_they_are_forgotten_or_changed
 # -- said once, shown once --------------------------------------------------------------------------------
 
 
-async def test_what_the_host_still_shows_is_not_injected_again(signet: Daemon) -> None:
+async def test_what_the_host_still_shows_is_not_injected_again(signet):
     await signet.post("/api/memory/remember", {"content": "the pot is blue"})
     start = await signet.hook("session-start", sessionKey="s", context="pot")
     assert "the pot is blue" in start["inject"]
@@ -196,7 +194,7 @@ async def test_what_the_host_still_shows_is_not_injected_again(signet: Daemon) -
     assert "the pot is blue" in (await prompt(signet, "the pot?", "another"))["inject"]
 
 
-async def test_what_a_real_plugin_does_not_show_is_injected_again(signet: Daemon) -> None:
+async def test_what_a_real_plugin_does_not_show_is_injected_again(signet):
     """OpenCode's shows a section to one request, and OpenClaw's drops what a session's start is given."""
     await signet.post("/api/memory/remember", {"content": "the pot is blue"})
     for harness, times in (("opencode", [True, True]), ("openclaw", [True, False])):
@@ -209,7 +207,7 @@ async def test_what_a_real_plugin_does_not_show_is_injected_again(signet: Daemon
         ] == times, harness
 
 
-async def test_a_compaction_that_names_no_session_is_of_each_of_its_client(signet: Daemon) -> None:
+async def test_a_compaction_that_names_no_session_is_of_each_of_its_client(signet):
     """As OpenCode's plugin tells it: what was said before is not shown any more, so it may be recalled."""
     hook = "/api/hooks/user-prompt-submit"
     for key in ("one", "two"):
@@ -226,7 +224,7 @@ async def test_a_compaction_that_names_no_session_is_of_each_of_its_client(signe
 # -- what clients call ------------------------------------------------------------------------------------
 
 
-async def test_odd_values_are_read_as_the_daemon_reads_them(signet: Daemon) -> None:
+async def test_odd_values_are_read_as_the_daemon_reads_them(signet):
     await signet.post("/api/memory/remember", {"content": "the pot is blue"})
     for limit, rows in ((0, 0), ("0", 0), ("5", 1), (2.5, 1), (5000, 1), (None, 1)):
         status, answer = await signet.post("/api/memory/recall", {"query": "pot", "limit": limit})
@@ -236,7 +234,7 @@ async def test_odd_values_are_read_as_the_daemon_reads_them(signet: Daemon) -> N
     assert (await signet.post("/api/hooks/session-start", start, x_signet_runtime_path="other"))[0] == 200
 
 
-async def test_the_mcp_server_of_signet_gives_its_reason_in_a_body(signet: Daemon) -> None:
+async def test_the_mcp_server_of_signet_gives_its_reason_in_a_body(signet):
     _, stored = await signet.post("/api/memory/remember", {"content": "the pot is blue"})
     path = f"/api/memory/{stored['id']}"
     for wrong in ({}, {"reason": " "}, None):
@@ -245,7 +243,7 @@ async def test_the_mcp_server_of_signet_gives_its_reason_in_a_body(signet: Daemo
     assert (await signet.send("DELETE", path, {"reason": "gone"}, MCP_HEADERS))[1]["status"] == "deleted"
 
 
-async def test_feedback_goes_to_a_backend_that_takes_it(signet: Daemon) -> None:
+async def test_feedback_goes_to_a_backend_that_takes_it(signet):
     await signet.hook("session-start", sessionKey="s")
     _, stored = await signet.post("/api/memory/remember", {"content": "the pot is blue"})
     body = {"sessionKey": "s", "feedback": {stored["id"]: 1, "nobody": -1}}
@@ -258,7 +256,7 @@ async def test_feedback_goes_to_a_backend_that_takes_it(signet: Daemon) -> None:
 # -- read-only --------------------------------------------------------------------------------------------
 
 
-async def test_a_read_only_token_plays_a_whole_session_and_leaves_nothing() -> None:
+async def test_a_read_only_token_plays_a_whole_session_and_leaves_nothing():
     async with daemon(tokens={"full": BASE, "test": BASE}, read_only=frozenset({"test"})) as signet:
         full, test = {"authorization": "Bearer full"}, {"authorization": "Bearer test"}
         _, stored = await signet.post("/api/memory/remember", {"content": "the pot is blue"}, **full)

@@ -1,7 +1,5 @@
 """What the Signet server keeps beside a memory: labels, and where sessions left off; over ends and restarts."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -48,7 +46,7 @@ async def spoken(signet: Daemon, key: str, *texts: str) -> None:
     await signet.drain()
 
 
-async def test_a_session_that_ended_is_resumed_where_it_left_off(signet: Daemon) -> None:
+async def test_a_session_that_ended_is_resumed_where_it_left_off(signet):
     first = await signet.hook("session-start", sessionKey="s", project="/p")
     assert (first["sessionKnown"], first["inject"]) == (False, "")
     await spoken(signet, "s", "My bike is red.", "Now we paint the fence.")
@@ -69,7 +67,7 @@ async def test_a_session_that_ended_is_resumed_where_it_left_off(signet: Daemon)
     assert (other["sessionKnown"], other["inject"]) == (False, "")
 
 
-async def test_a_session_goes_on_after_the_server_was_started_again(started: Any) -> None:
+async def test_a_session_goes_on_after_the_server_was_started_again(started):
     async with started() as signet:
         await spoken(signet, "s", "My bike is red.")
         await signet.hook("compaction-complete", sessionKey="s", summary="We spoke of wheels.")
@@ -85,7 +83,7 @@ async def test_a_session_goes_on_after_the_server_was_started_again(started: Any
 # -- what is taken out is gone ----------------------------------------------------------------------------
 
 
-async def test_a_forgotten_memory_leaves_no_word_beside_it(signet: Daemon, tmp_path: Path) -> None:
+async def test_a_forgotten_memory_leaves_no_word_beside_it(signet, tmp_path):
     await spoken(signet, "s", f"I sailed to {WORD}.")
     _, stored = await signet.post("/api/memory/remember", {"content": f"{WORD} trip", "tags": WORD})
     await signet.post("/api/memory/recall", {"query": WORD})
@@ -102,8 +100,8 @@ async def test_a_forgotten_memory_leaves_no_word_beside_it(signet: Daemon, tmp_p
 @pytest.mark.thorough
 @pytest.mark.parametrize(("owner", "step"), [(Book, "unlike_its_words"), (Sessions, "forget_words")])
 async def test_a_memory_whose_forgetting_ended_in_its_middle_is_forgotten_by_the_next(
-    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, step: str
-) -> None:
+    started, tmp_path, monkeypatch, owner, step
+):
     def broken(*_: Any) -> None:
         raise StoreError("memslot.db: the disk is gone")
 
@@ -124,7 +122,7 @@ async def test_a_memory_whose_forgetting_ended_in_its_middle_is_forgotten_by_the
         assert [result["status"] for result in answer["results"]] == ["not_found"]
 
 
-async def test_what_is_kept_goes_with_the_reset_of_its_scope(signet: Daemon, tmp_path: Path) -> None:
+async def test_what_is_kept_goes_with_the_reset_of_its_scope(signet, tmp_path):
     await signet.post("/api/memory/remember", {"content": f"{WORD} trip"})
     await signet.hook("user-prompt-submit", sessionKey="s", userMessage=f"I sailed to {WORD}.")
     await signet.drain()
@@ -134,9 +132,7 @@ async def test_what_is_kept_goes_with_the_reset_of_its_scope(signet: Daemon, tmp
     assert (await signet.send("GET", "/api/memories"))[1]["memories"] == []
 
 
-async def test_a_session_under_way_does_not_bring_back_what_its_scopes_reset_erased(
-    signet: Daemon, tmp_path: Path
-) -> None:
+async def test_a_session_under_way_does_not_bring_back_what_its_scopes_reset_erased(signet, tmp_path):
     await spoken(signet, "s", f"I sailed to {WORD}.")
     for scope in list(signet.memory.slot._calls.scopes):
         await signet.memory.slot.reset_scope(scope)
@@ -148,7 +144,7 @@ async def test_a_session_under_way_does_not_bring_back_what_its_scopes_reset_era
     assert WORD not in again["inject"]
 
 
-async def test_an_answer_from_before_a_reset_is_not_recorded_after_it(signet: Daemon) -> None:
+async def test_an_answer_from_before_a_reset_is_not_recorded_after_it(signet):
     async def say(text: str, answered: str | None = None) -> None:
         await signet.hook(
             "user-prompt-submit", sessionKey="s", userMessage=text, lastAssistantMessage=answered
@@ -165,7 +161,7 @@ async def test_an_answer_from_before_a_reset_is_not_recorded_after_it(signet: Da
     assert stored == ["My bike is red.", "A red bike.", "My boat is blue.", "A boat."]
 
 
-async def test_a_reset_that_cannot_be_noted_is_not_begun(tmp_path: Path) -> None:
+async def test_a_reset_that_cannot_be_noted_is_not_begun(tmp_path):
     async with MemorySlot(FakeBackend(), scope=BASE, store=tmp_path) as slot:
         (tmp_path / "memslot.db").write_bytes(b"nonsense" * 512)
         with pytest.raises(StoreError, match=r"memslot\.db: damaged, or not a SQLite file"):
@@ -176,7 +172,7 @@ async def test_a_reset_that_cannot_be_noted_is_not_begun(tmp_path: Path) -> None
 # -- attacks ----------------------------------------------------------------------------------------------
 
 
-async def test_of_two_changes_of_one_version_one_is_a_conflict(signet: Daemon) -> None:
+async def test_of_two_changes_of_one_version_one_is_a_conflict(signet):
     _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
     signet.backend.store.latency_s = 0.01  # type: ignore[attr-defined]
     answers: list[int] = []
@@ -191,9 +187,7 @@ async def test_of_two_changes_of_one_version_one_is_a_conflict(signet: Daemon) -
     assert sorted(answers) == [200, 409]
 
 
-async def test_a_host_file_spoilt_under_way_is_said_by_every_route_and_health(
-    signet: Daemon, tmp_path: Path
-) -> None:
+async def test_a_host_file_spoilt_under_way_is_said_by_every_route_and_health(signet, tmp_path):
     await signet.post("/api/memory/remember", {"content": "tea"})
     (tmp_path / "memslot.db").unlink()
     rows = len(signet.backend.store.rows)  # type: ignore[attr-defined]
@@ -211,14 +205,14 @@ async def test_a_host_file_spoilt_under_way_is_said_by_every_route_and_health(
     assert "memslot.db: removed" in ready["labels"]
 
 
-async def test_without_a_file_health_says_that_it_lives_in_this_process() -> None:
+async def test_without_a_file_health_says_that_it_lives_in_this_process():
     async with daemon() as signet:
         assert (await signet.send("GET", "/health/ready"))[1][
             "labels"
         ] == "kept in this process, until it ends"
 
 
-async def test_the_file_of_another_backend_shows_none_of_its_own(tmp_path: Path) -> None:
+async def test_the_file_of_another_backend_shows_none_of_its_own(tmp_path):
     file = tmp_path
     async with daemon(FakeBackend(name="one"), host_file=file) as signet:
         await signet.post("/api/memory/remember", {"content": "tea"})
@@ -226,6 +220,6 @@ async def test_the_file_of_another_backend_shows_none_of_its_own(tmp_path: Path)
         assert (await signet.send("GET", "/api/memories"))[1]["memories"] == []
 
 
-async def test_an_id_may_hold_a_slash(signet: Daemon) -> None:
+async def test_an_id_may_hold_a_slash(signet):
     status, answer = await signet.send("PATCH", "/api/memory/turn%2F0", {"content": "x", "reason": "r"})
     assert (status, answer["id"], answer["status"]) == (404, "turn/0", "not_found")

@@ -1,11 +1,8 @@
 """The Signet endpoints over any backend: the daemon's recorded requests, what real clients add, and attacks."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -48,7 +45,7 @@ OTHERWISE = {
 """Pair -> why this server's answer differs in more than values."""
 
 
-async def test_the_daemons_recorded_requests_are_answered_in_their_shape(signet: Daemon) -> None:
+async def test_the_daemons_recorded_requests_are_answered_in_their_shape(signet):
     ids: dict[str, str] = {}
     for file in sorted(PAIRS.glob("*.json"), key=lambda file: file.name.replace("05c", "10cz")):
         recorded = json.loads(file.read_text("utf-8"))
@@ -98,7 +95,7 @@ def _missing(theirs: Any, ours: Any, at: str = "") -> list[str]:
     return [] if ours is None or theirs is None or numbers or type(theirs) is type(ours) else [at]
 
 
-async def test_its_errors_say_what_the_daemons_say(signet: Daemon) -> None:
+async def test_its_errors_say_what_the_daemons_say(signet):
     for name in ("01c", "03d", "04b", "05b", "07d", "09b", "10e"):
         recorded = pair(name)
         asked = recorded["request"]
@@ -112,7 +109,7 @@ async def test_its_errors_say_what_the_daemons_say(signet: Daemon) -> None:
 # -- what real clients add (facts A2) ---------------------------------------------------------------------
 
 
-async def test_a_session_is_heard_and_remembered_in_the_next(signet: Daemon) -> None:
+async def test_a_session_is_heard_and_remembered_in_the_next(signet):
     await signet.hook("session-start", sessionKey="s1", project="/p")
     first = await signet.hook(
         "user-prompt-submit", sessionKey="s1", project="/p", userMessage="I drink oolong tea."
@@ -137,7 +134,7 @@ async def test_a_session_is_heard_and_remembered_in_the_next(signet: Daemon) -> 
 
 
 @pytest.mark.parametrize("name", ["userMessage", "userPrompt", "prompt"])
-async def test_every_spelling_of_the_prompt_is_taken(signet: Daemon, name: str) -> None:
+async def test_every_spelling_of_the_prompt_is_taken(signet, name):
     answer = await signet.hook("user-prompt-submit", **{name: "hello there"})
     assert answer["memoryCount"] == 0
     status, _ = await signet.post("/api/hooks/user-prompt-submit", {"harness": "t", name: " "})
@@ -145,7 +142,7 @@ async def test_every_spelling_of_the_prompt_is_taken(signet: Daemon, name: str) 
 
 
 @pytest.mark.parametrize("blank", ["", " "])
-async def test_a_blank_name_is_an_absent_one(signet: Daemon, blank: str) -> None:
+async def test_a_blank_name_is_an_absent_one(signet, blank):
     """`signet hook` sends what its host did not say as an empty text, and calls a refusal "daemon not running"."""
     for path in ("session-start", "user-prompt-submit", "pre-compaction", "session-end"):
         body = {"harness": "claude-code", "sessionKey": blank, "project": blank, "agentId": blank}
@@ -156,14 +153,14 @@ async def test_a_blank_name_is_an_absent_one(signet: Daemon, blank: str) -> None
     assert "I drink oolong." in start["inject"]
 
 
-async def test_a_body_without_a_json_content_type_is_read(signet: Daemon) -> None:
+async def test_a_body_without_a_json_content_type_is_read(signet):
     body = b'{"harness": "t", "summary": "We spoke of tea."}'
     status, answer = await signet.post("/api/hooks/compaction-complete", body, content_type="text/plain")
     assert (status, answer["success"]) == (200, True)
     assert answer["memoryId"]
 
 
-async def test_tags_come_as_a_list_or_a_text_or_a_prefix(signet: Daemon) -> None:
+async def test_tags_come_as_a_list_or_a_text_or_a_prefix(signet):
     for tags, content in ((["a", "b"], "tea one"), ("a, b", "tea two"), (None, "[a,b]: tea three")):
         status, stored = await signet.post("/api/memory/remember", {"content": content, "tags": tags})
         assert (status, stored["tags"]) == (200, "a,b")
@@ -173,7 +170,7 @@ async def test_tags_come_as_a_list_or_a_text_or_a_prefix(signet: Daemon) -> None
     assert found["results"] == []
 
 
-async def test_patch_and_delete_say_success(signet: Daemon) -> None:
+async def test_patch_and_delete_say_success(signet):
     _, stored = await signet.post("/api/memory/remember", {"content": "tea is oolong"})
     path = f"/api/memory/{stored['id']}"
     status, answer = await signet.send("PATCH", path, {"content": "tea is sencha", "reason": "corrected"})
@@ -192,7 +189,7 @@ async def test_patch_and_delete_say_success(signet: Daemon) -> None:
     assert (await signet.send("DELETE", f"{path}?reason=again"))[0] == 404
 
 
-async def test_the_list_pages_through_what_was_stored(signet: Daemon) -> None:
+async def test_the_list_pages_through_what_was_stored(signet):
     for number in range(5):
         await signet.post("/api/memory/remember", {"content": f"critical: tea {number}", "type": "rule"})
     _, page = await signet.send("GET", "/api/memories?limit=2&offset=1&type=rule")
@@ -202,7 +199,7 @@ async def test_the_list_pages_through_what_was_stored(signet: Daemon) -> None:
         assert (await signet.send("GET", f"/api/memories?{query}"))[0] == 400
 
 
-async def test_a_pinned_memory_is_forgotten_by_force_alone(signet: Daemon) -> None:
+async def test_a_pinned_memory_is_forgotten_by_force_alone(signet):
     _, stored = await signet.post("/api/hooks/remember", {"harness": "t", "content": "critical: no friday"})
     forget = {"ids": [stored["id"]], "mode": "execute", "reason": "r"}
     _, answer = await signet.post("/api/memory/forget", forget)
@@ -211,7 +208,7 @@ async def test_a_pinned_memory_is_forgotten_by_force_alone(signet: Daemon) -> No
     assert answer["deleted"] == 1
 
 
-async def test_forgetting_many_needs_the_previews_token(signet: Daemon) -> None:
+async def test_forgetting_many_needs_the_previews_token(signet):
     ids = [
         (await signet.post("/api/memory/remember", {"content": f"tea {number}"}))[1]["id"]
         for number in range(26)
@@ -224,7 +221,7 @@ async def test_forgetting_many_needs_the_previews_token(signet: Daemon) -> None:
     assert done["deleted"] == 26
 
 
-async def test_one_key_stores_once(signet: Daemon) -> None:
+async def test_one_key_stores_once(signet):
     body = {"harness": "t", "content": "tea", "idempotencyKey": "k"}
     first, second = (
         (await signet.post("/api/hooks/remember", body))[1],
@@ -234,9 +231,7 @@ async def test_one_key_stores_once(signet: Daemon) -> None:
     assert len(signet.backend.store.rows) == 1  # type: ignore[attr-defined]
 
 
-async def test_a_transcript_is_recorded_where_its_prompts_were_not_heard(
-    signet: Daemon, tmp_path: Path
-) -> None:
+async def test_a_transcript_is_recorded_where_its_prompts_were_not_heard(signet, tmp_path):
     text = "User: My bike is red.\nAssistant: Noted, red.\nUser: Bye.\nAssistant: Bye."
     answer = await signet.hook("session-end", sessionKey="s", transcript=text)
     assert answer["queued"]
@@ -249,7 +244,7 @@ async def test_a_transcript_is_recorded_where_its_prompts_were_not_heard(
     assert "not read here" in answer["warnings"][0]
 
 
-async def test_transcripts_are_read_below_their_directory_alone(tmp_path: Path) -> None:
+async def test_transcripts_are_read_below_their_directory_alone(tmp_path):
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "t.txt").write_text("User: My bike is red.")
@@ -265,7 +260,7 @@ async def test_transcripts_are_read_below_their_directory_alone(tmp_path: Path) 
         assert [row.text for row in signet.backend.store.rows.values()] == ["My bike is red."]  # type: ignore[attr-defined]
 
 
-async def test_after_a_compaction_what_was_said_before_it_is_recalled(signet: Daemon) -> None:
+async def test_after_a_compaction_what_was_said_before_it_is_recalled(signet):
     await signet.hook("user-prompt-submit", sessionKey="s", userMessage="My bike is red.")
     await signet.drain()
     assert (await signet.hook("user-prompt-submit", sessionKey="s", userMessage="red bike?"))[
@@ -276,7 +271,7 @@ async def test_after_a_compaction_what_was_said_before_it_is_recalled(signet: Da
     assert "My bike is red." in found["inject"]
 
 
-async def test_the_marketplace_is_not_here_and_health_is(signet: Daemon) -> None:
+async def test_the_marketplace_is_not_here_and_health_is(signet):
     for path in ("/api/marketplace/mcp/policy", "/api/marketplace/mcp/tools", "/nowhere"):
         assert await signet.send("GET", path) == (404, {"error": "not found"})
     assert (await signet.send("GET", "/health"))[1]["status"] == "healthy"
@@ -292,7 +287,7 @@ ADA, EVE = {"authorization": "Bearer of-ada"}, {"authorization": "Bearer of-eve"
 TOKENS = {"of-ada": BASE, "of-eve": MemoryScope(run_id="r", persona_id="eve")}
 
 
-async def test_a_token_of_one_scope_reaches_no_other_on_any_route() -> None:
+async def test_a_token_of_one_scope_reaches_no_other_on_any_route():
     async with daemon(tokens=TOKENS) as signet:
 
         async def as_(who: dict[str, str], method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -344,7 +339,7 @@ async def test_a_token_of_one_scope_reaches_no_other_on_any_route() -> None:
         assert kept["content"] == "iguana Rex"
 
 
-async def test_every_route_but_health_asks_for_the_token() -> None:
+async def test_every_route_but_health_asks_for_the_token():
     async with daemon(tokens=TOKENS) as signet:
         for method, described in await signet.routes(authorization="Bearer of-ada"):
             path = re.sub(r"{.*?}", "x", described)
@@ -354,7 +349,7 @@ async def test_every_route_but_health_asks_for_the_token() -> None:
                 assert (status == 401) != open_to_all, (method, path)
 
 
-async def test_openapi_describes_every_path_and_body(signet: Daemon) -> None:
+async def test_openapi_describes_every_path_and_body(signet):
     _, schema = await signet.send("GET", "/openapi.json")
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
@@ -367,25 +362,25 @@ async def test_openapi_describes_every_path_and_body(signet: Daemon) -> None:
             assert ("requestBody" in operation) == (method in ("post", "patch")), path
 
 
-async def test_without_tokens_only_this_machine_is_answered(signet: Daemon) -> None:
+async def test_without_tokens_only_this_machine_is_answered(signet):
     signet.http.base_url = "http://evil.example"  # rebound to a loopback address
     assert (await signet.send("GET", "/api/memories"))[0] == 403
     signet.http.base_url = "http://localhost:3850"
     assert (await signet.send("GET", "/api/memories"))[0] == 200
 
 
-def test_loopback_is_what_it_says() -> None:
+def test_loopback_is_what_it_says():
     assert all(map(is_loopback, ("127.0.0.1", "localhost", "::1", "[::1]", "127.9.9.9")))
     assert not any(map(is_loopback, ("", "localhost.evil.example", "0.0.0.0", "10.0.0.1", "127.0.0.1.evil")))
 
 
-async def test_a_server_of_nobodys_memory_is_refused() -> None:
+async def test_a_server_of_nobodys_memory_is_refused():
     async with MemorySlot(FakeBackend()) as slot, TurnMemory(slot) as memory:
         with pytest.raises(ConfigError, match="set memory"):
             RuntimeAdapterServer(memory)
 
 
-async def test_a_row_that_a_session_recorded_carries_its_project(signet: Daemon) -> None:
+async def test_a_row_that_a_session_recorded_carries_its_project(signet):
     """Clients name the session alone once it has begun."""
     await signet.hook("session-start", sessionKey="s1", project="/home/ada/α|β")
     await signet.hook("user-prompt-submit", sessionKey="s1", userMessage="I drink oolong tea.")
@@ -400,7 +395,7 @@ async def test_a_row_that_a_session_recorded_carries_its_project(signet: Daemon)
         assert projects["Ada drinks oolong anywhere."] is None
 
 
-async def test_a_bare_slot_is_served_and_what_waits_is_written_at_the_end() -> None:
+async def test_a_bare_slot_is_served_and_what_waits_is_written_at_the_end():
     async with MemorySlot(FakeBackend(), scope=BASE) as slot:
         server = RuntimeAdapterServer(slot)
         async with server.app.router.lifespan_context(server.app):
@@ -438,7 +433,7 @@ class Echo(RuntimeAdapter):
         raise NotImplementedError
 
 
-async def test_a_harness_serves_its_own_adapter() -> None:
+async def test_a_harness_serves_its_own_adapter():
     """The contract's ``RuntimeAdapterServer``: the lifecycle of an adapter as endpoints."""
     adapter = Echo()
     server = RuntimeAdapterServer(adapter, tokens={"of-ada": TokenGrant(BASE)})

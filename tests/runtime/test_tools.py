@@ -1,7 +1,5 @@
 """Tools: whatever a model calls, with whatever arguments, has an answer that the loop can go on with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -66,7 +64,7 @@ async def called(slot: MemorySlot, tool: Tool, arguments: Any, **options: Any) -
         ({1}, '"{1}"'),
     ],
 )
-async def test_what_a_tool_returns_is_text(slot: MemorySlot, answer: Any, text: str) -> None:
+async def test_what_a_tool_returns_is_text(slot, answer, text):
     result = await called(slot, Echo(answer=answer), {"query": "x"})
     assert (result.content, result.is_error) == (text, False)
 
@@ -75,9 +73,7 @@ async def test_what_a_tool_returns_is_text(slot: MemorySlot, answer: Any, text: 
     "arguments",
     [{}, {"query": 1}, {"query": "too long"}, {"query": None}, {"query": ["x"]}, {"other": "secret"}],
 )
-async def test_wrong_input_goes_back_to_the_model_and_not_to_the_tool(
-    slot: MemorySlot, arguments: Any
-) -> None:
+async def test_wrong_input_goes_back_to_the_model_and_not_to_the_tool(slot, arguments):
     tool = Echo()
     result = await called(slot, tool, arguments)
     assert result.is_error
@@ -86,7 +82,7 @@ async def test_wrong_input_goes_back_to_the_model_and_not_to_the_tool(
     assert tool.called == []
 
 
-async def test_errors_delays_and_unknown_names_are_results(slot: MemorySlot) -> None:
+async def test_errors_delays_and_unknown_names_are_results(slot):
     broken = await called(slot, Echo(answer=RuntimeError("planted")), {"query": "x"})
     assert broken.content == "error: it failed (RuntimeError)"
     hung = await called(slot, Echo(answer="hang"), {"query": "x"}, timeout_s=0.02)
@@ -98,7 +94,7 @@ async def test_errors_delays_and_unknown_names_are_results(slot: MemorySlot) -> 
     assert "no JSON" in (await registry.execute(unread, context(slot))).content
 
 
-async def test_long_results_are_cut_and_say_so(slot: MemorySlot) -> None:
+async def test_long_results_are_cut_and_say_so(slot):
     result = await called(slot, Echo(answer="x" * 1000), {"query": "x"}, longest=10)
     assert result.content == "x" * 10 + "\n[cut; it was 1000 characters long]"
 
@@ -112,7 +108,7 @@ async def test_long_results_are_cut_and_say_so(slot: MemorySlot) -> None:
         (Echo(schema={"type": "string"}), "type object"),
     ],
 )
-async def test_a_tool_that_cannot_be_offered_is_refused(tool: Tool, said: str) -> None:
+async def test_a_tool_that_cannot_be_offered_is_refused(tool, said):
     with pytest.raises(ConfigError, match=said):
         ToolRegistry([tool])
     with pytest.raises(ConfigError, match="another tool"):
@@ -130,7 +126,7 @@ async def use(slot: MemorySlot, tool: str, scope: Any = ADA, **arguments: Any) -
     return [] if result.content == "no memories were found" else json.loads(result.content)
 
 
-async def test_a_memory_lives_from_storing_to_forgetting(slot: MemorySlot) -> None:
+async def test_a_memory_lives_from_storing_to_forgetting(slot):
     stored = await use(slot, "memory_store", content="the tea is oolong")
     found = await use(slot, "memory_search", query="tea", limit=3)
     assert [(row["id"], row["content"]) for row in found] == [(stored["id"], "the tea is oolong")]
@@ -144,7 +140,7 @@ async def test_a_memory_lives_from_storing_to_forgetting(slot: MemorySlot) -> No
     assert "BackendRejected" in await use(slot, "memory_forget", id=stored["id"])
 
 
-async def test_another_scope_has_none_of_it(slot: MemorySlot) -> None:
+async def test_another_scope_has_none_of_it(slot):
     stored = await use(slot, "memory_store", content="the tea is oolong")
     assert await use(slot, "memory_search", scope=BOB, query="tea") == []
     assert "there is no memory" in await use(slot, "memory_get", scope=BOB, id=stored["id"])
@@ -153,7 +149,7 @@ async def test_another_scope_has_none_of_it(slot: MemorySlot) -> None:
     assert (await use(slot, "memory_get", id=stored["id"]))["content"] == "the tea is oolong"
 
 
-async def test_a_tool_is_offered_only_where_the_backend_has_it(slot: MemorySlot) -> None:
+async def test_a_tool_is_offered_only_where_the_backend_has_it(slot):
     async with MemorySlot(Obedient(), scope=ADA) as plain:
         assert [tool.name for tool in memory_tools(plain)] == ["memory_search", "memory_store"]
     assert len(memory_tools(slot)) == 5
@@ -170,9 +166,7 @@ async def test_a_tool_is_offered_only_where_the_backend_has_it(slot: MemorySlot)
         (None, ["modify", "forget"]),
     ],
 )
-async def test_changes_are_offered_as_the_backend_declares_them(
-    declared: dict[str, Operation] | None, offered: list[str]
-) -> None:
+async def test_changes_are_offered_as_the_backend_declares_them(declared, offered):
     backend = FakeBackend()
     backend.traits = replace(backend.traits, native_mutations=declared)
     async with MemorySlot(backend, scope=ADA) as declaring:
@@ -183,7 +177,7 @@ async def test_changes_are_offered_as_the_backend_declares_them(
                 await MemoryItems(declaring, ADA).modify("x", "sencha")
 
 
-async def test_read_only_stores_and_changes_nothing(slot: MemorySlot) -> None:
+async def test_read_only_stores_and_changes_nothing(slot):
     stored = await use(slot, "memory_store", content="tea")
     await slot.set_mode(AdapterMode(read_only=True))
     assert (await use(slot, "memory_store", content="x"))["status"] == "skipped_read_only"
@@ -195,5 +189,5 @@ async def test_read_only_stores_and_changes_nothing(slot: MemorySlot) -> None:
     [{"query": ""}, {"query": "x" * 20_001}, {"query": "x", "limit": 0}, {"query": "x", "limit": True},
      {"query": "x", "scope": "bob"}, {"query": "x", "filters": {"persona_id": "*"}}, {"query": " "}],
 )  # fmt: skip
-async def test_hostile_arguments_are_refused(slot: MemorySlot, arguments: dict[str, Any]) -> None:
+async def test_hostile_arguments_are_refused(slot, arguments):
     assert str(await use(slot, "memory_search", **arguments)).startswith("error: ")

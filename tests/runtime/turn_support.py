@@ -1,7 +1,5 @@
 """Whom the tests of the runtime remember things of."""
 
-from __future__ import annotations
-
 from said import said
 
 from memory import MemoryEvent, MemoryScope

@@ -1,7 +1,5 @@
 """A store file that cannot be used, seen through the public door: one sentence with its path and the fix."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
@@ -96,7 +94,7 @@ def in_child(work: Callable[[], str]) -> str:
         (newer, "and this memslot reads version 1; update memslot, or set another place"),
     ],
 )
-def test_one_sentence_names_the_file_and_the_fix(tmp_path: Path, trouble: Any, fix: str) -> None:
+def test_one_sentence_names_the_file_and_the_fix(tmp_path, trouble, fix):
     directory = tmp_path / "data"
     assert write(directory) == ""
     for above in (directory, *directory.parents):
@@ -119,7 +117,7 @@ def test_one_sentence_names_the_file_and_the_fix(tmp_path: Path, trouble: Any, f
 
 
 @pytest.mark.parametrize("table", ["outbox", "condition_events"])
-def test_a_row_that_cannot_be_read_is_named_and_blocks_no_other(tmp_path: Path, table: str) -> None:
+def test_a_row_that_cannot_be_read_is_named_and_blocks_no_other(tmp_path, table):
     with open_memory_sync(config(tmp_path)) as memory:
         for number in range(3):
             memory.after_turn(user=f"I like tea {number}.", session_id="s", event_id=f"e{number}")

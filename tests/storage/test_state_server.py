@@ -1,7 +1,5 @@
 """State on a server of many machines: who delivers, and what is said, and never said, where it cannot be used."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -41,9 +39,7 @@ def opened(url: str) -> Journal:
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
-async def test_events_accepted_by_three_processes_are_sent_once_and_in_order(
-    state_url: str, first: int
-) -> None:
+async def test_events_accepted_by_three_processes_are_sent_once_and_in_order(state_url, first):
     """Three slots over one backend: whichever of them delivers."""
     backend = Lookup()
     slots = [MemorySlot(backend, scope=ALICE, journal=opened(state_url)) for _ in range(3)]
@@ -59,9 +55,7 @@ async def test_events_accepted_by_three_processes_are_sent_once_and_in_order(
         assert (await slots[0].record_event(event(3))).warnings == ("recorded before; it was not sent again",)
 
 
-async def test_while_another_process_delivers_an_event_is_kept_and_waits(
-    state_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_while_another_process_delivers_an_event_is_kept_and_waits(state_url, monkeypatch):
     monkeypatch.setattr("memory.slot.journaled._WRITE_LOCK_S", 0.1)
     monkeypatch.setattr("memory.slot.journaled._RESET_LOCK_S", 0.1)
     async with MemorySlot(Lookup(), scope=ALICE, journal=opened(state_url)) as slot:
@@ -81,9 +75,7 @@ async def test_while_another_process_delivers_an_event_is_kept_and_waits(
         assert [row.event_id for row in slot._adapter.rows] == ["e1"]
 
 
-async def test_what_a_process_that_died_had_accepted_is_taken_up_by_another(
-    state_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_process_that_died_had_accepted_is_taken_up_by_another(state_url, monkeypatch):
     monkeypatch.setattr("memory.runtime._writing._LOOK_S", 0.05)
     slot = MemorySlot(Lookup(), scope=ALICE, journal=opened(state_url))
     async with slot, TurnMemory(slot) as memory:
@@ -112,7 +104,7 @@ def named(url: str, user: str, database: str = "postgres", password: str = PASSW
     return f"postgresql://{user}:{password}@/{database}?host={directory}"
 
 
-def test_a_server_that_cannot_be_used_is_refused_in_one_sentence(state_url: str) -> None:
+def test_a_server_that_cannot_be_used_is_refused_in_one_sentence(state_url):
     refused(
         f"postgresql://ada:{PASSWORD}@127.0.0.1:9/db", r"127\.0\.0\.1:9/db: it cannot be reached; start it"
     )
@@ -137,7 +129,7 @@ def test_a_server_that_cannot_be_used_is_refused_in_one_sentence(state_url: str)
         ask(state_url, "SELECT pg_reload_conf()")
 
 
-def test_a_url_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_that_cannot_be_used_is_refused(monkeypatch):
     refused(f"mysql://ada:{PASSWORD}@host/db", r"memory.state.*must be postgresql://user:password@host")
     refused(
         f"postgresql://ada:{PASSWORD}@host:port/db?nonsense=1",
@@ -148,7 +140,7 @@ def test_a_url_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -
     refused(f"postgresql://ada:{PASSWORD}@host/db", r"needs psycopg: pip install 'memslot\[postgres\]'")
 
 
-def test_what_is_a_files_is_refused_beside_a_server() -> None:
+def test_what_is_a_files_is_refused_beside_a_server():
     with pytest.raises(ConfigError, match="durability and max_mb are a file's"):
         load_config(
             {"memory": {"condition": "full_history", "state": "postgresql://h/d", "journal": {"max_mb": 5}}}
@@ -160,7 +152,7 @@ def test_what_is_a_files_is_refused_beside_a_server() -> None:
 
 
 @pytest.mark.thorough
-def test_the_password_is_in_nothing_that_is_shown(state_url: str, tmp_path: Path) -> None:
+def test_the_password_is_in_nothing_that_is_shown(state_url, tmp_path):
     file = tmp_path / "m.yaml"
     file.write_text(
         "memory:\n  condition: full_history\n  scope: {run_id: r, persona_id: ada}\n"
@@ -186,7 +178,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 @pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(NAMES, NAMES, max_size=8))
-def test_any_name_and_text_comes_back_as_it_was(state_url: str, kept: dict[str, str]) -> None:
+def test_any_name_and_text_comes_back_as_it_was(state_url, kept):
     with closing(PostgresStore(state_url)) as place, HostStore("fake", place) as store:
         store.put(*(StoredObject("note", ALICE, name, {"text": text}) for name, text in kept.items()))
         assert {name: store.get("note", ALICE, name) for name in kept} == {
@@ -194,7 +186,7 @@ def test_any_name_and_text_comes_back_as_it_was(state_url: str, kept: dict[str, 
         }
 
 
-def test_an_id_too_long_for_it_is_refused_in_words(state_url: str) -> None:
+def test_an_id_too_long_for_it_is_refused_in_words(state_url):
     letters = [chr(number) for number in range(0x4E00, 0x9F00)]
     names = ("run_id", "persona_id", "backend_namespace", "agent_id")
     wide = ALICE.model_copy(update={name: "".join(Random(name).choices(letters, k=512)) for name in names})
@@ -209,9 +201,7 @@ def test_an_id_too_long_for_it_is_refused_in_words(state_url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["full_history", "rolling_summary"])
-async def test_a_machine_knows_what_another_one_wrote_and_reset(
-    state_url: str, tmp_path: Path, kind: str
-) -> None:
+async def test_a_machine_knows_what_another_one_wrote_and_reset(state_url, tmp_path, kind):
     def machine(name: str) -> MemorySlot:
         block = {"condition": kind, "state": state_url, "data_dir": str(tmp_path / name)}
         return build_slot({"memory": block}, scope=ALICE)
@@ -228,13 +218,11 @@ async def test_a_machine_knows_what_another_one_wrote_and_reset(
             assert [f"word{number}" in shown for number in range(4)] == [True] * 4
         assert (await second.reset_scope(ALICE)).verified
         assert await first.before_turn("tea", session_id="t") == ""
-    assert not list(tmp_path.rglob("*.db*"))  # noqa: ASYNC240
+    assert not list(tmp_path.rglob("*.db*"))
 
 
 @pytest.mark.thorough
-async def test_a_write_to_a_server_that_stands_still_ends_in_time_and_is_looked_up(
-    state_url: str, tmp_path: Path
-) -> None:
+async def test_a_write_to_a_server_that_stands_still_ends_in_time_and_is_looked_up(state_url, tmp_path):
     """Every process of a real PostgreSQL is stopped, and goes on later."""
     block = {"condition": "full_history", "state": state_url, "data_dir": str(tmp_path)}
     with suspended(state_url) as (stop, go_on):

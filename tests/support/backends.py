@@ -1,7 +1,5 @@
 """Parts of single backends, for tests over all of them: one that was removed is a skip, not an error."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

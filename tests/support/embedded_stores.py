@@ -1,7 +1,5 @@
 """The embedded stores that the tests of all of them go through, and their configurations."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import warnings

@@ -1,7 +1,5 @@
 """Writers of unique words through faults, and what their history must be like, whatever went wrong on the way."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

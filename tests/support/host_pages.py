@@ -3,8 +3,6 @@
 ``python tests/support/host_pages.py NAME`` writes the table into docs/hosts.md and prints the block of a page.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Mapping, Sequence

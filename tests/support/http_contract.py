@@ -1,7 +1,5 @@
 """The promises of an adapter whose server fails: every HTTP fault on every kind of call."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -97,9 +95,7 @@ class LoopbackContract(ContractBase):
         return lambda kind: process.failing(kind, delay_s=0.5)
 
     @pytest.mark.parametrize("fault", RAISED)
-    async def test_a_read_that_met_a_fault_never_looks_empty(
-        self, kit: Kit, process: LoopbackProcess, fault: FaultKind
-    ) -> None:
+    async def test_a_read_that_met_a_fault_never_looks_empty(self, kit, process, fault):
         """The error has its class, status and cause, and none of the sent text. The slot works again afterwards."""
         await kit.remember("secret")
         with process.failing(fault):
@@ -112,9 +108,7 @@ class LoopbackContract(ContractBase):
         await kit.assert_recalled("secret", "the slot does not work again afterwards")
 
     @pytest.mark.parametrize("fault", RAISED)
-    async def test_a_write_that_met_a_fault_is_an_error_or_unknown(
-        self, kit: Kit, process: LoopbackProcess, fault: FaultKind
-    ) -> None:
+    async def test_a_write_that_met_a_fault_is_an_error_or_unknown(self, kit, process, fault):
         """A refusal raises. A write that may have happened is ``unknown``. Neither gets a plain receipt."""
         with process.failing(fault):
             receipt, error = await attempt(kit.write("secret"))
@@ -126,7 +120,7 @@ class LoopbackContract(ContractBase):
         await kit.remember("blue")
         await kit.assert_recalled("blue", "the slot does not work again afterwards")
 
-    async def test_a_lost_answer_is_not_stored_twice(self, kit: Kit, process: LoopbackProcess) -> None:
+    async def test_a_lost_answer_is_not_stored_twice(self, kit, process):
         """DESIGN 5.4: no blind retry. The write happens once, whether or not a look-up can confirm it."""
         process.fault("lost", times=1)
         receipt, error = await attempt(kit.slot.record_event(kit.event(kit.fact("green"), assistant=None)))
@@ -139,9 +133,7 @@ class LoopbackContract(ContractBase):
 
     @pytest.mark.parametrize("before", [0, 1])
     @pytest.mark.parametrize("fault", ["422", "lost"])
-    async def test_a_bulk_write_that_met_a_fault_says_what_it_stored(
-        self, kit: Kit, process: LoopbackProcess, fault: FaultKind, before: int
-    ) -> None:
+    async def test_a_bulk_write_that_met_a_fault_says_what_it_stored(self, kit, process, fault, before):
         """The receipts in the error are true. Writing the other events completes the bulk, each event once."""
         bulk = _needs(kit, SupportsBulkIngest)
         await kit.remember("blue")
@@ -170,9 +162,7 @@ class LoopbackContract(ContractBase):
             assert shown <= 1 or fault == "lost", "an event refused, or with a receipt, was stored twice"
 
     @pytest.mark.parametrize("fault", RAISED)
-    async def test_a_reset_that_met_a_fault_is_not_verified(
-        self, kit: Kit, process: LoopbackProcess, fault: FaultKind
-    ) -> None:
+    async def test_a_reset_that_met_a_fault_is_not_verified(self, kit, process, fault):
         """The reset raises or is not verified. It succeeds once the server is back."""
         await kit.remember("blue")
         with process.failing(fault):
@@ -185,9 +175,7 @@ class LoopbackContract(ContractBase):
         assert not await kit.recalls("blue"), "what was reset is still recalled"
 
     @pytest.mark.parametrize("fault", RAISED)
-    async def test_readiness_that_met_a_fault_is_not_ready(
-        self, kit: Kit, process: LoopbackProcess, fault: FaultKind
-    ) -> None:
+    async def test_readiness_that_met_a_fault_is_not_ready(self, kit, process, fault):
         """Readiness raises or is not ``ready``, unless the adapter knows without the server."""
         readiness = _needs(kit, SupportsReadiness)
         before = len(process.requests())
@@ -201,9 +189,7 @@ class LoopbackContract(ContractBase):
             assert answer.state != "ready", f"{fault}, and still ready"
 
     @pytest.mark.parametrize("fault", RAISED)
-    async def test_health_tells_of_every_fault(
-        self, kit: Kit, process: LoopbackProcess, fault: FaultKind
-    ) -> None:
+    async def test_health_tells_of_every_fault(self, kit, process, fault):
         """Health is never ``ok``, always has a warning, and never raises."""
         with process.failing(fault):
             health = await kit.slot.health()
@@ -212,9 +198,7 @@ class LoopbackContract(ContractBase):
         kit.assert_no_leak(health.model_dump_json())
 
     @pytest.mark.parametrize("call", ["retrieve", "record_event", "health", "reset_scope"])
-    async def test_no_call_hangs_past_its_deadline(
-        self, kit: Kit, process: LoopbackProcess, call: str
-    ) -> None:
+    async def test_no_call_hangs_past_its_deadline(self, kit, process, call):
         """DESIGN 5.3: the deadline ends every call to a slow server."""
         await kit.remember("blue")
         limits = dict.fromkeys(Deadlines.model_fields, _DEADLINE_S) | {"setup_s": _PATIENT_S}
@@ -235,7 +219,7 @@ class LoopbackContract(ContractBase):
             assert call in ("record_event", "health"), f"{call} must raise"
             assert answer.status in ("unknown", "unavailable"), f"past its deadline it was {answer.status}"
 
-    async def test_nobody_listens(self, process: LoopbackProcess, tmp_path: Path) -> None:
+    async def test_nobody_listens(self, process, tmp_path):
         """A server that is down gives an error at once, and health says so."""
         with LoopbackProcess(self.server, **self.server_arguments) as gone:
             url = gone.url

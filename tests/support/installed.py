@@ -1,7 +1,5 @@
 """Whether a package is installed, so that its tests are skipped with a reason where it is not."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 

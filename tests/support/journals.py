@@ -1,7 +1,5 @@
 """A journal asked directly, as the slot asks it, for one backend."""
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import closing

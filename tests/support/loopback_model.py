@@ -1,7 +1,5 @@
 """A language model of a host that runs in a process of its own: it answers from what it is shown."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

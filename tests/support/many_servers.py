@@ -1,7 +1,5 @@
 """Several ``memslot serve`` over one PostgreSQL."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

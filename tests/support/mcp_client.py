@@ -1,7 +1,5 @@
 """A client of MCP for the tests, by the SDK's own client: that of 1.x or of 2.x."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Servers that speak as the two model services do, on real sockets, with an answer for each request in turn."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

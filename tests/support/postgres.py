@@ -1,7 +1,5 @@
 """A real PostgreSQL for tests, which PyPI's ``pgserver`` brings along."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import pytest

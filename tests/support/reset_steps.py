@@ -4,8 +4,6 @@ Steps are what the store does to its files, its SQLite statements and its calls 
 its files as they are, so before each step they are copied; a server, which goes on, sees the process really killed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Events and questions for tests that care for a part of them alone."""
 
-from __future__ import annotations
-
 import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -3,8 +3,6 @@
 OpenCode's plugin in two projects, OpenClaw with two agents, the hooks of Claude Code, MCP by HTTP and by a process.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """An agent that is given its memory by ``memslot setup`` and by nothing else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

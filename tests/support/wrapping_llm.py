@@ -1,7 +1,5 @@
 """A model that wraps its JSON as real models do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What the tests of the command line share: running it, and plugins that only it can see."""
 
-from __future__ import annotations
-
 import functools
 import textwrap
 import uuid

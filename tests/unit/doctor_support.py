@@ -1,7 +1,5 @@
 """Adapters that say more than is true, and a registry that offers one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Every options model with something private in every field, built by introspection: new fields are planted too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

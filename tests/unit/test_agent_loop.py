@@ -1,7 +1,5 @@
 """The example agent: the same code on any memory, and a turn survives a memory that fails."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import AsyncIterator
@@ -55,7 +53,7 @@ async def talk(agent_loop: ModuleType, content: dict[str, Any]) -> dict[str, str
 
 
 @pytest.mark.parametrize("selected", ["backend: mem0", "condition: full_history"])
-async def test_an_earlier_session_is_recalled(agent_loop: ModuleType, tmp_path: Path, selected: str) -> None:
+async def test_an_earlier_session_is_recalled(agent_loop, tmp_path, selected):
     if "mem0" in selected and importlib.util.find_spec("mem0") is None:
         pytest.skip("needs mem0")
     answers = await talk(agent_loop, config(tmp_path, selected))
@@ -63,7 +61,7 @@ async def test_an_earlier_session_is_recalled(agent_loop: ModuleType, tmp_path: 
     assert "without sugar" in answers["How do I take my tea?"]
 
 
-async def test_without_a_memory_it_knows_nothing(agent_loop: ModuleType, tmp_path: Path) -> None:
+async def test_without_a_memory_it_knows_nothing(agent_loop, tmp_path):
     answers = await talk(agent_loop, config(tmp_path, "condition: no_memory"))
     assert answers["What is my dog called?"] == "I do not know."
 
@@ -89,7 +87,7 @@ async def agent(agent_loop: ModuleType, slot: MemorySlot) -> AsyncIterator[Any]:
             yield agent_loop.Agent(slot, model, "s1")
 
 
-async def test_a_failing_memory_costs_no_turn(agent: Any, store: FakeNativeStore, capsys) -> None:
+async def test_a_failing_memory_costs_no_turn(agent, store, capsys):
     store.faults.add("refused", times=None)
     assert await agent.turn("My dog is called Biscuit.") == "Understood."
     assert await agent.turn("I live in Oslo.") == "Understood."
@@ -120,9 +118,7 @@ async def test_a_write_without_an_answer_is_not_sent_again(
     assert len([row for row in store.rows.values() if "Biscuit" in row.text]) == 1
 
 
-async def test_a_model_that_fails_leaves_no_trace(
-    agent: Any, store: FakeNativeStore, agent_loop: ModuleType
-) -> None:
+async def test_a_model_that_fails_leaves_no_trace(agent, store, agent_loop):
     model, agent._model = agent._model, _Silent()
     with pytest.raises(agent_loop.httpx.ConnectError):
         await agent.turn("My dog is called Biscuit.")
@@ -140,14 +136,14 @@ class _Silent:
         raise ConnectError("no route")
 
 
-async def test_what_was_recalled_is_not_remembered(agent: Any, store: FakeNativeStore) -> None:
+async def test_what_was_recalled_is_not_remembered(agent, store):
     await agent.turn("My dog is called Biscuit.")
     answer = await agent.turn("What is my dog called?")
     assert "Biscuit" in answer
     assert not [row for row in store.rows.values() if "memory-context" in row.text]
 
 
-def test_the_command_line(agent_loop: ModuleType, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_the_command_line(agent_loop, tmp_path, monkeypatch, capsys):
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG.format(selected="condition: full_history", directory=tmp_path), encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["agent_loop.py", "--config", str(path)])

@@ -1,7 +1,5 @@
 """Bad input is one clear error that names the field and the fix; nothing escapes raw (ATTACKS, "Text")."""
 
-from __future__ import annotations
-
 import json
 import math
 from datetime import UTC, datetime, timedelta, timezone
@@ -117,7 +115,7 @@ MODELS: list[tuple[type, dict[str, Any], str]] = [
     MODELS,
     ids=lambda parameter: parameter if isinstance(parameter, str) else "",
 )
-def test_a_bad_field_is_named(model: type, fields: dict[str, Any], complaint: str) -> None:
+def test_a_bad_field_is_named(model, fields, complaint):
     with pytest.raises(MemslotError) as caught:
         model(**fields)
     message = str(caught.value)
@@ -166,7 +164,7 @@ PLAIN: dict[type, dict[str, Any]] = {
     max_examples=examples(250), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(data=st.data())
-def test_whatever_a_host_hands_over_is_taken_or_refused(data: st.DataObject) -> None:
+def test_whatever_a_host_hands_over_is_taken_or_refused(data):
     model = data.draw(st.sampled_from(list(PLAIN)))
     names = st.sampled_from([*model.model_fields, "run_id", "user_id"])
     fields = {**PLAIN[model], **data.draw(st.dictionaries(names, ANYTHING, min_size=1, max_size=2))}
@@ -179,7 +177,7 @@ def test_whatever_a_host_hands_over_is_taken_or_refused(data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("moment", [EARLY, LATE])
-def test_a_backends_moment_at_the_end_of_the_calendar_is_shown(moment: datetime) -> None:
+def test_a_backends_moment_at_the_end_of_the_calendar_is_shown(moment):
     section = render_section("b", "s", [ContextEntry("x", timestamp=moment)])
     assert is_well_formed(section)
     assert str(moment.year) in section
@@ -220,7 +218,7 @@ YAMLS: list[tuple[str, str]] = [
 @pytest.mark.parametrize(
     ("text", "complaint"), YAMLS, ids=lambda parameter: parameter[-30:].encode("unicode_escape").decode()
 )
-def test_bad_yaml_is_one_line_with_file_field_and_fix(tmp_path, text: str, complaint: str) -> None:
+def test_bad_yaml_is_one_line_with_file_field_and_fix(tmp_path, text, complaint):
     path = tmp_path / "memory.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
@@ -231,7 +229,7 @@ def test_bad_yaml_is_one_line_with_file_field_and_fix(tmp_path, text: str, compl
     assert "\n" not in message
 
 
-def test_keys_are_text_as_they_are_written(tmp_path) -> None:
+def test_keys_are_text_as_they_are_written(tmp_path):
     path = tmp_path / "memory.yaml"
     path.write_text(BLOCK + "{1: a, ~: b, yes: c, 1.0: d, 0x10: e, '2': f}\n", encoding="utf-8")
     assert load_config(path).options["x"] == {
@@ -244,7 +242,7 @@ def test_keys_are_text_as_they_are_written(tmp_path) -> None:
     }
 
 
-def test_aliases_and_merges_mean_what_they_say(tmp_path) -> None:
+def test_aliases_and_merges_mean_what_they_say(tmp_path):
     path = tmp_path / "memory.yaml"
     path.write_text(
         HEAD + "  backends:\n    mem0:\n      a: &a {x: 1, y: [2]}\n      b: &b {<<: *a, y: 3}\n"
@@ -260,7 +258,7 @@ def test_aliases_and_merges_mean_what_they_say(tmp_path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["lists", "mappings", "merges"])
-def test_an_alias_bomb_is_refused_at_once(tmp_path, kind: str) -> None:
+def test_an_alias_bomb_is_refused_at_once(tmp_path, kind):
     item = {"lists": "[{}, {}]", "mappings": "{{a: {}, b: {}}}", "merges": "{{<<: [{}, {}], k{}: 1}}"}[kind]
     lines = ["      x0: &x0 {a: 1}"]
     for level in range(1, 60):
@@ -292,13 +290,13 @@ MAPPINGS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(
     ("source", "complaint"), MAPPINGS, ids=lambda parameter: parameter if isinstance(parameter, str) else ""
 )
-def test_a_bad_source_is_named(source: Any, complaint: str) -> None:
+def test_a_bad_source_is_named(source, complaint):
     with pytest.raises(ConfigError) as caught:
         load_config(source, env={})
     assert complaint in str(caught.value)
 
 
-def test_a_half_surrogate_in_the_environment_is_named() -> None:
+def test_a_half_surrogate_in_the_environment_is_named():
     content = {"memory": {"backend": "mem0", "backends": {"mem0": {"a": "${A}"}}}}
     with pytest.raises(ConfigError, match=r"mem0\.a: holds a NUL character or half a surrogate pair"):
         load_config(content, env={"A": HALF})
@@ -322,7 +320,7 @@ GRAMMAR = st.lists(
 )
 @given(text=GRAMMAR, head=st.sampled_from(["", HEAD, BLOCK]))
 @example(text="", head=HEAD)
-def test_no_file_escapes_as_another_error(tmp_path, text: str, head: str) -> None:
+def test_no_file_escapes_as_another_error(tmp_path, text, head):
     path = tmp_path / "memory.yaml"
     path.write_text(head + text, encoding="utf-8", errors="surrogatepass")
     try:
@@ -357,7 +355,7 @@ def test_no_file_escapes_as_another_error(tmp_path, text: str, head: str) -> Non
         },
     )
 )
-def test_no_mapping_escapes_as_another_error(source: Any) -> None:
+def test_no_mapping_escapes_as_another_error(source):
     try:
         load_config(source, env={"A": "a"})
     except ConfigError as error:
@@ -404,19 +402,19 @@ def token_counter(name: str) -> Any:
         ("builtins:int", "int fails for a text"),
     ],
 )
-def test_a_token_counter_counts(name: str, complaint: str) -> None:
+def test_a_token_counter_counts(name, complaint):
     with pytest.raises(ConfigError) as caught:
         token_counter(name)
     assert str(caught.value).startswith("config: memory.token_counter: ")
     assert complaint in str(caught.value)
 
 
-def test_a_good_token_counter_is_taken() -> None:
+def test_a_good_token_counter_is_taken():
     assert token_counter("builtins:len").count("abc") == 3
     assert token_counter(f"{__name__}:MADE") is MADE
 
 
-def test_what_is_built_when_first_used_is_frozen_and_quotes_nobody() -> None:
+def test_what_is_built_when_first_used_is_frozen_and_quotes_nobody():
     """``model_validate`` goes past our own error: pydantic's is seen, and would stand in a log."""
 
     class Record(Frozen):
@@ -432,7 +430,7 @@ def test_what_is_built_when_first_used_is_frozen_and_quotes_nobody() -> None:
     assert record.number == 2
 
 
-def test_a_long_key_of_the_user_is_not_named_in_an_error() -> None:
+def test_a_long_key_of_the_user_is_not_named_in_an_error():
     class Record(Frozen):
         deep: dict[str, dict[str, int]] = {}  # noqa: RUF012 (pydantic copies it)
 

@@ -1,7 +1,5 @@
 """``memslot doctor``: complete, plain where it is piped, and quick because it imports no SDK."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -17,7 +15,7 @@ from memory.plugins.registry import MemoryAdapterRegistry
 CONDITIONS = {"no_memory", "full_history", "rolling_summary", "simple_rag", "static_profile", "oracle_ipas"}
 
 
-def test_json_is_what_the_registry_knows() -> None:
+def test_json_is_what_the_registry_knows():
     result = invoke("doctor", "--json")
     assert result.exit_code == 0
     rows = json.loads(result.stdout)
@@ -27,7 +25,7 @@ def test_json_is_what_the_registry_knows() -> None:
     assert {row["version"] for row in rows if row["distribution"] == "memslot"} == {memory.__version__}
 
 
-def test_a_missing_sdk_shows_the_exact_pip_line(add_plugin) -> None:
+def test_a_missing_sdk_shows_the_exact_pip_line(add_plugin):
     add_plugin("lacking", lacking_plugin("lacking"))
     (line,) = (line for line in invoke("doctor").stdout.splitlines() if line.startswith("lacking"))
     assert LACKING in line
@@ -40,7 +38,7 @@ def test_a_missing_sdk_shows_the_exact_pip_line(add_plugin) -> None:
     ["raise RuntimeError('out of order')", "raise SystemExit('out of order')", "def out of order"],
     ids=["raises", "exits", "syntax"],
 )
-def test_a_broken_plugin_is_shown_and_breaks_nothing(add_plugin, source: str) -> None:
+def test_a_broken_plugin_is_shown_and_breaks_nothing(add_plugin, source):
     add_plugin("ruined", source)
     result = invoke("doctor")
     assert result.exit_code == 0
@@ -79,9 +77,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "report RUNS --failures",
     ],
 )
-def test_a_table_fits_a_width_and_loses_nothing(
-    command: str, columns: str | None, add_plugin, places: dict[str, str]
-) -> None:
+def test_a_table_fits_a_width_and_loses_nothing(command, columns, add_plugin, places):
     add_plugin("wordy", fake_plugin("wordy", info="summary='w' * 300"))
     words = [places.get(word, word) for word in command.split()]
     result, whole = (invoke(*words, env={"COLUMNS": each}) for each in (columns, "100000"))
@@ -101,9 +97,7 @@ def test_a_table_fits_a_width_and_loses_nothing(
 
 
 @pytest.mark.parametrize("columns", [80, 120, 200, None])
-def test_eight_columns_fit_and_a_ninth_is_refused(
-    columns: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_eight_columns_fit_and_a_ninth_is_refused(columns, monkeypatch, capsys):
     if columns:
         monkeypatch.setenv("COLUMNS", str(columns))
     cells = [letter * 60 for letter in "abcdefgh"]

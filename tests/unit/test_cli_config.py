@@ -1,7 +1,5 @@
 """``memslot tools config show``: complete, and without a secret wherever one may hide."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -47,7 +45,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_no_secret_is_shown(config: Path, flags: tuple[str, ...]) -> None:
+def test_no_secret_is_shown(config, flags):
     result = invoke("tools", "config", "show", config, *flags)
     assert result.exit_code == 0, result.output
     assert not [secret for secret in SECRETS if secret in result.output]
@@ -55,7 +53,7 @@ def test_no_secret_is_shown(config: Path, flags: tuple[str, ...]) -> None:
     assert "pgvector" in result.stdout
 
 
-def test_defaults_are_filled_in(config: Path) -> None:
+def test_defaults_are_filled_in(config):
     shown = yaml.safe_load(invoke("tools", "config", "show", config).stdout)
     options = shown["memory"]["backends"]["mem0"]
     assert options["collection"] == "memslot"
@@ -69,7 +67,7 @@ def test_defaults_are_filled_in(config: Path) -> None:
     assert (about["provider"], about["kind"]) == ("mem0", "architecture")
 
 
-def test_what_it_shows_can_be_loaded_again(tmp_path: Path) -> None:
+def test_what_it_shows_can_be_loaded_again(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("memory: {condition: full_history, conditions: {full_history: {}}}", encoding="utf-8")
     shown = invoke("tools", "config", "show", path).stdout
@@ -77,14 +75,14 @@ def test_what_it_shows_can_be_loaded_again(tmp_path: Path) -> None:
     assert yaml.safe_load(invoke("tools", "config", "show", path).stdout) == yaml.safe_load(shown)
 
 
-def test_a_wrong_option_is_named_and_its_value_is_not(config: Path) -> None:
+def test_a_wrong_option_is_named_and_its_value_is_not(config):
     config.write_text(TEXT.replace("model: m,", "model: m, api_kee: sk-literal,"), encoding="utf-8")
     line = error_line(invoke("tools", "config", "show", config), 2)
     assert "memory.backends.mem0.llm.api_kee: is not a known field; did you mean api_key?" in line
     assert not [secret for secret in SECRETS if secret in line]
 
 
-def test_a_block_that_no_plugin_reads_is_told(tmp_path: Path) -> None:
+def test_a_block_that_no_plugin_reads_is_told(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("memory:\n  backend: full_history\n  backends:\n    grafiti: {x: 1}\n", encoding="utf-8")
     result = invoke("tools", "config", "show", path)
@@ -96,9 +94,7 @@ def test_a_block_that_no_plugin_reads_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("block", "known"), [("", "shared"), ("isolate: strict, ", "strict")])
-def test_how_far_a_served_memory_is_shared_is_told_without_its_tokens(
-    block: str, known: str, tmp_path: Path
-) -> None:
+def test_how_far_a_served_memory_is_shared_is_told_without_its_tokens(block, known, tmp_path):
     file = tmp_path / "m.yaml"
     file.write_text(
         "memory: {condition: no_memory, scope: {run_id: r, persona_id: p}}\n"
@@ -110,7 +106,7 @@ def test_how_far_a_served_memory_is_shared_is_told_without_its_tokens(
     assert f"serve.isolate is {known}" in invoke("doctor", file).stdout
 
 
-def test_a_word_that_isolate_does_not_know_is_an_error(tmp_path: Path) -> None:
+def test_a_word_that_isolate_does_not_know_is_an_error(tmp_path):
     file = tmp_path / "m.yaml"
     file.write_text("memory: {condition: no_memory}\nserve: {isolate: some}\n")
     assert "serve.isolate: must be shared or strict" in error_line(invoke("tools", "config", "show", file), 2)

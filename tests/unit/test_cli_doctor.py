@@ -1,7 +1,5 @@
 """``memslot doctor``: every check with its evidence, an honest ``pending``, and exit codes one can build on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -17,7 +15,7 @@ def config_for(name: str, tmp_path: Path, options: str = "{}") -> Path:
     return path
 
 
-def test_a_good_configuration_is_green(tmp_path: Path) -> None:
+def test_a_good_configuration_is_green(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(FULL_HISTORY, encoding="utf-8")
     result = invoke("doctor", path)
@@ -30,7 +28,7 @@ def test_a_good_configuration_is_green(tmp_path: Path) -> None:
     assert "\x1b" not in result.stdout
 
 
-def test_json_has_every_check(tmp_path: Path) -> None:
+def test_json_has_every_check(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(FULL_HISTORY, encoding="utf-8")
     result = invoke("doctor", path, "--json")
@@ -41,7 +39,7 @@ def test_json_has_every_check(tmp_path: Path) -> None:
     assert all(check["evidence"] and check["latency_ms"] is not None for check in report["checks"])
 
 
-def test_a_backend_that_is_down_fails_its_check(add_plugin, tmp_path: Path) -> None:
+def test_a_backend_that_is_down_fails_its_check(add_plugin, tmp_path):
     add_plugin("down", fake_plugin("down", then="store.faults.add('500', times=None)"))
     result = invoke("doctor", config_for("down", tmp_path))
     assert result.exit_code == 1
@@ -51,7 +49,7 @@ def test_a_backend_that_is_down_fails_its_check(add_plugin, tmp_path: Path) -> N
 
 
 @pytest.mark.thorough
-def test_what_cannot_be_settled_in_time_is_pending_and_said_so(add_plugin, tmp_path: Path) -> None:
+def test_what_cannot_be_settled_in_time_is_pending_and_said_so(add_plugin, tmp_path):
     add_plugin("slow", fake_plugin("slow", store="derivation_s=60.0"))
     result = invoke("doctor", config_for("slow", tmp_path), "--timeout", "0.05")
     assert result.exit_code == 0
@@ -66,7 +64,7 @@ def test_what_cannot_be_settled_in_time_is_pending_and_said_so(add_plugin, tmp_p
     )
 
 
-def test_a_long_wait_is_said_on_stderr(add_plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_wait_is_said_on_stderr(add_plugin, tmp_path, monkeypatch):
     monkeypatch.setattr("memory.doctor.report._FIRST_NOTICE_S", 0.04)
     add_plugin("slow", fake_plugin("slow", store="derivation_s=60.0"))
     result = invoke("doctor", config_for("slow", tmp_path), "--timeout", "0.3", "--json")
@@ -74,7 +72,7 @@ def test_a_long_wait_is_said_on_stderr(add_plugin, tmp_path: Path, monkeypatch: 
     assert json.loads(result.stdout)
 
 
-def test_debug_shows_the_traceback_behind_a_failed_check(add_plugin, tmp_path: Path) -> None:
+def test_debug_shows_the_traceback_behind_a_failed_check(add_plugin, tmp_path):
     add_plugin("down", fake_plugin("down", then="store.faults.add('401', times=None, endpoint='insert')"))
     assert "Traceback" not in invoke("doctor", config_for("down", tmp_path)).output
     result = invoke("doctor", config_for("down", tmp_path), "--debug")
@@ -82,7 +80,7 @@ def test_debug_shows_the_traceback_behind_a_failed_check(add_plugin, tmp_path: P
     assert "failed   write" in result.stdout
 
 
-def test_a_missing_sdk_says_the_pip_line(add_plugin, tmp_path: Path) -> None:
+def test_a_missing_sdk_says_the_pip_line(add_plugin, tmp_path):
     add_plugin("lacking", lacking_plugin("lacking"))
     result = invoke("doctor", config_for("lacking", tmp_path))
     assert result.exit_code == 2
@@ -99,7 +97,7 @@ def test_a_missing_sdk_says_the_pip_line(add_plugin, tmp_path: Path) -> None:
         ("memory: [", "config", "not valid YAML"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_exits_with_2(tmp_path: Path, text: str, check: str, said: str) -> None:
+def test_what_cannot_be_used_exits_with_2(tmp_path, text, check, said):
     path = tmp_path / "config.yaml"
     path.write_text(text, encoding="utf-8")
     result = invoke("doctor", path)
@@ -109,7 +107,7 @@ def test_what_cannot_be_used_exits_with_2(tmp_path: Path, text: str, check: str,
     assert said in line
 
 
-def test_someone_elses_broken_plugin_is_noted(add_plugin, tmp_path: Path) -> None:
+def test_someone_elses_broken_plugin_is_noted(add_plugin, tmp_path):
     add_plugin("ruined", "raise RuntimeError('out of order')")
     path = tmp_path / "config.yaml"
     path.write_text(FULL_HISTORY, encoding="utf-8")

@@ -1,14 +1,10 @@
 """How commands end: one clear line that names field and fix, and an exit code that says whose fault it is."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_support import error_line, fake_plugin, invoke
@@ -25,7 +21,7 @@ MEMSLOT = [sys.executable, "-c", "from memory.cli import main; main()"]
         ("binary", "not UTF-8"),
     ],
 )
-def test_an_unreadable_configuration_is_one_line(tmp_path: Path, kind: str, said: str) -> None:
+def test_an_unreadable_configuration_is_one_line(tmp_path, kind, said):
     path = tmp_path / "config.yaml"
     if kind == "directory":
         path.mkdir()
@@ -44,7 +40,7 @@ def test_an_unreadable_configuration_is_one_line(tmp_path: Path, kind: str, said
         (("journal",), None),
     ],
 )
-def test_a_bad_command_line_is_one_line(arguments: tuple[str, ...], said: str | None) -> None:
+def test_a_bad_command_line_is_one_line(arguments, said):
     result = invoke(*arguments)
     if said is None:
         assert result.exit_code == 0
@@ -54,7 +50,7 @@ def test_a_bad_command_line_is_one_line(arguments: tuple[str, ...], said: str | 
 
 
 @pytest.mark.parametrize("memory", ["mem0", "graphiti", "rolling_summary"])
-def test_a_models_name_alone_is_its_block(tmp_path: Path, monkeypatch: Any, memory: str) -> None:
+def test_a_models_name_alone_is_its_block(tmp_path, monkeypatch, memory):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     path = tmp_path / "config.yaml"
     for llm, said in (
@@ -65,7 +61,7 @@ def test_a_models_name_alone_is_its_block(tmp_path: Path, monkeypatch: Any, memo
         assert re.search(said, invoke("doctor", path).stdout)
 
 
-def test_an_unexpected_error_names_type_and_place_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_names_type_and_place_only(monkeypatch):
     def fail(self: object) -> None:
         raise KeyError("what the user said, and sk-secret")
 
@@ -81,7 +77,7 @@ def test_an_unexpected_error_names_type_and_place_only(monkeypatch: pytest.Monke
         assert "sk-secret" in result.stderr, "who asks for the traceback gets it"
 
 
-def test_a_full_disk_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_in_words(monkeypatch):
     def fail(self: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -89,7 +85,7 @@ def test_a_full_disk_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     assert error_line(invoke("doctor"), 1).startswith("No space left on device; ")
 
 
-def test_an_error_within_a_group_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_within_a_group_is_the_error(monkeypatch):
     def fail(self: object) -> None:
         raise ExceptionGroup("tasks", [ExceptionGroup("tasks", [memory.BackendTimeout("no answer in 3 s")])])
 
@@ -97,7 +93,7 @@ def test_an_error_within_a_group_is_the_error(monkeypatch: pytest.MonkeyPatch) -
     assert error_line(invoke("doctor"), 1) == "no answer in 3 s"
 
 
-def test_version() -> None:
+def test_version():
     assert invoke("--version").stdout == f"memslot {memory.__version__}\n"
 
 
@@ -106,7 +102,7 @@ def test_version() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("command", [("doctor",), ("doctor", "--json"), ("doctor", "nowhere.yaml")])
-def test_whoever_stops_reading_hears_no_complaint(command: tuple[str, ...]) -> None:
+def test_whoever_stops_reading_hears_no_complaint(command):
     writer = subprocess.Popen([*MEMSLOT, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert writer.stdout is not None
     assert writer.stderr is not None
@@ -117,14 +113,14 @@ def test_whoever_stops_reading_hears_no_complaint(command: tuple[str, ...]) -> N
 
 
 @pytest.mark.thorough
-def test_output_that_cannot_be_encoded_is_escaped(tmp_path: Path) -> None:
+def test_output_that_cannot_be_encoded_is_escaped(tmp_path):
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [*MEMSLOT, "setup", str(tmp_path / "茶.yaml")]
     done = subprocess.run(command, capture_output=True, check=True, env=environment, timeout=300)
     assert rb"\u8336.yaml" in done.stdout
 
 
-def test_a_failing_plugin_never_shows_what_was_said(add_plugin, tmp_path: Path) -> None:
+def test_a_failing_plugin_never_shows_what_was_said(add_plugin, tmp_path):
     add_plugin("down", fake_plugin("down", then="store.faults.add('422', times=None)"))
     path = tmp_path / "config.yaml"
     path.write_text("memory: {backend: down, backends: {down: {}}}", encoding="utf-8")

@@ -1,7 +1,5 @@
 """What people expect of any command: completion, --json, colour on terminals alone, and a word on what was left."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -71,23 +69,23 @@ def shell(instruction: str, words: str = "") -> Any:
         ("memslot run --no", ["--no-doctor"]),
     ],
 )
-def test_the_shell_completes(words: str, expected: list[str]) -> None:
+def test_the_shell_completes(words, expected):
     assert shell("complete_bash", words).stdout.split() == expected
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-def test_completion_for_a_shell_is_printed(name: str) -> None:
+def test_completion_for_a_shell_is_printed(name):
     assert "_MEMSLOT_COMPLETE" in shell(f"source_{name}").stdout
 
 
-def test_help_says_how_to_install_completion() -> None:
+def test_help_says_how_to_install_completion():
     assert "--install-completion" in invoke("--help").stdout
 
 
 # -- --json -----------------------------------------------------------------------------------------------
 
 
-def test_every_command_that_prints_a_result_prints_it_as_json() -> None:
+def test_every_command_that_prints_a_result_prints_it_as_json():
     every = commands(typer.main.get_command(app))
     assert {"run", "report", "tools conform", "setup", "doctor", "tools config show"} <= every.keys()
     for name, command in every.items():
@@ -96,14 +94,14 @@ def test_every_command_that_prints_a_result_prints_it_as_json() -> None:
 
 
 @pytest.mark.thorough
-def test_a_report_as_json_is_what_the_run_said(config: Path, tmp_path: Path) -> None:
+def test_a_report_as_json_is_what_the_run_said(config, tmp_path):
     said = json.loads(invoke("run", config, "--out", tmp_path / "out", "--json").stdout)
     assert json.loads(invoke("report", tmp_path / "out", "--json").stdout) == said
     compared = invoke("run", config, "no_memory", "full_history", "--out", tmp_path / "two", "--json")
     assert json.loads(invoke("report", tmp_path / "two", "--json").stdout) == json.loads(compared.stdout)
 
 
-def test_setup_as_json_says_what_is_next(tmp_path: Path) -> None:
+def test_setup_as_json_says_what_is_next(tmp_path):
     printed = json.loads(invoke("setup", tmp_path / "new.yaml", "--json").stdout)
     assert printed == {"wrote": str(tmp_path / "new.yaml"), "next": f"memslot doctor {tmp_path / 'new.yaml'}"}
 
@@ -121,7 +119,7 @@ def without(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
-def test_the_demo_plays_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
+def test_the_demo_plays_what_is_there(tmp_path, monkeypatch, as_json):
     without(monkeypatch, "mem0")
     small_demo(tmp_path, monkeypatch)
     result = invoke("run", "demo", "--out", tmp_path, *(["--json"] if as_json else []))
@@ -139,7 +137,7 @@ def test_the_demo_plays_what_is_there(tmp_path: Path, monkeypatch: pytest.Monkey
         assert report.startswith("report: ")
 
 
-def test_help_shows_twelve_commands_in_four_groups() -> None:
+def test_help_shows_twelve_commands_in_four_groups():
     _, *groups = re.split(r"^(Use|Check|Measure|Extend):\n", invoke("--help").stdout, flags=re.MULTILINE)
     found = {
         title: re.findall(r"^  (\S+)", rows, re.MULTILINE)
@@ -156,9 +154,7 @@ def test_help_shows_twelve_commands_in_four_groups() -> None:
 # -- progress ---------------------------------------------------------------------------------------------
 
 
-def test_progress_says_how_much_time_is_left(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_says_how_much_time_is_left(monkeypatch, capsys):
     clock = iter([0.0, 10.0, 16.0, 17.0, 416.0, 420.0, 430.0])
     monkeypatch.setattr("memory.plugins.console.time.monotonic", lambda: next(clock))
     with progress() as report:
@@ -184,7 +180,7 @@ def test_progress_says_how_much_time_is_left(
 
 @pytest.mark.thorough
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
-def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path) -> None:
+def test_an_interrupted_run_says_where_its_files_are(tmp_path):
     path = tmp_path / "memory.yaml"
     game = "{users: 6, sessions: 200, tests: 60}"
     run = f"run: {{doctor: false, game: {game}, providers: [no_memory, full_history]}}\n"
@@ -239,7 +235,7 @@ def on_a_terminal(*arguments: object, **environment: str) -> str:
 
 @pytest.mark.thorough
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo terminal")
-def test_colours_are_for_terminals(config: Path, tmp_path: Path) -> None:
+def test_colours_are_for_terminals(config, tmp_path):
     warned = ("run", config, "--out", tmp_path / "out")
     assert re.search(r"\x1b\[\d*;?33mwarning: ", on_a_terminal(*warned))
     assert "\x1b[31merror: " in on_a_terminal("run", tmp_path / "nowhere.yaml")
@@ -253,14 +249,14 @@ def test_colours_are_for_terminals(config: Path, tmp_path: Path) -> None:
 # -- examples ---------------------------------------------------------------------------------------------
 
 
-def test_what_pip_compiles_is_no_example(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_pip_compiles_is_no_example(monkeypatch):
     names = ["../share/memslot/__pycache__/a.cpython-311.pyc", "../share/memslot/a.py"]
     monkeypatch.setattr("importlib.metadata.files", lambda _: [PackagePath(name) for name in names])
     monkeypatch.setattr(PackagePath, "locate", lambda self: Path("/env/lib") / self, raising=False)
     assert invoke("example").stdout.split() == ["a.py"]
 
 
-def test_an_example_is_written_where_it_is_wanted(tmp_path: Path) -> None:
+def test_an_example_is_written_where_it_is_wanted(tmp_path):
     assert {"sync_script.py", "quickstart.yaml"} <= {*invoke("example").stdout.split()}
     assert invoke("example", "quickstart.yaml", "--into", tmp_path).exit_code == 0
     ours = Path(__file__).parents[2] / "configs" / "quickstart.yaml"

@@ -1,7 +1,5 @@
 """The files that ``memslot setup`` writes: they load, and say the truth about defaults."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -20,7 +18,7 @@ ROWS = [row for row in MemoryAdapterRegistry().rows() if row.info is not None]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_what_it_writes_loads(row, tmp_path: Path) -> None:
+def test_what_it_writes_loads(row, tmp_path):
     path = tmp_path / "new.yaml"
     result = invoke("setup", path, "--backend", row.name, "--full")
     assert result.exit_code == 0, result.output
@@ -34,7 +32,7 @@ def test_what_it_writes_loads(row, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_the_defaults_it_shows_are_the_defaults(row, tmp_path: Path) -> None:
+def test_the_defaults_it_shows_are_the_defaults(row, tmp_path):
     path = tmp_path / "new.yaml"
     path.write_text(render(row.info, full=True), encoding="utf-8")
     before = load_config(path).parse_options(row.info.options)
@@ -48,7 +46,7 @@ def test_the_defaults_it_shows_are_the_defaults(row, tmp_path: Path) -> None:
     assert count or not row.info.options.model_fields
 
 
-def test_the_common_part_shows_the_defaults_too(tmp_path: Path) -> None:
+def test_the_common_part_shows_the_defaults_too(tmp_path):
     path = tmp_path / "new.yaml"
     text = render(ROWS[-1].info, full=True)
     path.write_text(text, encoding="utf-8")
@@ -71,7 +69,7 @@ def test_the_common_part_shows_the_defaults_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_mem0_is_the_default_and_an_existing_file_is_kept(tmp_path: Path, monkeypatch) -> None:
+def test_mem0_is_the_default_and_an_existing_file_is_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert invoke("setup").exit_code == 0
     written = Path("memslot.yaml").read_text(encoding="utf-8")
@@ -82,7 +80,7 @@ def test_mem0_is_the_default_and_an_existing_file_is_kept(tmp_path: Path, monkey
     assert load_config("memslot.yaml").provider == "full_history"
 
 
-def test_a_third_party_with_every_kind_of_field(add_plugin, tmp_path: Path) -> None:
+def test_a_third_party_with_every_kind_of_field(add_plugin, tmp_path):
     options = '''
 from pathlib import Path
 from pydantic import Field, SecretStr
@@ -116,7 +114,7 @@ class Options(PluginOptions):
     assert loaded.parse_options(model).text == "yes: no # maybe"
 
 
-def test_what_must_be_filled_in_is_said(add_plugin, tmp_path: Path) -> None:
+def test_what_must_be_filled_in_is_said(add_plugin, tmp_path):
     options = (
         "from pydantic import Field\nfrom memory.adapter import PluginOptions\n"
         "class Options(PluginOptions):\n    port: int = Field(gt=1024)\n"
@@ -128,17 +126,17 @@ def test_what_must_be_filled_in_is_said(add_plugin, tmp_path: Path) -> None:
     assert "memory.backends.picky.port" in result.stdout
 
 
-def test_bad_input_writes_nothing(tmp_path: Path) -> None:
+def test_bad_input_writes_nothing(tmp_path):
     path = tmp_path / "new.yaml"
     assert "did you mean mem0" in error_line(invoke("setup", path, "--backend", "mem00"), 2)
     assert not path.exists()
 
 
-def test_a_module_that_hides_the_package_is_named(tmp_path: Path) -> None:
+def test_a_module_that_hides_the_package_is_named(tmp_path):
     (tmp_path / "memory.py").touch()
     said = invoke("setup", tmp_path / "two.yaml").stdout
     assert "hidden: memory.py beside it hides this package from scripts there" in said
 
 
-def test_an_unwritable_place_is_one_line(tmp_path: Path) -> None:
+def test_an_unwritable_place_is_one_line(tmp_path):
     assert "cannot be written" in error_line(invoke("setup", tmp_path / "nowhere" / "new.yaml"), 2)

@@ -1,12 +1,7 @@
 """``memslot tools perf``: a backend and its bare library in turns, and what is said of them."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_support import LACKING, error_line, fake_plugin, invoke, lacking_plugin
@@ -43,7 +38,7 @@ def plugin(name: str, found: int = 20) -> str:
 
 @pytest.mark.thorough
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
-def test_both_are_measured_in_one_run_and_nothing_is_left(tmp_path: Path) -> None:
+def test_both_are_measured_in_one_run_and_nothing_is_left(tmp_path):
     result = invoke("tools", "perf", "mem0", *SMALL, "--json", "--in", tmp_path)
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
@@ -72,9 +67,7 @@ def test_both_are_measured_in_one_run_and_nothing_is_left(tmp_path: Path) -> Non
 
 
 @pytest.mark.thorough
-def test_a_cold_start_that_fails_is_one_line_and_all_is_closed(
-    add_plugin: Callable[[str, str], None], tmp_path: Path
-) -> None:
+def test_a_cold_start_that_fails_is_one_line_and_all_is_closed(add_plugin, tmp_path):
     add_plugin("measured", plugin("measured"))
     result = invoke("tools", "perf", "measured", *SMALL, "--in", tmp_path)
     assert result.exit_code == 1
@@ -83,9 +76,7 @@ def test_a_cold_start_that_fails_is_one_line_and_all_is_closed(
     assert not list(tmp_path.glob("memslot-perf-*"))
 
 
-def test_a_library_that_finds_nothing_is_not_a_quick_one(
-    add_plugin: Callable[[str, str], None], tmp_path: Path
-) -> None:
+def test_a_library_that_finds_nothing_is_not_a_quick_one(add_plugin, tmp_path):
     add_plugin("empty", plugin("empty", found=0))
     result = invoke("tools", "perf", "empty", *SMALL, "--in", tmp_path)
     assert result.exit_code == 1
@@ -103,8 +94,6 @@ def test_a_library_that_finds_nothing_is_not_a_quick_one(
     ],
     ids=str,
 )
-def test_bad_input_is_one_line(
-    add_plugin: Callable[[str, str], None], arguments: tuple[Any, ...], said: str
-) -> None:
+def test_bad_input_is_one_line(add_plugin, arguments, said):
     add_plugin("absent", lacking_plugin("absent") + BARE)
     assert said in error_line(invoke("tools", "perf", *arguments), 2)

@@ -1,7 +1,5 @@
 """``memslot run``, ``demo`` and ``report``: what they print, leave behind and exit with."""
 
-from __future__ import annotations
-
 import json
 import re
 from importlib.util import find_spec
@@ -36,7 +34,7 @@ def out(tmp_path: Path) -> Path:
 
 
 @pytest.mark.thorough
-def test_a_run_prints_its_scores_and_leaves_its_files(small: Path, out: Path) -> None:
+def test_a_run_prints_its_scores_and_leaves_its_files(small, out):
     result = invoke("run", small, "--out", out)
     assert result.exit_code == 0, result.output
     for word in ("read right", "shown alone", "At ", "category"):
@@ -48,7 +46,7 @@ def test_a_run_prints_its_scores_and_leaves_its_files(small: Path, out: Path) ->
     assert "\x1b" not in result.output
 
 
-def test_json_is_all_that_stdout_holds(small: Path, out: Path) -> None:
+def test_json_is_all_that_stdout_holds(small, out):
     result = invoke("run", small, "--out", out, "--json")
     about = json.loads(result.stdout)
     assert about["status"] == ["completed"]
@@ -67,9 +65,7 @@ def test_json_is_all_that_stdout_holds(small: Path, out: Path) -> None:
         (None, "does not exist"),
     ],
 )
-def test_bad_data_is_one_line_and_leaves_nothing(
-    tmp_path: Path, out: Path, content: str | None, said: str
-) -> None:
+def test_bad_data_is_one_line_and_leaves_nothing(tmp_path, out, content, said):
     config = write(tmp_path / "config.yaml", FULL_HISTORY)
     data = tmp_path / "data.json"
     if content is not None:
@@ -79,7 +75,7 @@ def test_bad_data_is_one_line_and_leaves_nothing(
 
 
 @pytest.mark.thorough
-def test_a_backend_that_fails_on_the_way_exits_with_1(add_plugin, tmp_path: Path, out: Path) -> None:
+def test_a_backend_that_fails_on_the_way_exits_with_1(add_plugin, tmp_path, out):
     fault = "store.faults.add('500', times=None, endpoint='search')"
     add_plugin("dying", fake_plugin("dying", then=fault))
     config = write(tmp_path / "config.yaml", "memory: {backend: dying, backends: {dying: {}}}", SMALL)
@@ -91,7 +87,7 @@ def test_a_backend_that_fails_on_the_way_exits_with_1(add_plugin, tmp_path: Path
     assert json.loads(invoke("run", config, "--out", out, "--json").stdout)["problems"]
 
 
-def test_report_shows_a_run_again(small: Path, out: Path) -> None:
+def test_report_shows_a_run_again(small, out):
     shown = invoke("run", small, "--out", out).stdout.splitlines()
     page = only(out) / "report.html"
     page.unlink()
@@ -101,7 +97,7 @@ def test_report_shows_a_run_again(small: Path, out: Path) -> None:
     assert page.is_file()
 
 
-def test_report_of_nothing_is_one_line(tmp_path: Path) -> None:
+def test_report_of_nothing_is_one_line(tmp_path):
     assert "give the directory of a run" in error_line(invoke("report", tmp_path), 2)
     write(tmp_path / "manifest.json", "{")
     assert "damaged" in error_line(invoke("report", tmp_path), 2)
@@ -117,7 +113,7 @@ run: {game: {users: 1, sessions: 10, tests: 4}, providers: [no_memory, full_hist
 
 
 @pytest.mark.thorough
-def test_one_that_cannot_begin_stops_no_other(add_plugin, tmp_path: Path, out: Path) -> None:
+def test_one_that_cannot_begin_stops_no_other(add_plugin, tmp_path, out):
     add_plugin("ruined", "raise RuntimeError('out of order')")
     config = write(tmp_path / "config.yaml", COMPARED)
     result = invoke("run", config, "ruined", "full_history", "--out", out)
@@ -129,7 +125,7 @@ def test_one_that_cannot_begin_stops_no_other(add_plugin, tmp_path: Path, out: P
 
 
 @pytest.mark.thorough
-def test_what_is_refused_is_not_said_to_go_on(small: Path, out: Path) -> None:
+def test_what_is_refused_is_not_said_to_go_on(small, out):
     invoke("run", small, "--out", out, "--no-doctor")
     write(small, FULL_HISTORY, SMALL.replace("tests: 4", "tests: 3"))
     result = invoke("run", small, "--resume", only(out))
@@ -137,7 +133,7 @@ def test_what_is_refused_is_not_said_to_go_on(small: Path, out: Path) -> None:
     assert "goes on" not in result.stderr
 
 
-def test_comparing_what_nobody_offers_is_one_line(tmp_path: Path, out: Path) -> None:
+def test_comparing_what_nobody_offers_is_one_line(tmp_path, out):
     config = write(tmp_path / "config.yaml", COMPARED)
     line = error_line(invoke("run", config, "no_memory", "static_profil", "--out", out), 2)
     assert (
@@ -147,9 +143,7 @@ def test_comparing_what_nobody_offers_is_one_line(tmp_path: Path, out: Path) -> 
 
 
 @pytest.mark.thorough
-def test_the_demo_plays_mem0_against_the_controls(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_plays_mem0_against_the_controls(out, tmp_path, monkeypatch):
     if find_spec("mem0") is None:
         pytest.skip("needs mem0")
     small_demo(tmp_path, monkeypatch)
@@ -165,7 +159,7 @@ def test_the_demo_plays_mem0_against_the_controls(
 
 
 @pytest.mark.thorough
-def test_what_lost_is_listed_worst_first(small: Path, out: Path) -> None:
+def test_what_lost_is_listed_worst_first(small, out):
     config = write(small, "memory: {condition: no_memory}", SMALL)
     assert invoke("run", config, "--out", out).exit_code == 0
     lines = invoke("report", out, "--failures", "--max", "3").stdout.splitlines()

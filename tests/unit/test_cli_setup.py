@@ -1,7 +1,5 @@
 """The first hour: ``setup`` asks; ``setup --from`` changes the memory of a configuration and nothing else."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from contextlib import suppress
@@ -17,7 +15,6 @@ from memory import ConfigError
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.slot.calls import Deadlines
-from memory.testing import ScriptedLLM
 
 
 @pytest.fixture
@@ -28,7 +25,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("terminal")
-def test_setup_asks_writes_checks_and_ends_with_what_to_try(tmp_path: Path) -> None:
+def test_setup_asks_writes_checks_and_ends_with_what_to_try(tmp_path):
     path = tmp_path / "memslot.yaml"
     result = invoke("setup", path, input="langchain\nmem0\nmine\nnone\nlexical\n")
     assert result.exit_code == 0, result.output
@@ -42,9 +39,7 @@ def test_setup_asks_writes_checks_and_ends_with_what_to_try(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("terminal")
-def test_setup_times_the_model_and_writes_a_deadline_that_fits(
-    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_setup_times_the_model_and_writes_a_deadline_that_fits(tmp_path, llm, monkeypatch):
     pytest.importorskip("mem0")
     monkeypatch.setattr("memory.slot.calls.Deadlines", lambda: Deadlines(write_s=0.001))
     path = tmp_path / "memslot.yaml"
@@ -58,8 +53,8 @@ def test_setup_times_the_model_and_writes_a_deadline_that_fits(
 
 @pytest.mark.usefixtures("terminal")
 def test_a_missing_sdk_a_missing_model_and_a_missing_key_are_named_together(
-    add_plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    add_plugin, tmp_path, monkeypatch
+):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     real = importlib.util.find_spec
     monkeypatch.setattr(
@@ -85,7 +80,7 @@ class Options(PluginOptions):
 
 
 @pytest.mark.usefixtures("terminal")
-def test_setup_asks_for_what_a_memory_requires(tmp_path: Path) -> None:
+def test_setup_asks_for_what_a_memory_requires(tmp_path):
     of_backend("honcho")
     path = tmp_path / "memslot.yaml"
     result = invoke(
@@ -107,13 +102,13 @@ def test_setup_asks_for_what_a_memory_requires(tmp_path: Path) -> None:
     assert result.exit_code == 1
 
 
-def test_setup_names_a_host_it_does_not_know(tmp_path: Path) -> None:
+def test_setup_names_a_host_it_does_not_know(tmp_path):
     line = error_line(invoke("setup", tmp_path / "memslot.yaml", "--host", "nope"), 2)
     assert "there are: nanobot" in line
 
 
 @pytest.mark.parametrize("backend", ["graphiti", "full_history", "honcho", "memos", "stigmem"])
-def test_another_memory_keeps_scope_budget_policy_and_variables(backend: str, tmp_path: Path) -> None:
+def test_another_memory_keeps_scope_budget_policy_and_variables(backend, tmp_path):
     if backend != "full_history":
         of_backend(backend)
     old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
@@ -142,7 +137,7 @@ agent: {provider: scripted, policy: {recall_s: 7.5}}
     assert load_config(new).provider == backend
 
 
-def test_a_configuration_that_does_not_load_is_carried_nowhere(tmp_path: Path) -> None:
+def test_a_configuration_that_does_not_load_is_carried_nowhere(tmp_path):
     of_backend("honcho")
     old = tmp_path / "old.yaml"
     old.write_text("memory: {backend: mem0, scop: {}}", encoding="utf-8")
@@ -152,7 +147,7 @@ def test_a_configuration_that_does_not_load_is_carried_nowhere(tmp_path: Path) -
     assert not (tmp_path / "new.yaml").exists()
 
 
-def test_the_readme_names_the_memories_that_need_no_block(tmp_path: Path) -> None:
+def test_the_readme_names_the_memories_that_need_no_block(tmp_path):
     registry, alone = MemoryAdapterRegistry(), set()
     for row in registry.rows():
         field = "backend" if row.kind == "architecture" else "condition"

@@ -1,7 +1,5 @@
 """The ready configurations of the conditions pass every check of the doctor, as they are shipped."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -17,21 +15,21 @@ NAMES = ("no_memory", "full_history", "rolling_summary", "static_profile", "orac
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_every_check_passes(name: str, tmp_path: Path) -> None:
+async def test_every_check_passes(name, tmp_path):
     report = await run_doctor(CONFIGS / f"{name}.yaml", data_dir=tmp_path)
     assert {check.name for check in report.checks if check.status != "passed"} == {"models"}
     assert (report.provider, report.kind) == (name, "control")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_usual_scope_and_budget(name: str) -> None:
+def test_the_usual_scope_and_budget(name):
     memory = load_config(CONFIGS / f"{name}.yaml").memory
     assert memory.scope is not None
     assert (memory.scope.run_id, memory.scope.persona_id) == ("demo", "alice")
     assert (memory.budget.max_tokens, memory.budget.max_items) == (2000, 20)
 
 
-def test_the_commented_llm_block_is_valid() -> None:
+def test_the_commented_llm_block_is_valid():
     text = (CONFIGS / "rolling_summary.yaml").read_text(encoding="utf-8")
     text = text.replace("      summariser: extractive", "      # summariser: extractive")
     text = re.sub(r"# (summariser: llm|llm:|  \w+:)", r"\1", text)

@@ -1,11 +1,8 @@
 """no_memory, static_profile and oracle_ipas: what they give, and that they learn nothing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +39,7 @@ FIXED = {
 
 
 @pytest.mark.parametrize("name", FIXED)
-async def test_nothing_that_is_written_is_kept(name: str) -> None:
+async def test_nothing_that_is_written_is_kept(name):
     async with open_memory(config(name, FIXED[name]), scope=ALICE) as slot:
         before = await ask(slot)
         receipt = await slot.after_turn(session_id="s1", user="I like oolong.")
@@ -61,7 +58,7 @@ async def test_nothing_that_is_written_is_kept(name: str) -> None:
     assert not slot.traits.recalls_writes
 
 
-async def test_no_memory_is_empty_and_says_so() -> None:
+async def test_no_memory_is_empty_and_says_so():
     async with open_memory(config("no_memory", {}), scope=ALICE) as slot:
         result = await ask(slot)
     assert result.formatted_context == ""
@@ -69,7 +66,7 @@ async def test_no_memory_is_empty_and_says_so() -> None:
     assert result.raw == {"anonymised": True}
 
 
-async def test_no_memory_named_gives_the_name_and_nothing_else() -> None:
+async def test_no_memory_named_gives_the_name_and_nothing_else():
     options = {"variant": "named", "names": {"alice": "Alice Brandt"}}
     async with open_memory(config("no_memory", options), scope=ALICE) as slot:
         known, unknown = await ask(slot), await ask(slot, BOB)
@@ -102,7 +99,7 @@ async def test_no_memory_named_gives_the_name_and_nothing_else() -> None:
         ("oracle_ipas", {"matrix": {}, "as_off": "2026-01-01"}, "did you mean as_of?"),
     ],
 )
-async def test_wrong_options_name_the_field(name: str, options: dict[str, Any], message: str) -> None:
+async def test_wrong_options_name_the_field(name, options, message):
     with pytest.raises(ConfigError) as caught:
         async with open_memory(config(name, options), scope=ALICE):
             pass
@@ -112,7 +109,7 @@ async def test_wrong_options_name_the_field(name: str, options: dict[str, Any], 
 # -- static_profile -------------------------------------------------------------------------------------
 
 
-async def test_profile_of_the_persona_or_the_default_or_a_warning(tmp_path: Path) -> None:
+async def test_profile_of_the_persona_or_the_default_or_a_warning(tmp_path):
     (tmp_path / "anyone.md").write_text("\ufeffA person.\n", encoding="utf-8")
     profiles = {"alice": "Alice sails."}
     with_default = config("static_profile", {"path": str(tmp_path / "anyone.md"), "profiles": profiles})
@@ -131,7 +128,7 @@ async def test_profile_of_the_persona_or_the_default_or_a_warning(tmp_path: Path
     [(None, "cannot be read (No such file"), (b"\xff\xfe\x00", "not UTF-8"), (b" \n", "is empty")],
 )
 @pytest.mark.parametrize("name", ["static_profile", "oracle_ipas"])
-async def test_unreadable_file(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
+async def test_unreadable_file(name, content, message, tmp_path):
     path = tmp_path / "truth.yaml"
     if content is not None:
         path.write_bytes(content)
@@ -144,7 +141,7 @@ async def test_unreadable_file(name: str, content: bytes | None, message: str, t
     assert message in str(caught.value)
 
 
-async def test_a_small_budget_cuts_the_profile_at_a_line() -> None:
+async def test_a_small_budget_cuts_the_profile_at_a_line():
     text = "First things first.\n\n" + "\n".join(f"Line {number} of the rest." for number in range(50))
     async with open_memory(config("static_profile", {"profile": text}), scope=ALICE) as slot:
         whole = await ask(slot)
@@ -184,7 +181,7 @@ def cells(result: Any) -> list[tuple[str, str]]:
     return [(entry.group, entry.text) for entry in result.context_entries]
 
 
-async def test_all_cells_grouped_by_context() -> None:
+async def test_all_cells_grouped_by_context():
     async with open_memory(config("oracle_ipas", {"matrix": MATRIX}), scope=ALICE) as slot:
         result = await ask(slot)
         few = await ask(slot, budget=ContextBudget(max_items=3))
@@ -203,7 +200,7 @@ async def test_all_cells_grouped_by_context() -> None:
     assert unknown.trace.warnings == ("the matrix does not know this persona; add it",)
 
 
-async def test_context_and_attribute_filter() -> None:
+async def test_context_and_attribute_filter():
     async with open_memory(config("oracle_ipas", {"matrix": MATRIX}), scope=ALICE) as slot:
         work = await ask(slot, context="work")
         cell = await ask(slot, context="personal", attribute="verbosity")
@@ -228,7 +225,7 @@ async def test_context_and_attribute_filter() -> None:
     ],
 )
 @pytest.mark.parametrize("clock", ["event", "as_of"])
-async def test_the_truth_of_the_moment(now: str, value: str, clock: str) -> None:
+async def test_the_truth_of_the_moment(now, value, clock):
     options: dict[str, Any] = {"matrix": MATRIX}
     if clock == "as_of":
         options["as_of"] = now
@@ -239,7 +236,7 @@ async def test_the_truth_of_the_moment(now: str, value: str, clock: str) -> None
     assert datetime.fromisoformat(result.raw["as_of"]) == datetime.fromisoformat(now)
 
 
-async def test_the_clock_is_the_newest_event_of_the_scope() -> None:
+async def test_the_clock_is_the_newest_event_of_the_scope():
     late, early = "2026-05-02T00:00:00+00:00", "2026-01-01T00:00:00+00:00"
     other_run = MemoryScope(run_id="other", persona_id="alice")
     async with open_memory(config("oracle_ipas", {"matrix": MATRIX}), scope=ALICE) as slot:

@@ -1,7 +1,5 @@
 """full_history: order, packing, cost, persistence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -74,7 +72,7 @@ def texts(result: RetrieveResult) -> list[str]:
     return [entry.text for entry in result.context_entries]
 
 
-async def test_every_message_in_order_with_its_provenance() -> None:
+async def test_every_message_in_order_with_its_provenance():
     messages = (
         Message(role="user", name="Alice", content="I like oolong.\nReally."),
         Message(role="assistant", tool_calls=({"name": "buy", "arguments": {"tea": "oolong"}},)),
@@ -117,7 +115,7 @@ async def test_every_message_in_order_with_its_provenance() -> None:
     assert "- (2026-01-01 00:01, by Alice) I like oolong.\n  Really." in result.formatted_context
 
 
-async def test_cs_fields_have_no_effect_and_filters_are_refused() -> None:
+async def test_cs_fields_have_no_effect_and_filters_are_refused():
     async with await written(provider(), [event(1)]) as slot:
         request = RetrieveRequest(query="?", scope=ALICE, session_id="t", context="work", attribute="tone")
         assert len((await slot.retrieve(request)).entries) == 1
@@ -126,7 +124,7 @@ async def test_cs_fields_have_no_effect_and_filters_are_refused() -> None:
             await slot.retrieve(filtered)
 
 
-async def test_the_newest_are_kept_when_the_budget_is_small() -> None:
+async def test_the_newest_are_kept_when_the_budget_is_small():
     async with await written(provider(), [event(number) for number in range(40)]) as slot:
         by_items = await ask(slot, ContextBudget(max_items=3))
         by_tokens = await ask(slot, ContextBudget(max_tokens=120))
@@ -142,7 +140,7 @@ async def test_the_newest_are_kept_when_the_budget_is_small() -> None:
     assert nothing.raw["messages_left_out"] == 40
 
 
-async def test_late_events_take_their_place_in_time() -> None:
+async def test_late_events_take_their_place_in_time():
     events = [event(1, minute=10), event(2, minute=5), event(3, minute=10), event(4, minute=7)]
     async with await written(provider(), events) as slot:
         assert texts(await ask(slot)) == ["turn 2", "turn 4", "turn 1", "turn 3"]
@@ -161,9 +159,7 @@ WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
     max_items=st.none() | st.integers(1, 10),
     counter=st.sampled_from([Utf8TokenCounter(), WORDS]),
 )
-def test_packing_is_the_longest_tail_that_fits(
-    said: list[tuple[int, str]], max_tokens: int | None, max_items: int | None, counter: TokenCounter
-) -> None:
+def test_packing_is_the_longest_tail_that_fits(said, max_tokens, max_items, counter):
     budget = ContextBudget(max_tokens=max_tokens, max_items=max_items)
 
     async def run() -> RetrieveResult:
@@ -214,7 +210,7 @@ class Counting:
         return len(text) // 4
 
 
-async def test_packing_costs_what_the_budget_allows_not_what_was_said() -> None:
+async def test_packing_costs_what_the_budget_allows_not_what_was_said():
     asked = {}
     for length in (200, 2000):
         counter = Counting()
@@ -231,7 +227,7 @@ async def test_packing_costs_what_the_budget_allows_not_what_was_said() -> None:
     assert asked[2000] <= asked[200] * 1.1 + 1
 
 
-async def test_phrases_choose_what_is_shown_and_counted(tmp_path: Path) -> None:
+async def test_phrases_choose_what_is_shown_and_counted(tmp_path):
     events = [event(number, "Tea, please." if number % 2 else "Nothing.") for number in range(250)]
     adapter = provider(tmp_path, phrases=("tea",))
     async with await written(adapter, events) as slot:

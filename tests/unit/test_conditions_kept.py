@@ -1,7 +1,5 @@
 """Conditions that remember: they lose nothing acknowledged, and damage never looks like empty."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -93,7 +91,7 @@ def bytes_in(path: Path) -> list[bytes]:
 
 
 @pytest.mark.thorough
-async def test_what_was_acknowledged_survives_a_kill(kind: str, tmp_path: Path) -> None:
+async def test_what_was_acknowledged_survives_a_kill(kind, tmp_path):
     """Killed at random, five times over one directory: every event whose receipt was seen is there."""
     chance = random.Random(3)
     acknowledged: list[int] = []
@@ -112,7 +110,7 @@ async def test_what_was_acknowledged_survives_a_kill(kind: str, tmp_path: Path) 
             assert (await slot.health()).status == "ok"
 
 
-async def test_slots_of_one_store_see_each_others_writes_and_resets(kind: str, tmp_path: Path) -> None:
+async def test_slots_of_one_store_see_each_others_writes_and_resets(kind, tmp_path):
     async with opened(kind, tmp_path) as first, opened(kind, tmp_path) as second:
         for number in range(6):
             await (second if number % 2 else first).record_event(event(number))
@@ -125,7 +123,7 @@ async def test_slots_of_one_store_see_each_others_writes_and_resets(kind: str, t
         assert "word7" in await recalled(first)
 
 
-async def test_a_reset_erases_the_words_of_its_scope_alone(kind: str, tmp_path: Path) -> None:
+async def test_a_reset_erases_the_words_of_its_scope_alone(kind, tmp_path):
     async with opened(kind, tmp_path) as slot:
         await slot.setup_scope(BOB)
         await slot.record_event(event(1))
@@ -138,7 +136,7 @@ async def test_a_reset_erases_the_words_of_its_scope_alone(kind: str, tmp_path: 
         assert not any(b"word1" in content for content in bytes_in(tmp_path))
 
 
-async def test_an_unreadable_row_is_named_and_blocks_nothing(kind: str, tmp_path: Path) -> None:
+async def test_an_unreadable_row_is_named_and_blocks_nothing(kind, tmp_path):
     await filled(kind, tmp_path)
     changed(tmp_path, "UPDATE condition_events SET event = '{' WHERE seq = 2")
     if kind == "rolling_summary":
@@ -157,7 +155,7 @@ async def test_an_unreadable_row_is_named_and_blocks_nothing(kind: str, tmp_path
 
 
 @pytest.mark.parametrize("progress", ["[]", "{}x", '{"consolidated": -3}', '{"more": 1}'])
-async def test_a_progress_of_wrong_values_is_an_error(kind: str, progress: str, tmp_path: Path) -> None:
+async def test_a_progress_of_wrong_values_is_an_error(kind, progress, tmp_path):
     if kind == "full_history":
         pytest.skip("it has none")
     await filled(kind, tmp_path)
@@ -169,7 +167,7 @@ async def test_a_progress_of_wrong_values_is_an_error(kind: str, progress: str, 
         await slot.setup_scope(ALICE)
 
 
-async def test_a_store_that_cannot_be_used_is_an_error_at_the_start(kind: str, tmp_path: Path) -> None:
+async def test_a_store_that_cannot_be_used_is_an_error_at_the_start(kind, tmp_path):
     await filled(kind, tmp_path)
     (tmp_path / "memslot.db").write_bytes(b"no database at all" * 99)
     with pytest.raises(MemslotError, match="damaged, or not a SQLite file"):
@@ -177,7 +175,7 @@ async def test_a_store_that_cannot_be_used_is_an_error_at_the_start(kind: str, t
             pass
 
 
-async def test_a_read_creates_nothing(kind: str, tmp_path: Path) -> None:
+async def test_a_read_creates_nothing(kind, tmp_path):
     adapter = opened(kind, tmp_path / "kept", scope=None)._adapter
     result = await adapter.retrieve(RetrieveRequest(query="q", scope=ALICE, session_id="s"))
     assert (result.entries, (tmp_path / "kept").exists()) == ((), False)

@@ -1,7 +1,5 @@
 """rolling_summary with a language model: the scripted one, over real HTTP on the loopback."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path
@@ -58,7 +56,7 @@ async def history(slot: MemorySlot) -> list[str]:
     return list(answer.raw)
 
 
-async def test_the_model_rewrites_the_memory(llm: ScriptedLLM) -> None:
+async def test_the_model_rewrites_the_memory(llm):
     async with open_memory(config(llm), scope=ALICE) as slot:
         await slot.after_turn(session_id="s1", user="I live in Porto. How are you?", assistant="Fine.")
         await slot.after_turn(session_id="s2", user="My boat is called Wren.")
@@ -73,7 +71,7 @@ async def test_the_model_rewrites_the_memory(llm: ScriptedLLM) -> None:
     assert ["I live in Porto." in entry for entry in entries] == [True, False]
 
 
-async def test_what_the_model_is_sent(llm: ScriptedLLM) -> None:
+async def test_what_the_model_is_sent(llm):
     async with open_memory(config(llm, max_tokens=777), scope=ALICE) as slot:
         await slot.after_turn(session_id="s1", user="I live in Porto.", assistant="Noted.")
         await slot.after_turn(session_id="s2", user="My boat is called Wren.")
@@ -94,9 +92,7 @@ async def test_what_the_model_is_sent(llm: ScriptedLLM) -> None:
 
 
 @pytest.mark.parametrize(("given", "sent"), [({"max_tokens": None}, None), ({"max_tokens": 99}, 99)])
-async def test_a_given_limit_is_sent_and_null_sends_none(
-    llm: ScriptedLLM, given: dict[str, Any], sent: int | None
-) -> None:
+async def test_a_given_limit_is_sent_and_null_sends_none(llm, given, sent):
     settings = config(llm)
     settings["memory"]["conditions"]["rolling_summary"]["llm"] |= given
     async with open_memory(settings, scope=ALICE) as slot:
@@ -120,7 +116,7 @@ def refuses(*what: str) -> Any:
 
 
 @pytest.mark.parametrize(("refused", "way"), [(("schema",), "required"), (("schema", "required"), "auto")])
-async def test_a_server_is_asked_in_the_way_it_accepts(refused: tuple[str, ...], way: str) -> None:
+async def test_a_server_is_asked_in_the_way_it_accepts(refused, way):
     with ScriptedLLM(rules=[refuses(*refused)]) as llm:
         async with open_memory(config(llm), scope=ALICE) as slot:
             await slot.after_turn(session_id="s1", user="I live in Porto.")
@@ -136,7 +132,7 @@ async def test_a_server_is_asked_in_the_way_it_accepts(refused: tuple[str, ...],
 @pytest.mark.parametrize(
     "wrap", ["```json\n{}\n```", "<think>hm {{</think>{}", "Here it is: {} Done.", "[{}]"]
 )
-async def test_json_in_the_text_counts_where_the_tool_was_not_called(wrap: str) -> None:
+async def test_json_in_the_text_counts_where_the_tool_was_not_called(wrap):
     """llama.cpp ignores tools that it does not know, and small models write the call as text."""
     saved = {"history_entry": "[2026-01-01 10:00] ok", "memory_update": "- I live in Porto."}
     text = wrap.replace("{{", "{").replace("{}", json.dumps({"name": "save_memory", "arguments": saved}))
@@ -147,7 +143,7 @@ async def test_json_in_the_text_counts_where_the_tool_was_not_called(wrap: str) 
             assert (await ask(slot)).raw["memory"] == "- I live in Porto."
 
 
-async def test_calls_and_tokens_are_counted(llm: ScriptedLLM) -> None:
+async def test_calls_and_tokens_are_counted(llm):
     settings = config(llm)
     settings["memory"]["journal"] = False
     async with open_memory(settings, scope=ALICE) as slot:
@@ -157,9 +153,7 @@ async def test_calls_and_tokens_are_counted(llm: ScriptedLLM) -> None:
     assert receipt.trace.llm_tokens > 0
 
 
-async def test_a_failed_summary_is_tried_again_later(
-    llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_summary_is_tried_again_later(llm, monkeypatch):
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 30.0)
     llm.faults.add("bad_content", times=None)
     settings = config(llm)
@@ -197,9 +191,7 @@ def timeout_s(fault: str) -> float:
 
 
 @pytest.mark.parametrize("fault", plain("500", "bad_content", of=FAULTS))
-async def test_three_faults_archive_the_messages_and_say_why(
-    fault: str, llm: ScriptedLLM, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_three_faults_archive_the_messages_and_say_why(fault, llm, caplog):
     caplog.set_level(logging.DEBUG)
     llm.faults.add(fault, times=3, delay_s=1.0)
     async with open_memory(config(llm, timeout_s=timeout_s(fault)), scope=ALICE) as slot:
@@ -218,7 +210,7 @@ async def test_three_faults_archive_the_messages_and_say_why(
     assert FAKE_KEY not in everything_shown
 
 
-async def test_health_asks_the_endpoint(llm: ScriptedLLM) -> None:
+async def test_health_asks_the_endpoint(llm):
     async with open_memory(config(llm), scope=ALICE) as slot:
         health = await slot.health()
         assert (health.status, health.warnings) == ("ok", ())
@@ -231,7 +223,7 @@ async def test_health_asks_the_endpoint(llm: ScriptedLLM) -> None:
         assert (await slot.health()).status == "unavailable"
 
 
-async def test_an_endpoint_that_does_not_list_its_models_is_taken_to_work(llm: ScriptedLLM) -> None:
+async def test_an_endpoint_that_does_not_list_its_models_is_taken_to_work(llm):
     settings = config(llm)
     settings["memory"]["conditions"]["rolling_summary"]["llm"]["base_url"] += "/elsewhere"
     async with open_memory(settings, scope=ALICE) as slot:
@@ -251,7 +243,7 @@ def answers(**arguments: Any) -> Any:
         {"history_entry": " ", "memory_update": "text"},
     ],
 )
-async def test_incomplete_tool_calls_are_failures(arguments: dict[str, Any]) -> None:
+async def test_incomplete_tool_calls_are_failures(arguments):
     with ScriptedLLM(rules=[answers(**arguments)]) as llm:
         async with open_memory(config(llm), scope=ALICE) as slot:
             await slot.after_turn(session_id="s1", user="I live in Porto.")
@@ -260,7 +252,7 @@ async def test_incomplete_tool_calls_are_failures(arguments: dict[str, Any]) -> 
     assert "BackendProtocolError" in state.detail
 
 
-async def test_a_blank_update_does_not_wipe_the_memory(llm: ScriptedLLM) -> None:
+async def test_a_blank_update_does_not_wipe_the_memory(llm):
     async with open_memory(config(llm), scope=ALICE) as slot:
         await slot.after_turn(session_id="s1", user="I live in Porto.")
         await ready(slot)
@@ -270,7 +262,7 @@ async def test_a_blank_update_does_not_wipe_the_memory(llm: ScriptedLLM) -> None
         assert (await ask(slot)).raw["memory"] == "- I live in Porto."
 
 
-async def test_an_update_that_is_too_long_is_cut_and_the_rest_is_in_the_history() -> None:
+async def test_an_update_that_is_too_long_is_cut_and_the_rest_is_in_the_history():
     lines = [f"- fact number {number}" for number in range(50)]
     rule = answers(history_entry="[2026-01-01 10:00] much", memory_update="\n".join(lines))
     with ScriptedLLM(rules=[rule]) as llm:
@@ -284,7 +276,7 @@ async def test_an_update_that_is_too_long_is_cut_and_the_rest_is_in_the_history(
     assert entry.splitlines()[1:] == ["[CUT FROM MEMORY]", *lines[len(kept) :]]
 
 
-async def test_objects_where_text_was_asked_for_are_kept_as_json() -> None:
+async def test_objects_where_text_was_asked_for_are_kept_as_json():
     with ScriptedLLM(rules=[answers(history_entry={"when": "now"}, memory_update={"city": "Pörto"})]) as llm:
         async with open_memory(config(llm), scope=ALICE) as slot:
             await slot.after_turn(session_id="s1", user="I live in Porto.")

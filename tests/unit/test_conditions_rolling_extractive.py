@@ -1,8 +1,5 @@
 """What the extractive summariser of rolling_summary keeps."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -33,7 +30,7 @@ async def summary(*events: MemoryEvent, **options: Any) -> list[str]:
         return (await host.ask()).raw["memory"].splitlines()  # type: ignore[no-any-return]
 
 
-async def test_preferences_first_newest_first_and_small_talk_goes() -> None:
+async def test_preferences_first_newest_first_and_small_talk_goes():
     lines = await summary(
         event(1, "Hello!", "Hi, how can I help?"),
         event(2, "I moved to Lisbon in March 2025.", "Noted."),
@@ -52,7 +49,7 @@ async def test_preferences_first_newest_first_and_small_talk_goes() -> None:
 
 
 @pytest.mark.parametrize("changed", ["work", "personal"])
-async def test_the_newest_version_of_a_preference_wins_within_its_context(changed: str) -> None:
+async def test_the_newest_version_of_a_preference_wins_within_its_context(changed):
     old, new = "Please answer my mail in one short line.", "Please answer my mail in one long line."
     first = [event(1, old, context="work"), event(2, old, context="personal")]
     change = event(3, new, context=changed, session="s2", day=5)
@@ -70,7 +67,7 @@ async def test_the_newest_version_of_a_preference_wins_within_its_context(change
         assert old not in (await host.ask()).formatted_context
 
 
-async def test_chinese_preferences() -> None:
+async def test_chinese_preferences():
     lines = await summary(event(1, "今天天气不错。"), event(2, "我更喜欢简短的回答。请不要用表格。"))
     assert lines[:2] == [
         "## Preferences, newest first",
@@ -78,7 +75,7 @@ async def test_chinese_preferences() -> None:
     ]
 
 
-async def test_the_summary_is_bounded_and_drops_what_says_least() -> None:
+async def test_the_summary_is_bounded_and_drops_what_says_least():
     facts = [event(number, f"Shipment {number} left dock {number} yesterday.") for number in range(60)]
     wish = event(99, "I prefer the long form.", day=-3)
     lines = await summary(wish, *facts, max_tokens=200)
@@ -87,7 +84,7 @@ async def test_the_summary_is_bounded_and_drops_what_says_least() -> None:
     assert len(lines) > 8
 
 
-async def test_provenance_of_what_is_shown() -> None:
+async def test_provenance_of_what_is_shown():
     async with Host() as host:
         await host.write(event(1, "I prefer oolong tea."), event(2, "The harbour crane in Busan is broken."))
         await host.ready()
@@ -108,7 +105,7 @@ async def test_provenance_of_what_is_shown() -> None:
     ]
 
 
-async def test_it_says_everywhere_that_it_is_no_llm() -> None:
+async def test_it_says_everywhere_that_it_is_no_llm():
     async with Host() as host:
         await host.write(event(1, "I prefer oolong tea."))
         await host.ready()
@@ -131,9 +128,7 @@ STATEMENTS = st.lists(
 
 
 @given(rounds=st.lists(STATEMENTS, min_size=1, max_size=4), max_tokens=st.integers(1, 400))
-def test_any_text_makes_a_bounded_summary_that_reads_back(
-    rounds: list[list[tuple[str, str, str | None]]], max_tokens: int
-) -> None:
+def test_any_text_makes_a_bounded_summary_that_reads_back(rounds, max_tokens):
     summariser = ExtractiveSummariser(max_tokens, COUNTER)
 
     async def run() -> None:
@@ -156,9 +151,7 @@ def test_any_text_makes_a_bounded_summary_that_reads_back(
 
 @pytest.mark.thorough
 @given(said=STATEMENTS, max_tokens=st.integers(1, 300), max_items=st.none() | st.integers(1, 3))
-def test_what_is_retrieved_fits_the_budget_and_is_all_shown(
-    said: Sequence[tuple[str, str, str | None]], max_tokens: int, max_items: int | None
-) -> None:
+def test_what_is_retrieved_fits_the_budget_and_is_all_shown(said, max_tokens, max_items):
     budget = ContextBudget(max_tokens=max_tokens, max_items=max_items)
 
     async def run() -> RetrieveResult:

@@ -1,10 +1,6 @@
 """rolling_summary over several processes, and its configuration."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -19,7 +15,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.001)
 
 
-async def test_everything_outlives_the_process(tmp_path: Path) -> None:
+async def test_everything_outlives_the_process(tmp_path):
     async with Host(path=tmp_path) as host:
         await host.write(
             event(1, "I prefer oolong tea."), event(2, "Books about ships please.", session="s2")
@@ -41,9 +37,7 @@ async def test_everything_outlives_the_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("durability", ["process", "machine"])
-async def test_the_memory_and_how_far_it_reaches_are_written_together(
-    tmp_path: Path, durability: Any
-) -> None:
+async def test_the_memory_and_how_far_it_reaches_are_written_together(tmp_path, durability):
     """Killed after any write, the messages of the memory are exactly those that do not wait."""
     async with Host(path=tmp_path, durability=durability) as host:
         await host.write(event(1, "I prefer oolong tea."))
@@ -56,7 +50,7 @@ async def test_the_memory_and_how_far_it_reaches_are_written_together(
         assert len(await host.native("history")) == 1
 
 
-async def test_a_summary_that_another_process_made_meanwhile_is_kept(tmp_path: Path) -> None:
+async def test_a_summary_that_another_process_made_meanwhile_is_kept(tmp_path):
     """Both ask their models for the same messages; the first to end is right, and nothing is summarised twice."""
     async with Host(Noting(), path=tmp_path) as slow, Host(Noting(), path=tmp_path) as quick:
         await slow.write(event(1, "one"), event(2, "two"))
@@ -83,7 +77,7 @@ async def test_a_summary_that_another_process_made_meanwhile_is_kept(tmp_path: P
         ({"update_policy": "always"}, "rolling_summary.update_policy"),
     ],
 )
-async def test_wrong_options_name_the_field(options: dict[str, Any], message: str) -> None:
+async def test_wrong_options_name_the_field(options, message):
     config = {"memory": {"condition": "rolling_summary", "conditions": {"rolling_summary": options}}}
     with pytest.raises(ConfigError) as caught:
         async with open_memory(config, scope=ALICE):
@@ -91,7 +85,7 @@ async def test_wrong_options_name_the_field(options: dict[str, Any], message: st
     assert message in str(caught.value)
 
 
-async def test_from_configuration(tmp_path: Path) -> None:
+async def test_from_configuration(tmp_path):
     config = {"memory": {"condition": "rolling_summary", "data_dir": str(tmp_path)}}
     async with open_memory(config, scope=ALICE) as slot:
         await slot.after_turn(session_id="s1", user="I prefer oolong tea.")

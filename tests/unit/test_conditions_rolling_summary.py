@@ -1,7 +1,5 @@
 """rolling_summary with the extractive summariser: when it summarises, what it keeps, what it shows."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 from rolling_support import ALICE, BOB, Host, Noting, event
@@ -18,7 +16,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- when -----------------------------------------------------------------------------------------------
 
 
-async def test_a_session_is_summarised_when_the_next_one_begins() -> None:
+async def test_a_session_is_summarised_when_the_next_one_begins():
     async with Host(Noting()) as host:
         first, second = await host.write(event(1, "a", "b"), event(2, "c"))
         assert (first.status, second.status) == ("pending", "pending")
@@ -36,7 +34,7 @@ async def test_a_session_is_summarised_when_the_next_one_begins() -> None:
     assert result.raw["messages_pending"] == 1
 
 
-async def test_what_is_not_summarised_yet_is_never_shown() -> None:
+async def test_what_is_not_summarised_yet_is_never_shown():
     """Fairness rule, spec section 2.2: no context that real backends do not get."""
     async with Host(Noting()) as host:
         await host.write(event(1, "old words"), event(2, "fresh words", session="s2"))
@@ -47,7 +45,7 @@ async def test_what_is_not_summarised_yet_is_never_shown() -> None:
     assert "1 message is not summarised yet" in result.trace.warnings
 
 
-async def test_a_test_point_ends_the_session() -> None:
+async def test_a_test_point_ends_the_session():
     async with Host(Noting()) as host:
         await host.write(event(1, "a"), event(2, "b"))
         before = await host.state()
@@ -63,7 +61,7 @@ async def test_a_test_point_ends_the_session() -> None:
     assert host.summariser.closed
 
 
-async def test_becoming_read_only_ends_the_session() -> None:
+async def test_becoming_read_only_ends_the_session():
     async with Host(Noting()) as host:
         await host.write(event(1, "a"), event(2, "b", scope=BOB))
         await host.slot.set_mode(AdapterMode(read_only=True))
@@ -71,7 +69,7 @@ async def test_becoming_read_only_ends_the_session() -> None:
         assert [entry.text for entry in (await host.ask(BOB)).entries] == ["b"]
 
 
-async def test_read_only_summarises_nothing() -> None:
+async def test_read_only_summarises_nothing():
     noting = Noting()
     noting.faults = 1
     async with Host(noting) as host:
@@ -89,7 +87,7 @@ async def test_read_only_summarises_nothing() -> None:
 
 
 @pytest.mark.thorough
-async def test_a_summary_that_comes_back_after_the_switch_to_read_only_is_discarded() -> None:
+async def test_a_summary_that_comes_back_after_the_switch_to_read_only_is_discarded():
     noting = Noting()
     noting.hold = anyio.Event()
     async with Host(noting, deadline_s=0.05) as host:
@@ -104,7 +102,7 @@ async def test_a_summary_that_comes_back_after_the_switch_to_read_only_is_discar
         assert (await host.state()).pending_count == 1
 
 
-async def test_a_session_too_long_for_one_call_is_taken_in_parts() -> None:
+async def test_a_session_too_long_for_one_call_is_taken_in_parts():
     noting = Noting()
     async with Host(noting, context_window_tokens=5120 + 300) as host:
         for number in range(12):
@@ -120,7 +118,7 @@ async def test_a_session_too_long_for_one_call_is_taken_in_parts() -> None:
 # -- failure --------------------------------------------------------------------------------------------
 
 
-async def test_a_failure_is_tried_again_and_nothing_is_lost() -> None:
+async def test_a_failure_is_tried_again_and_nothing_is_lost():
     noting = Noting()
     noting.faults = 2
     async with Host(noting) as host:
@@ -139,7 +137,7 @@ async def test_a_failure_is_tried_again_and_nothing_is_lost() -> None:
     assert noting.calls == [["a"], ["b", "c", "d"]]
 
 
-async def test_after_three_failures_the_messages_go_into_the_history_as_they_are() -> None:
+async def test_after_three_failures_the_messages_go_into_the_history_as_they_are():
     noting = Noting()
     noting.faults = 3
     async with Host(noting) as host:
@@ -166,7 +164,7 @@ async def test_after_three_failures_the_messages_go_into_the_history_as_they_are
         assert (await host.state()).state == "ready"
 
 
-async def test_a_slow_summariser_does_not_turn_a_write_into_a_timeout() -> None:
+async def test_a_slow_summariser_does_not_turn_a_write_into_a_timeout():
     noting = Noting()
     noting.hold = anyio.Event()
     async with Host(noting, deadline_s=0.05) as host:

@@ -1,9 +1,5 @@
 """Each backend's block of the design's example configuration loads, or its error names an option there is."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from backends import of_backend
 from cli_support import invoke
@@ -106,9 +102,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_the_document_loads_or_says_all_that_must_change(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_the_document_loads_or_says_all_that_must_change(name, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "unused")
     text, refused = FILES[name]
     if name in ("mem0", "graphiti", "honcho", "memos"):

@@ -1,7 +1,5 @@
 """Each name of the design documents has a place that exists, and the page is the one that its table gives."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections import Counter
@@ -92,7 +90,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("document", [document["title"] for document in CONTENT["documents"]])
-def test_each_place_exists(document: str) -> None:
+def test_each_place_exists(document):
     missing = []
     for row in ROWS:
         if row.document == document and row.place is not None:
@@ -102,17 +100,17 @@ def test_each_place_exists(document: str) -> None:
     assert not missing
 
 
-def test_what_has_no_place_is_a_departure_and_each_departure_is_used() -> None:
+def test_what_has_no_place_is_a_departure_and_each_departure_is_used():
     assert not [row.name for row in ROWS if row.place is None and row.departure is None]
     used = {row.departure for row in ROWS if row.departure}
     assert used == set(CONTENT["departures"])
 
 
-def test_no_name_stands_twice_in_a_section() -> None:
+def test_no_name_stands_twice_in_a_section():
     often = Counter((row.document, row.section, row.name) for row in ROWS)
     assert not [where for where, count in often.items() if count > 1]
 
 
-def test_the_page_is_made_of_the_table() -> None:
+def test_the_page_is_made_of_the_table():
     page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     assert page == _design.page(CONTENT), "run: python docs/_design.py"

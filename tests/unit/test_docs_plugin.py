@@ -1,7 +1,5 @@
 """The plugin on the documentation's page is one: copied as it stands, it passes the doctor."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -13,7 +11,7 @@ pytestmark = pytest.mark.thorough
 PAGE = Path(__file__).parents[2] / "docs" / "plugin.md"
 
 
-def test_the_pages_example_passes_the_doctor(add_plugin, tmp_path: Path) -> None:
+def test_the_pages_example_passes_the_doctor(add_plugin, tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     (code,) = (block for block in blocks if "def memslot_describe" in block)
     add_plugin("mine", code)

@@ -1,9 +1,6 @@
 """The doctor's words: each is made false underneath, and must not be said any more."""
 
-from __future__ import annotations
-
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -48,7 +45,7 @@ def status(report: DoctorReport, name: str) -> str:
     return found(report, name).status
 
 
-async def test_a_good_backend_passes_and_leaves_nothing() -> None:
+async def test_a_good_backend_passes_and_leaves_nothing():
     store = FakeNativeStore()
     report = await examine(on(store))
     assert report.ok
@@ -60,14 +57,14 @@ async def test_a_good_backend_passes_and_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("adapter", [Leaky, LeakyRaw])
-async def test_a_leak_is_seen(adapter: Any) -> None:
+async def test_a_leak_is_seen(adapter):
     report = await examine(on(FakeNativeStore(), adapter))
     check = found(report, "isolation")
     assert (check.status, check.evidence) == ("failed", "doctor-a was shown what was written for doctor-b")
     assert LEAK in (check.fix or "")
 
 
-async def test_a_leak_that_nobody_can_see_yet_is_pending_and_never_passed() -> None:
+async def test_a_leak_that_nobody_can_see_yet_is_pending_and_never_passed():
     report = await examine(on(FakeNativeStore(derivation_s=60), Leaky), ready_timeout_s=0.05)
     check = found(report, "isolation")
     assert check.status == "pending"
@@ -76,13 +73,13 @@ async def test_a_leak_that_nobody_can_see_yet_is_pending_and_never_passed() -> N
     assert set(report.pending) >= {"readiness", "write_read", "isolation", "reset"}
 
 
-async def test_a_capability_that_is_described_and_half_made_names_the_missing_method() -> None:
+async def test_a_capability_that_is_described_and_half_made_names_the_missing_method():
     check = found(await examine(on(FakeNativeStore(), HalfReady)), "capabilities")
     assert check.status == "failed"
     assert check.evidence == "its description declares readiness, and the adapter lacks wait_until_ready"
 
 
-async def test_a_module_that_is_imported_late_and_missing_says_the_pip_line() -> None:
+async def test_a_module_that_is_imported_late_and_missing_says_the_pip_line():
     line = "pip install 'memslot[fake]'"
     report = await examine(on(FakeNativeStore(), NeedsAModule), described={"install": line})
     check = found(report, "setup")
@@ -90,13 +87,13 @@ async def test_a_module_that_is_imported_late_and_missing_says_the_pip_line() ->
     assert check.evidence.endswith("surely_not_installed is not installed)")
 
 
-async def test_one_native_id_for_two_personas_fails_the_setup() -> None:
+async def test_one_native_id_for_two_personas_fails_the_setup():
     check = found(await examine(on(FakeNativeStore(), OneForAll)), "setup")
     assert check.status == "failed"
     assert "templates" in (check.fix or "")
 
 
-async def test_what_recalls_nothing_has_nothing_to_leak() -> None:
+async def test_what_recalls_nothing_has_nothing_to_leak():
     report = await examine(on(FakeNativeStore(), Static), described={"capabilities": frozenset()})
     assert status(report, "capabilities") == "failed", "it offers what it does not describe"
     report = await examine(on(FakeNativeStore(), Static))
@@ -108,7 +105,7 @@ async def test_what_recalls_nothing_has_nothing_to_leak() -> None:
 
 
 @pytest.mark.parametrize(("fault", "said"), [("500", "HTTP 500"), ("401", "HTTP 401"), ("429", "HTTP 429")])
-async def test_a_failed_write_is_a_failed_write_and_no_leak(fault: str, said: str) -> None:
+async def test_a_failed_write_is_a_failed_write_and_no_leak(fault, said):
     store = FakeNativeStore()
     store.faults.add(fault, times=None, endpoint="insert")
     report = await examine(on(store))
@@ -121,7 +118,7 @@ async def test_a_failed_write_is_a_failed_write_and_no_leak(fault: str, said: st
     assert hint in (check.fix or "")
 
 
-async def test_a_write_without_an_answer_is_not_written() -> None:
+async def test_a_write_without_an_answer_is_not_written():
     store = FakeNativeStore()
     store.faults.add("slow", times=None, endpoint="insert", delay_s=60)
     config = {
@@ -136,14 +133,14 @@ async def test_a_write_without_an_answer_is_not_written() -> None:
     assert "nothing says whether it is stored" in found(report, "write").evidence
 
 
-async def test_committed_is_looked_at_again() -> None:
+async def test_committed_is_looked_at_again():
     report = await examine(on(FakeNativeStore(), RemembersNothing))
     assert status(report, "write_read") == "failed"
     assert status(report, "isolation") == "pending"
     assert status(report, "reset") == "pending"
 
 
-async def test_nothing_of_it_is_kept_in_a_journal_which_would_send_it_again(tmp_path: Path) -> None:
+async def test_nothing_of_it_is_kept_in_a_journal_which_would_send_it_again(tmp_path):
     config = {"memory": {"backend": "fake", "journal": {}, "backends": {"fake": {}}}}
     store = FakeNativeStore()
     store.faults.add("refused", times=None, endpoint="insert")
@@ -157,13 +154,13 @@ async def test_nothing_of_it_is_kept_in_a_journal_which_would_send_it_again(tmp_
 # -- readiness ------------------------------------------------------------------------------------------
 
 
-async def test_ready_is_looked_at_again() -> None:
+async def test_ready_is_looked_at_again():
     check = found(await examine(on(FakeNativeStore(derivation_s=60), SaysReady)), "write_read")
     assert check.status == "failed"
     assert check.evidence.startswith("said to be ready, and what was written was not found")
 
 
-async def test_a_failed_derivation_is_failed_and_says_why() -> None:
+async def test_a_failed_derivation_is_failed_and_says_why():
     store = FakeNativeStore(derivation_s=0.01)
     store.derivation_fails = True
     report = await examine(on(store))
@@ -175,7 +172,7 @@ async def test_a_failed_derivation_is_failed_and_says_why() -> None:
     }
 
 
-async def test_what_comes_later_is_waited_for_where_nobody_can_say_when() -> None:
+async def test_what_comes_later_is_waited_for_where_nobody_can_say_when():
     report = await examine(on(FakeNativeStore(derivation_s=0.7), NoReadiness), ready_timeout_s=30)
     assert report.ok, report
     report = await examine(on(FakeNativeStore(derivation_s=60), NoReadiness), ready_timeout_s=0.1)
@@ -185,30 +182,30 @@ async def test_what_comes_later_is_waited_for_where_nobody_can_say_when() -> Non
 # -- read-only and reset --------------------------------------------------------------------------------
 
 
-async def test_a_question_that_is_remembered_fails_read_only() -> None:
+async def test_a_question_that_is_remembered_fails_read_only():
     check = found(await examine(on(FakeNativeStore(), KeepsQuestions)), "read_only")
     assert (check.status, check.evidence) == ("failed", "what was said in read-only mode was remembered")
 
 
-async def test_a_reset_that_does_nothing_is_seen() -> None:
+async def test_a_reset_that_does_nothing_is_seen():
     check = found(await examine(on(FakeNativeStore(), ResetsNothing)), "reset")
     assert check.status == "failed"
     assert "said verified, and what was written is still there; stays: everything" in check.evidence
 
 
-async def test_a_reset_of_everybody_is_seen() -> None:
+async def test_a_reset_of_everybody_is_seen():
     check = found(await examine(on(FakeNativeStore(), ResetsEverybody)), "reset")
     assert check.status == "failed"
     assert check.evidence == "the reset of doctor-a emptied doctor-b as well"
 
 
-async def test_what_a_reset_leaves_is_shown() -> None:
+async def test_what_a_reset_leaves_is_shown():
     check = found(await examine(on(FakeNativeStore(), LeavesHistory)), "reset")
     assert check.status == "passed"
     assert check.evidence.endswith("; stays: history rows")
 
 
-async def test_the_second_persona_is_cleared_though_the_first_reset_failed() -> None:
+async def test_the_second_persona_is_cleared_though_the_first_reset_failed():
     store = FakeNativeStore()
     store.faults.add("500", endpoint="delete_rows")
     report = await examine(on(store))
@@ -220,7 +217,7 @@ async def test_the_second_persona_is_cleared_though_the_first_reset_failed() -> 
 # -- health ---------------------------------------------------------------------------------------------
 
 
-async def test_a_running_server_is_not_down_and_may_be_mended_by_a_setup() -> None:
+async def test_a_running_server_is_not_down_and_may_be_mended_by_a_setup():
     report = await examine(on(FakeNativeStore(), HealedBySetup))
     assert report.ok
     assert found(report, "health").evidence.startswith("unavailable until a scope was set up; now ok")
@@ -236,7 +233,7 @@ class Addressed(PluginOptions):
     llm: dict[str, Any]
 
 
-async def test_nobody_there_names_the_address_without_its_password() -> None:
+async def test_nobody_there_names_the_address_without_its_password():
     store = FakeNativeStore()
     store.faults.add("refused", times=None)
     given = {"base_url": "http://ada:secret@127.0.0.1:9", "store": {"host": "db.internal"}, "llm": {
@@ -251,7 +248,7 @@ async def test_nobody_there_names_the_address_without_its_password() -> None:
     )
 
 
-async def test_a_health_that_is_late_is_not_set_up_again_and_names_the_address() -> None:
+async def test_a_health_that_is_late_is_not_set_up_again_and_names_the_address():
     store = FakeNativeStore()
     store.faults.add("slow", times=None, endpoint="ping", delay_s=30)
     block = {"base_url": "http://127.0.0.1:9", "store": {}, "llm": {}}
@@ -271,7 +268,7 @@ async def test_a_health_that_is_late_is_not_set_up_again_and_names_the_address()
 @pytest.mark.parametrize(
     ("adapter", "name"), [(BreaksOnClosing, "close"), (BreaksOnFormatting, "write_read")]
 )
-async def test_a_defect_of_the_plugin_is_a_finding(adapter: Any, name: str) -> None:
+async def test_a_defect_of_the_plugin_is_a_finding(adapter, name):
     errors: list[Exception] = []
     report = await examine(on(FakeNativeStore(), adapter), on_error=errors.append)
     assert status(report, name) == "failed"
@@ -281,7 +278,7 @@ async def test_a_defect_of_the_plugin_is_a_finding(adapter: Any, name: str) -> N
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit])
 @pytest.mark.parametrize("when", ["write", "isolation", "reset"])
-async def test_a_callback_that_raises_is_raised_and_leaves_nothing(when: str, error: Any) -> None:
+async def test_a_callback_that_raises_is_raised_and_leaves_nothing(when, error):
     store = FakeNativeStore()
 
     def raises(check: CheckResult) -> None:
@@ -293,7 +290,7 @@ async def test_a_callback_that_raises_is_raised_and_leaves_nothing(when: str, er
     assert (store.rows, store.clients) == ({}, 0)
 
 
-async def test_a_cancelled_doctor_leaves_nothing() -> None:
+async def test_a_cancelled_doctor_leaves_nothing():
     store = FakeNativeStore(derivation_s=60)
     async with anyio.create_task_group() as group:
         group.start_soon(examine, on(store))
@@ -302,7 +299,7 @@ async def test_a_cancelled_doctor_leaves_nothing() -> None:
     assert (store.rows, store.clients) == ({}, 0)
 
 
-async def test_no_long_wait_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_long_wait_is_silent(monkeypatch):
     monkeypatch.setattr("memory.doctor.report._FIRST_NOTICE_S", 0.04)
     monkeypatch.setattr("memory.doctor.report._NEXT_NOTICE_S", 0.05)
     notices: list[Any] = []

@@ -1,9 +1,5 @@
 """A task that trio ends: a nursery raises its cancellation together with whatever failed in it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import trio
 import trio.testing
@@ -26,16 +22,14 @@ async def fail_when_cancelled() -> None:
         (lambda: ExceptionGroup("", [ValueError()]), False),
     ],
 )
-def test_a_group_ends_the_task_where_one_of_its_errors_does(
-    failing: Callable[[], BaseException], ends: bool
-) -> None:
+def test_a_group_ends_the_task_where_one_of_its_errors_does(failing, ends):
     async def ask() -> bool:
         return ends_the_task(failing())
 
     assert trio.run(ask) is ends
 
 
-def test_a_cancelled_nursery_whose_task_fails_ends_the_task() -> None:
+def test_a_cancelled_nursery_whose_task_fails_ends_the_task():
     seen: list[tuple[BaseException, bool]] = []
 
     async def cancelled() -> None:

@@ -235,7 +235,7 @@ def test_a_circle_of_causes_ends():
     assert type(normalise_error(first, backend_name="b", operation="o")) is BackendError
 
 
-def test_what_was_being_handled_adds_nothing_to_an_error_with_a_status() -> None:
+def test_what_was_being_handled_adds_nothing_to_an_error_with_a_status():
     """A client that tries an import first would have every refusal called a missing package."""
 
     class Refused(Exception):
@@ -249,7 +249,7 @@ def test_what_was_being_handled_adds_nothing_to_an_error_with_a_status() -> None
     assert "module" not in failed.diagnostics
 
 
-def test_the_lowest_status_of_a_refusal_decides_before_what_it_was_raised_from() -> None:
+def test_the_lowest_status_of_a_refusal_decides_before_what_it_was_raised_from():
     class Refused(Exception):
         status_code = 400
 
@@ -258,7 +258,7 @@ def test_the_lowest_status_of_a_refusal_decides_before_what_it_was_raised_from()
     assert type(normalise_error(refused, backend_name="b", operation="o")) is BackendRejected
 
 
-def test_a_reset_that_broke_off_says_so_and_may_have_removed_something() -> None:
+def test_a_reset_that_broke_off_says_so_and_may_have_removed_something():
     """Swallowed, it would read as done; as refused, as if nothing were gone."""
     error = BackendRejected("no", sent=False)
     with pytest.raises(BackendRejected) as raised, BaseAdapter.clearing():

@@ -1,7 +1,5 @@
 """The examples a reader copies first: they run, and each user of the service sees their own memory."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess
@@ -44,7 +42,7 @@ def loaded(name: str) -> ModuleType:
     return module
 
 
-async def test_each_user_of_the_service_sees_their_own(config: Path, monkeypatch) -> None:
+async def test_each_user_of_the_service_sees_their_own(config, monkeypatch):
     monkeypatch.setenv("MEMSLOT_CONFIG", str(config))
     app = loaded("fastapi_app").app
     transport = httpx.ASGITransport(app=app)
@@ -76,7 +74,7 @@ async def test_each_user_of_the_service_sees_their_own(config: Path, monkeypatch
 
 
 @pytest.mark.thorough
-def test_the_script_remembers_from_run_to_run(config: Path) -> None:
+def test_the_script_remembers_from_run_to_run(config):
     def run(words: str) -> str:
         command = [
             sys.executable,
@@ -95,7 +93,7 @@ def test_the_script_remembers_from_run_to_run(config: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_notebook_runs() -> None:
+def test_the_notebook_runs():
     nbformat = pytest.importorskip(
         "nbformat", reason="nbclient is not installed; .ci/requirements.txt brings it"
     )
@@ -121,9 +119,7 @@ class Document:
     context: str | None = None
 
 
-def test_the_provider_of_the_agent_memory_benchmark(
-    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_provider_of_the_agent_memory_benchmark(tmp_path, config, monkeypatch):
     """Against its interface: ``MemoryProvider`` with prepare, ingest, retrieve and cleanup, and its registry."""
     registry: dict[str, type] = {}
     for name, held in {

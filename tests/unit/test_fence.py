@@ -1,7 +1,5 @@
 """A section's tag is found in every spelling that a reader takes for it."""
 
-from __future__ import annotations
-
 import pytest
 
 from memory.adapter import ContextEntry, clean_text
@@ -63,7 +61,7 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_a_section_is_taken_out_and_cannot_be_forged(name: str) -> None:
+def test_a_section_is_taken_out_and_cannot_be_forged(name):
     spell = SPELLINGS[name]
     opening, closing = spell(OPENING), spell(CLOSING)
     said = f"Before. {opening}\nrecalled\n{closing} After."
@@ -85,6 +83,6 @@ def test_a_section_is_taken_out_and_cannot_be_forged(name: str) -> None:
         "A\u0308 family: \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f",
     ],
 )
-def test_other_text_stays(text: str) -> None:
+def test_other_text_stays(text):
     assert strip_context(text) == text
     assert clean_text(text) == text

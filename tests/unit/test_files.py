@@ -2,7 +2,6 @@
 
 import errno
 import os
-from pathlib import Path
 
 import pytest
 
@@ -40,7 +39,7 @@ def test_a_file_that_could_not_be_begun_is_told_as_that(tmp_path, monkeypatch):
         replace_file(tmp_path / "state.json", "words")
 
 
-def test_a_directory_that_could_not_be_made_leaves_nothing(tmp_path: Path) -> None:
+def test_a_directory_that_could_not_be_made_leaves_nothing(tmp_path):
     """What was begun holds words of somebody, and nobody would look for it."""
     with pytest.raises(FileNotFoundError), staged_directory(tmp_path / "made") as making:
         making.joinpath("words", "of", "nobody").write_text("tea")
@@ -51,7 +50,7 @@ def test_a_directory_that_could_not_be_made_leaves_nothing(tmp_path: Path) -> No
     assert (tmp_path / "made" / "words").read_text() == "tea"
 
 
-def test_what_was_interrupted_is_swept(tmp_path: Path) -> None:
+def test_what_was_interrupted_is_swept(tmp_path):
     for name in (".new-1", ".gone-1", "kept"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "words").write_text("tea")

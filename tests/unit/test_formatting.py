@@ -207,7 +207,7 @@ def test_a_search_asks_for_as_many_rows_as_may_fill_the_budget(budget, top_k, re
     assert ContextBudget(**budget).search_limit(top_k, **({"reranked": True} if reranked else {})) == limit
 
 
-def test_a_neutral_section_stays_neutral_and_another_gets_the_scope() -> None:
+def test_a_neutral_section_stays_neutral_and_another_gets_the_scope():
     """Named again, a section would tell the model in which condition it is."""
     entry = ContextEntry("tea")
     neutral = neutral_section(render_section("b", "s", [entry]))

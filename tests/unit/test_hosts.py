@@ -1,7 +1,5 @@
 """What is said of hosts: on the command line and in the documentation, from the same declarations."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json
@@ -27,13 +25,13 @@ SCENES = re.findall(r"async def test_(\w+)", (ROOT / "tests/hosts/with_sdks/stag
 PROMISES = {name.removeprefix("test_") for name in dir(HostContract) if name.startswith("test_")} | {*SCENES}
 
 
-def test_the_table_of_the_documentation_is_that_of_the_declarations() -> None:
+def test_the_table_of_the_documentation_is_that_of_the_declarations():
     page = (ROOT / "docs" / "hosts.md").read_text("utf-8")
     assert table() in page, "run: python tests/support/host_pages.py"
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_every_host_has_a_page_with_its_program(name: str) -> None:
+def test_every_host_has_a_page_with_its_program(name):
     page = (ROOT / "docs" / "hosts" / f"{name}.md").read_text("utf-8")
     assert block(HOSTS[name]) in page
     for reason in HOSTS[name].cannot.values():
@@ -41,7 +39,7 @@ def test_every_host_has_a_page_with_its_program(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_a_program_takes_any_path(name: str) -> None:
+def test_a_program_takes_any_path(name):
     path = """/a b/it's "mine" \\ $HOME.yaml"""
     program = HOSTS[name].program(path)
     if program.startswith("#"):
@@ -56,11 +54,11 @@ def test_a_program_takes_any_path(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_what_a_host_cannot_do_is_a_promise_of_the_suite(name: str) -> None:
+def test_what_a_host_cannot_do_is_a_promise_of_the_suite(name):
     assert set(HOSTS[name].cannot) <= PROMISES | {"picture", "recall", "tools"}
 
 
-def test_another_release_is_one_sentence_with_the_tested_range(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_release_is_one_sentence_with_the_tested_range(monkeypatch):
     monkeypatch.setattr(_table.metadata, "version", lambda name: "9.1.0")
     with (
         pytest.raises(PluginLoadError, match=r"langchain 9.1.0 is installed; .* 1.4 and newer, below 2: pip"),
@@ -73,9 +71,7 @@ def test_another_release_is_one_sentence_with_the_tested_range(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("name", [name for name, host in HOSTS.items() if host.tested])
-def test_no_binding_is_used_with_a_release_that_was_not_tested(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_binding_is_used_with_a_release_that_was_not_tested(name, monkeypatch):
     module = {"nanobot": "nanobot.tool", "mcp": "mcp.server"}.get(name, HOSTS[name].module)
     monkeypatch.setattr(_table.metadata, "version", lambda distribution: "99.0.0")
     monkeypatch.delitem(sys.modules, f"memory.hosts.{module}", raising=False)
@@ -84,7 +80,7 @@ def test_no_binding_is_used_with_a_release_that_was_not_tested(
 
 
 @pytest.mark.parametrize("name", [name for name, host in HOSTS.items() if host.tested])
-def test_the_extra_installs_a_release_that_was_tested(name: str) -> None:
+def test_the_extra_installs_a_release_that_was_tested(name):
     host = HOSTS[name]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     wanted = [Requirement(line) for line in extras[name] if Requirement(line).name == host.distribution]
@@ -93,7 +89,7 @@ def test_the_extra_installs_a_release_that_was_tested(name: str) -> None:
     assert (bounds[">="], bounds["<"]) == host.tested
 
 
-def test_a_host_that_is_not_in_the_table_is_refused_by_what_to_do() -> None:
+def test_a_host_that_is_not_in_the_table_is_refused_by_what_to_do():
     with (
         pytest.raises(PluginLoadError, match=r"has no host 'nobody'; add it to memory/hosts/hosts\.toml"),
         _shared.tested("nobody"),
@@ -101,7 +97,7 @@ def test_a_host_that_is_not_in_the_table_is_refused_by_what_to_do() -> None:
         pass
 
 
-def test_a_missing_sdk_says_the_pip_line() -> None:
+def test_a_missing_sdk_says_the_pip_line():
     with (
         pytest.raises(PluginLoadError, match=r"pip install 'memslot\[strands\]'"),
         _shared.tested("strands"),
@@ -109,7 +105,7 @@ def test_a_missing_sdk_says_the_pip_line() -> None:
         raise ImportError("no", name="strands")
 
 
-def test_an_agent_takes_one_memory() -> None:
+def test_an_agent_takes_one_memory():
     class Agent: ...
 
     agent = Agent()
@@ -120,7 +116,7 @@ def test_an_agent_takes_one_memory() -> None:
     _shared.bind(agent, "CrewAI")
 
 
-def test_the_command_lists_hosts_and_prints_lines_to_paste(tmp_path: Path) -> None:
+def test_the_command_lists_hosts_and_prints_lines_to_paste(tmp_path):
     rows = json.loads(invoke("tools", "hosts", "--json").stdout)
     assert [row["host"] for row in rows] == list(HOSTS)
     config = tmp_path / "my.yaml"
@@ -131,7 +127,7 @@ def test_the_command_lists_hosts_and_prints_lines_to_paste(tmp_path: Path) -> No
     assert "takes no plugin folder" in invoke("tools", "hosts", "crewai", "install").stderr
 
 
-def test_the_folder_of_hermes_comes_and_goes_whole(tmp_path: Path) -> None:
+def test_the_folder_of_hermes_comes_and_goes_whole(tmp_path):
     config, directory = tmp_path / "memslot.yaml", tmp_path / "hermes"
     asked = ("--config", str(config), "--directory", str(directory))
     assert "write it first" in invoke("tools", "hosts", "hermes", "install", *asked).stderr
@@ -147,7 +143,7 @@ def test_the_folder_of_hermes_comes_and_goes_whole(tmp_path: Path) -> None:
     assert "nothing of memslot" in invoke("tools", "hosts", "hermes", "uninstall", *asked).stdout
 
 
-def test_the_words_of_a_message_are_neither_thoughts_nor_pictures() -> None:
+def test_the_words_of_a_message_are_neither_thoughts_nor_pictures():
     parts = [
         {"type": "reasoning", "text": "hm"},
         {"type": "text", "text": "hi"},
@@ -159,7 +155,7 @@ def test_the_words_of_a_message_are_neither_thoughts_nor_pictures() -> None:
     assert _shared.words(None) == _shared.words({"text": "no list"}) == ""
 
 
-def test_parts_without_words_are_named_by_their_kinds() -> None:
+def test_parts_without_words_are_named_by_their_kinds():
     class Block:
         block_type, text = "video", None
 

@@ -22,7 +22,7 @@ def add(directory: Path, name: str) -> None:
 
 
 @pytest.mark.thorough
-def test_what_is_installed_meanwhile_is_found(tmp_path: Path, monkeypatch) -> None:
+def test_what_is_installed_meanwhile_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "nowhere"), *sys.path])
     assert list(entry_points("group.of.ours")) == []
     add(tmp_path, "oolong")
@@ -33,7 +33,7 @@ def test_what_is_installed_meanwhile_is_found(tmp_path: Path, monkeypatch) -> No
     assert packages_distributions()["sencha_module"] == ["sencha"]
 
 
-def test_what_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch) -> None:
+def test_what_has_not_changed_is_not_read_again(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     add(tmp_path, "oolong")
     found = [point.value for point in entry_points("group.of.ours")], packages_distributions()

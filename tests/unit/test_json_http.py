@@ -156,25 +156,25 @@ class Server(LoopbackServer):
     "url",
     ["ftp://host", "host:1", "http://", "https:///path", "http://host:0", "http://host:99999", "http://[::1"],
 )
-def test_what_is_no_address_is_refused_with_an_example(url: str) -> None:
+def test_what_is_no_address_is_refused_with_an_example(url):
     with pytest.raises(ValueError, match="must be an http or https URL with a host"):
         server_address(url)
 
 
 @pytest.mark.parametrize("url", ["http://host?key=1", "http://host/#part", "http://host/?key=1#part"])
-def test_a_query_or_a_fragment_is_refused(url: str) -> None:
+def test_a_query_or_a_fragment_is_refused(url):
     """Keys stand in them, and paths would be appended behind."""
     with pytest.raises(InputError, match="must not hold a query or fragment"):
         check_url(url)
 
 
-def test_an_address_stays_as_it_was_written() -> None:
+def test_an_address_stays_as_it_was_written():
     assert server_address(" https://host:8443/base/ ") == "https://host:8443/base"
     assert server_address("http://host:1") == "http://host:1"
 
 
 @pytest.mark.parametrize("path", ["notes", "//host/notes", ""])
-async def test_a_path_that_may_lead_elsewhere_is_not_asked(path: str) -> None:
+async def test_a_path_that_may_lead_elsewhere_is_not_asked(path):
     """``//host`` is another server, which would be shown the key."""
     http = JsonHttp("http://127.0.0.1:9", backend="test")
     with pytest.raises(InputError, match="path: must start with one '/'"):
@@ -182,7 +182,7 @@ async def test_a_path_that_may_lead_elsewhere_is_not_asked(path: str) -> None:
     await http.aclose()
 
 
-async def test_an_answer_that_was_read_gives_its_connection_back() -> None:
+async def test_an_answer_that_was_read_gives_its_connection_back():
     """Kept, every answer would cost one, and the last is waited for in vain."""
     with Server() as server, anyio.fail_after(60):
         http = JsonHttp(server.url, backend="test", connections=1)
@@ -192,7 +192,7 @@ async def test_an_answer_that_was_read_gives_its_connection_back() -> None:
 
 
 @pytest.mark.parametrize(("said", "wait_s"), [(7, 7.0), (True, None), ("7", None)])
-async def test_how_long_to_wait_is_a_number_in_the_answer(said: object, wait_s: float | None) -> None:
+async def test_how_long_to_wait_is_a_number_in_the_answer(said, wait_s):
     with Server() as server:
         http = JsonHttp(server.url, backend="test")
         server.answer = LoopbackAnswer(429, {"retry_after": said})
@@ -203,7 +203,7 @@ async def test_how_long_to_wait_is_a_number_in_the_answer(said: object, wait_s: 
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
-async def test_what_is_no_json_is_no_answer(number: str) -> None:
+async def test_what_is_no_json_is_no_answer(number):
     """Python reads them; as scores they make every comparison false."""
     with Server() as server:
         http = JsonHttp(server.url, backend="test")
@@ -213,7 +213,7 @@ async def test_what_is_no_json_is_no_answer(number: str) -> None:
         await http.aclose()
 
 
-async def test_what_a_refusal_says_is_told_by_code_and_status() -> None:
+async def test_what_a_refusal_says_is_told_by_code_and_status():
     hints = {
         401: "missing, wrong or expired",
         403: "may not do this",
@@ -246,7 +246,7 @@ async def test_what_a_refusal_says_is_told_by_code_and_status() -> None:
         await http.aclose()
 
 
-async def test_an_answer_that_is_too_long_is_not_read_to_its_end() -> None:
+async def test_an_answer_that_is_too_long_is_not_read_to_its_end():
     """An endless one would hold its reader for ever, although it was refused."""
     sent = 0
 
@@ -264,7 +264,7 @@ async def test_an_answer_that_is_too_long_is_not_read_to_its_end() -> None:
     assert sent <= 5
 
 
-async def test_only_what_is_not_there_is_none() -> None:
+async def test_only_what_is_not_there_is_none():
     async def refused(status: int) -> None:
         raise BackendRejected("no", diagnostics={"status": status})
 
@@ -275,7 +275,7 @@ async def test_only_what_is_not_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("key", ["sécret", "sec\nret", " secret", "secret\t"])
-def test_a_key_that_cannot_stand_in_a_header_is_told_without_it(key: str) -> None:
+def test_a_key_that_cannot_stand_in_a_header_is_told_without_it(key):
     with pytest.raises(InputError, match="api_key: holds characters") as raised:
         bearer(key)
     assert key.strip() not in str(raised.value)

@@ -1,7 +1,5 @@
 """The lexical embedder: deterministic, unit length, and useful without a model in English and Chinese."""
 
-from __future__ import annotations
-
 import math
 import string
 import subprocess
@@ -27,7 +25,7 @@ def best(question: str, documents: list[str]) -> str:
 
 
 @given(ANY_TEXT)
-def test_every_text_has_a_unit_vector(text: str) -> None:
+def test_every_text_has_a_unit_vector(text):
     for vector in (EMBEDDER.embed(text), EMBEDDER.embed_query(text), EMBEDDER.embed_document(text)):
         assert len(vector) == EMBEDDER.dimensions
         assert math.isclose(dot(vector, vector), 1.0, rel_tol=1e-9)
@@ -35,13 +33,13 @@ def test_every_text_has_a_unit_vector(text: str) -> None:
 
 # Not all of Unicode: the capital of a dotless i is an ordinary I, so that case does matter there.
 @given(st.text(alphabet=string.printable + "äöüéñçàèΑαΒβДдЖж"))
-def test_case_and_compatibility_forms_do_not_matter(text: str) -> None:
+def test_case_and_compatibility_forms_do_not_matter(text):
     assert EMBEDDER.embed(text) == EMBEDDER.embed(text.upper()) == EMBEDDER.embed(text.lower())
     assert EMBEDDER.embed("ＡＢＣ tea") == EMBEDDER.embed("abc TEA")
 
 
 @pytest.mark.thorough
-def test_vectors_are_the_same_in_another_process() -> None:
+def test_vectors_are_the_same_in_another_process():
     code = (
         "from memory.adapter._lexical import LexicalHashEmbedder as E;"
         "print(repr(E(128).embed_document('Oolong 乌龙茶, twice: oolong!')))"
@@ -67,7 +65,7 @@ def test_vectors_are_the_same_in_another_process() -> None:
         ("Where do I usually go running?", "I run along the canal."),
     ],
 )
-def test_words_inflections_and_spellings_find_their_text(question: str, answer: str) -> None:
+def test_words_inflections_and_spellings_find_their_text(question, answer):
     others = [
         "The weather has been awful.",
         "Did you see the match?",
@@ -89,7 +87,7 @@ def test_words_inflections_and_spellings_find_their_text(question: str, answer: 
         ("红烧肉好吃吗", "妈妈做的红烧肉很好吃"),
     ],
 )
-def test_chinese_finds_its_text(question: str, answer: str) -> None:
+def test_chinese_finds_its_text(question, answer):
     documents = [
         "我喜欢喝乌龙茶",
         "他昨天去了北京的博物馆",
@@ -100,7 +98,7 @@ def test_chinese_finds_its_text(question: str, answer: str) -> None:
     assert best(question, documents) == answer
 
 
-def test_a_short_message_does_not_beat_the_one_that_answers() -> None:
+def test_a_short_message_does_not_beat_the_one_that_answers():
     """What the length in a document's vector is for; the bare cosine gets this wrong."""
     short = "Great, Caroline!"
     long = (
@@ -113,7 +111,7 @@ def test_a_short_message_does_not_beat_the_one_that_answers() -> None:
     assert dot(query, EMBEDDER.embed_document(long)) > 2 * dot(query, EMBEDDER.embed_document(short))
 
 
-def test_short_documents_are_not_alike() -> None:
+def test_short_documents_are_not_alike():
     """mem0 merges entities whose vectors are 0.95 alike."""
     names = ["Alice Smith", "Alice Jones", "Bob", "Berlin", "茶", "!!!", "😀", ""]
     vectors = [EMBEDDER.embed_document(name) for name in names]
@@ -123,6 +121,6 @@ def test_short_documents_are_not_alike() -> None:
     assert dot(EMBEDDER.embed_document("Alice"), EMBEDDER.embed_document("alice ")) > 0.999
 
 
-def test_signs_alone_are_told_apart() -> None:
+def test_signs_alone_are_told_apart():
     assert dot(EMBEDDER.embed("😀😀"), EMBEDDER.embed("😀")) > 0.9
     assert abs(dot(EMBEDDER.embed("😀"), EMBEDDER.embed("🎉"))) < 0.5

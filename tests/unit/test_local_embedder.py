@@ -3,8 +3,6 @@
 Set MEMSLOT_TEST_MODEL to the directory of an ONNX model to run the last group.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

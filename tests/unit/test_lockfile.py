@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -114,7 +113,7 @@ def test_what_cannot_be_made_or_locked_names_the_file(tmp_path, monkeypatch):
         assert str(tmp_path / "lock") not in opened
 
 
-def test_a_lock_that_was_given_back_names_no_owner(tmp_path: Path) -> None:
+def test_a_lock_that_was_given_back_names_no_owner(tmp_path):
     """A process of that id may be another's by now, and would be ended for nothing."""
     lock = FileLock(tmp_path / "lock", what="the graph", instead="wait")
     lock.acquire()

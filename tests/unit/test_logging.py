@@ -120,7 +120,7 @@ def test_a_line_that_an_sdk_formats_wrongly_fails_no_call_and_shows_nothing(capl
     assert record.args == ()
 
 
-def test_an_import_sees_its_settings_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_sees_its_settings_and_leaves_none(monkeypatch):
     """A ``.env`` file beside the process would set keys and addresses for all of it."""
     monkeypatch.setenv("KEPT", "mine")
     before = dict(os.environ)

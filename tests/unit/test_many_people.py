@@ -1,9 +1,6 @@
 """One slot for many people, for code that does not await, and for hosts that still show the conversation."""
 
-from __future__ import annotations
-
 import threading
-from pathlib import Path
 from uuid import UUID
 
 import anyio
@@ -142,7 +139,7 @@ async def test_what_names_no_session_stays():
         assert len((await slot.retrieve(request)).entries) == 1
 
 
-def test_code_that_does_not_await_has_a_memory(tmp_path: Path):
+def test_code_that_does_not_await_has_a_memory(tmp_path):
     with open_memory_sync(HISTORY, scope=ALICE, data_dir=tmp_path) as memory:
         assert memory.before_turn("tea", session_id="s") == ""
         memory.after_turn(session_id="s", user="I like oolong.", assistant="Noted.")
@@ -159,7 +156,7 @@ def test_code_that_does_not_await_has_a_memory(tmp_path: Path):
             closed.before_turn("tea", session_id="s")
 
 
-def test_threads_share_a_blocking_memory(tmp_path: Path):
+def test_threads_share_a_blocking_memory(tmp_path):
     failures = []
     with open_memory_sync(HISTORY, scope=ALICE, data_dir=tmp_path) as memory:
 
@@ -179,7 +176,7 @@ def test_threads_share_a_blocking_memory(tmp_path: Path):
     assert failures == []
 
 
-def test_an_error_arrives_where_the_call_was_made(tmp_path: Path):
+def test_an_error_arrives_where_the_call_was_made(tmp_path):
     before = set(threading.enumerate())
     with (
         open_memory_sync(HISTORY, data_dir=tmp_path) as memory,

@@ -1,7 +1,5 @@
 """``memslot view CONFIG``: a memory and its turns, for a browser of this machine, over a real mem0."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator
@@ -41,7 +39,7 @@ def served(directory: Path) -> Iterator[tuple[ViewServer, httpx.Client]]:
         server.shutdown()
 
 
-def test_a_person_asks_sees_what_the_prompt_gets_and_deletes_a_row(tmp_path: Path) -> None:
+def test_a_person_asks_sees_what_the_prompt_gets_and_deletes_a_row(tmp_path):
     with served(tmp_path) as (server, client):
         page = client.get("/", params={"q": "Which tea do I like?"}).text
         assert "<i>oolong" not in page
@@ -63,7 +61,7 @@ def test_a_person_asks_sees_what_the_prompt_gets_and_deletes_a_row(tmp_path: Pat
         assert gone.status_code == 502, "it is not there"
 
 
-def test_a_person_sees_everything_that_is_remembered_and_deletes_a_row_of_it(tmp_path: Path) -> None:
+def test_a_person_sees_everything_that_is_remembered_and_deletes_a_row_of_it(tmp_path):
     with served(tmp_path) as (server, client):
         page = client.get("/").text
         assert "<h2>3 memories</h2>" in page
@@ -73,7 +71,7 @@ def test_a_person_sees_everything_that_is_remembered_and_deletes_a_row_of_it(tmp
         assert re.findall(r'name="id" value="([^"]+)"', client.get("/").text) == ids[1:]
 
 
-def test_a_turn_shows_what_was_asked_recalled_used_and_recorded_then(tmp_path: Path) -> None:
+def test_a_turn_shows_what_was_asked_recalled_used_and_recorded_then(tmp_path):
     with served(tmp_path) as (server, client):
         memory = server.memory
         assert memory is not None
@@ -99,7 +97,7 @@ def test_a_turn_shows_what_was_asked_recalled_used_and_recorded_then(tmp_path: P
         assert "0 runs in" in client.get("/runs").text
 
 
-def test_a_deleted_row_and_a_reset_leave_no_recall(tmp_path: Path) -> None:
+def test_a_deleted_row_and_a_reset_leave_no_recall(tmp_path):
     with served(tmp_path) as (server, client):
         memory = server.memory
         assert memory is not None
@@ -122,7 +120,7 @@ def test_a_deleted_row_and_a_reset_leave_no_recall(tmp_path: Path) -> None:
         assert slot.scope is not None
 
 
-def test_a_memory_without_a_journal_says_where_turns_would_be(tmp_path: Path) -> None:
+def test_a_memory_without_a_journal_says_where_turns_would_be(tmp_path):
     config = {"memory": {"backend": "full_history", "scope": {"run_id": "r", "persona_id": "ada"}}}
     with open_memory_sync(config, data_dir=tmp_path) as memory, ViewServer(memory) as server:
         with pytest.raises(InputError, match="no file whose journal"):
@@ -130,7 +128,7 @@ def test_a_memory_without_a_journal_says_where_turns_would_be(tmp_path: Path) ->
         assert "does not list its memories" in (server.page("", "") or "")
 
 
-def test_a_page_of_elsewhere_reads_nothing(tmp_path: Path) -> None:
+def test_a_page_of_elsewhere_reads_nothing(tmp_path):
     with served(tmp_path) as (_, client):
         refused = client.get("/", params={"q": "tea"}, headers={"Host": "evil.example"})
         assert (refused.status_code, "oolong" in refused.text) == (403, False)

@@ -1,7 +1,5 @@
 """Thirty-six typical mistakes of the first hour: each answer is one line that names the place and the fix."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import anyio
@@ -96,12 +94,12 @@ IN_CODE = {
 }
 
 
-def test_there_are_thirty_six() -> None:
+def test_there_are_thirty_six():
     assert len(IN_A_FILE) + len(ON_THE_COMMAND_LINE) + len(IN_CODE) == 36
 
 
 @pytest.mark.parametrize(("text", "line", "said"), IN_A_FILE.values(), ids=IN_A_FILE.keys())
-def test_a_mistake_in_a_file(tmp_path: Path, text: str, line: int, said: list[str]) -> None:
+def test_a_mistake_in_a_file(tmp_path, text, line, said):
     path = tmp_path / "config.yaml"
     path.write_text(text, encoding="utf-8")
     answer = error_line(invoke("run", path, "--out", tmp_path / "runs"), 2)
@@ -111,9 +109,7 @@ def test_a_mistake_in_a_file(tmp_path: Path, text: str, line: int, said: list[st
 
 
 @pytest.mark.parametrize(("arguments", "said"), ON_THE_COMMAND_LINE.values(), ids=ON_THE_COMMAND_LINE.keys())
-def test_a_mistake_on_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
-) -> None:
+def test_a_mistake_on_the_command_line(tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
     Path("good.yaml").write_text(
         "memory: {backend: full_history, scope: {run_id: r, persona_id: p}}", encoding="utf-8"
@@ -122,7 +118,7 @@ def test_a_mistake_on_the_command_line(
 
 
 @pytest.mark.parametrize(("mistake", "said"), IN_CODE.values(), ids=IN_CODE.keys())
-def test_a_mistake_in_code(mistake, said: str) -> None:
+def test_a_mistake_in_code(mistake, said):
     with pytest.raises((ConfigError, InputError, MemslotError, TypeError)) as refused:
         anyio.run(mistake) if mistake.__name__ != "<lambda>" else mistake()
     assert said in str(refused.value)

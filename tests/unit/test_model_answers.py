@@ -1,7 +1,5 @@
 """JSON in the answers of language models."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -26,11 +24,11 @@ TEXT = json.dumps(WANTED)
         f"Here are [1] fact: {TEXT} I hope {{this}} helps!",
     ],
 )
-def test_an_object_is_found(content: str) -> None:
+def test_an_object_is_found(content):
     assert json_of_answer(content) == WANTED
 
 
-def test_a_list_is_found() -> None:
+def test_a_list_is_found():
     assert json_of_answer(f"These: {json.dumps([WANTED])}.") == [WANTED]
 
 
@@ -47,7 +45,7 @@ def test_a_list_is_found() -> None:
         ("<think>zqsecret", "length", "ends before its <think> part does; it was cut at max_tokens"),
     ],
 )
-def test_an_error_says_what_is_wrong_and_not_what_was_said(content: object, reason: str, said: str) -> None:
+def test_an_error_says_what_is_wrong_and_not_what_was_said(content, reason, said):
     with pytest.raises(BackendProtocolError) as raised:
         json_of_answer(content, finish_reason=reason)
     assert said in str(raised.value)

@@ -1,7 +1,5 @@
 """The faults that memslot showed with real models, and the tests that fail if one comes back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -51,6 +49,6 @@ def written() -> str:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_has_its_tests(fault: str, written: str) -> None:
+def test_every_fault_has_its_tests(fault, written):
     for name in FAULTS[fault].split():
         assert f"def {name}(" in written

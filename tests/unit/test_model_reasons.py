@@ -1,7 +1,5 @@
 """Errors of a model say why it failed, and never what a user said."""
 
-from __future__ import annotations
-
 import contextvars
 import json
 

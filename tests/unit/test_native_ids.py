@@ -1,7 +1,5 @@
 """``context: {native_ids: true}`` shows the backend's own ids in sections (spec 6, rule 1); by default none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ def config(data_dir: Path, **memory: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("shown", [True, False])
-async def test_a_section_shows_ids_where_the_file_says_so(shown: bool, tmp_path: Path) -> None:
+async def test_a_section_shows_ids_where_the_file_says_so(shown, tmp_path):
     async with open_memory(config(tmp_path, context={"native_ids": shown})) as memory:
         receipt = await memory.after_turn(user="I like oolong.", session_id="s1")
         section = await memory.before_turn("oolong", session_id="s2")
@@ -38,7 +36,7 @@ async def test_a_section_shows_ids_where_the_file_says_so(shown: bool, tmp_path:
     assert "I like oolong." in section
 
 
-async def test_ids_count_against_the_budget() -> None:
+async def test_ids_count_against_the_budget():
     async with MemorySlot(FakeBackend(), scope=SCOPE, native_ids=True) as slot:
         for number in range(20):
             await slot.after_turn(user=f"oolong {number}", session_id="s1")
@@ -48,7 +46,7 @@ async def test_ids_count_against_the_budget() -> None:
         assert section.count("(") == section.count("id ") > 0
 
 
-async def test_entries_stay_as_the_adapter_gave_them(tmp_path: Path) -> None:
+async def test_entries_stay_as_the_adapter_gave_them(tmp_path):
     found = []
     for native_ids in (True, False):
         async with MemorySlot(FakeBackend(), scope=SCOPE, native_ids=native_ids) as slot:
@@ -58,7 +56,7 @@ async def test_entries_stay_as_the_adapter_gave_them(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-async def test_a_misspelt_switch_is_refused(tmp_path: Path) -> None:
+async def test_a_misspelt_switch_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"memory\.context\.native_id: .*did you mean native_ids"):
         async with open_memory(config(tmp_path, context={"native_id": True})):
             pass

@@ -1,7 +1,5 @@
 """Native operations are declared once, and the slot refuses what is none: no adapter sees a wrong argument."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +42,7 @@ FACTS = Operation(
         ({"about": "tea", "secret": "x"}, "secret: is not a known field; it takes"),
     ],
 )
-def test_an_argument_is_as_declared_or_named(arguments: dict[str, Any], said: str | None) -> None:
+def test_an_argument_is_as_declared_or_named(arguments, said):
     problem = FACTS.problem(arguments)
     assert (problem is None) if said is None else str(problem).startswith(said)
 
@@ -68,7 +66,7 @@ class Watched(FakeBackend):
         return await super().native_mutation(request)
 
 
-async def test_the_slot_refuses_what_is_not_declared_and_the_adapter_never_sees_it() -> None:
+async def test_the_slot_refuses_what_is_not_declared_and_the_adapter_never_sees_it():
     adapter = Watched()
     async with MemorySlot(adapter) as slot:
         await slot.setup_scope(ALICE)
@@ -99,7 +97,7 @@ async def test_the_slot_refuses_what_is_not_declared_and_the_adapter_never_sees_
         assert [request.arguments for request in adapter.reached] == [{"limit": 1}]
 
 
-async def test_health_says_what_is_declared_also_where_the_probe_fails() -> None:
+async def test_health_says_what_is_declared_also_where_the_probe_fails():
     adapter = FakeBackend()
     async with MemorySlot(adapter) as slot:
         adapter.store.faults.add("500", times=1)
@@ -122,16 +120,16 @@ async def test_health_says_what_is_declared_also_where_the_probe_fails() -> None
         (7, None),
     ],
 )
-def test_a_time_is_read_in_utc_or_not_at_all(written: Any, hour: int | None) -> None:
+def test_a_time_is_read_in_utc_or_not_at_all(written, hour):
     moment = parse_time(written)
     assert (moment.hour if moment else None) == hour
 
 
-def test_a_time_without_a_zone_may_be_known_to_be_utc() -> None:
+def test_a_time_without_a_zone_may_be_known_to_be_utc():
     moment = parse_time("2024-01-01T12:00:00", naive_is_utc=True)
     assert moment is not None
     assert (moment.hour, moment.utcoffset()) == (12, parse_time("2024-01-01T00:00:00Z").utcoffset())  # type: ignore[union-attr]
 
 
-def test_no_nul_is_left_at_any_depth() -> None:
+def test_no_nul_is_left_at_any_depth():
     assert without_nul({"a\0": ["b\0", {"c": "\0d"}], "n": 1}) == {"a": ["b", {"c": "d"}], "n": 1}

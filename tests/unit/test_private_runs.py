@@ -1,7 +1,5 @@
 """Something private is planted in every option of every provider; no artefact, log or error of a run repeats it."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import types
@@ -107,13 +105,8 @@ def assert_clean(directory: Path, *more: str) -> None:
 @pytest.mark.parametrize("fails", [False, True], ids=["works", "fails"])
 @pytest.mark.parametrize("name", MODELS)
 async def test_no_artefact_repeats_an_option_even_where_the_adapter_does(
-    name: str,
-    fails: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    name, fails, tmp_path, monkeypatch, caplog, capfd
+):
     caplog.set_level(logging.DEBUG, "memslot")
     planted = Planted().model(MODELS[name])
     block = as_written(planted)
@@ -132,7 +125,7 @@ async def test_no_artefact_repeats_an_option_even_where_the_adapter_does(
     assert_clean(outcome.directory, caplog.text, *capfd.readouterr())
 
 
-async def test_a_comparison_does_not_tell_the_path_of_what_could_not_be_read(tmp_path: Path) -> None:
+async def test_a_comparison_does_not_tell_the_path_of_what_could_not_be_read(tmp_path):
     content = {
         "memory": {"conditions": {"static_profile": {"path": f"{tmp_path}/{SECRET}.md"}, "no_memory": {}}},
         "run": {"game": GAME, "output": str(tmp_path / "out")},

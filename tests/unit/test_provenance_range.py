@@ -1,7 +1,5 @@
 """A provenance range means what changed in that time, by one rule for every backend."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest
@@ -26,5 +24,5 @@ MARCH, APRIL, MAY = (datetime(2026, month, 1, tzinfo=UTC) for month in (3, 4, 5)
         (APRIL, APRIL, (MARCH, MAY), False),  # no single change lies in it
     ],
 )
-def test_a_record_is_in_the_range_of_any_of_its_changes(since, until, changes, included) -> None:
+def test_a_record_is_in_the_range_of_any_of_its_changes(since, until, changes, included):
     assert ProvenanceRequest(scope=SCOPE, since=since, until=until).includes(*changes) is included

@@ -1,7 +1,5 @@
 """The README on the package index: every link is absolute, and leads to a file of the repository."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
@@ -15,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACEHOLDER = "https://example.invalid/memslot"
 
 
-def test_every_link_of_the_readme_is_absolute_on_the_index_and_leads_to_a_file() -> None:
+def test_every_link_of_the_readme_is_absolute_on_the_index_and_leads_to_a_file():
     for_the_index = runpy.run_path(str(ROOT / "setup.py"))["for_the_index"]
     shown = for_the_index((ROOT / "README.md").read_text("utf-8"), "https://host.example/project")
     addresses = [
@@ -30,14 +28,14 @@ def test_every_link_of_the_readme_is_absolute_on_the_index_and_leads_to_a_file()
     assert "/raw/main/docs/turn.svg" in shown, "a picture, not the page of one"
 
 
-def test_the_addresses_of_the_project_stand_in_one_place() -> None:
+def test_the_addresses_of_the_project_stand_in_one_place():
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
     assert urls["Repository"].startswith("https://")
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     assert [page.name for page in pages if PLACEHOLDER in page.read_text("utf-8")] == []
 
 
-def test_the_one_install_of_the_readme_is_enough_to_chat() -> None:
+def test_the_one_install_of_the_readme_is_enough_to_chat():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     assert any(each.startswith("jsonschema") for each in extras["mem0"]), "what a session's tools need"
 
@@ -54,7 +52,7 @@ def test_no_page_relies_on_a_folder_that_a_wheel_lacks() -> None:
 
 
 @pytest.mark.thorough
-def test_the_picture_shows_the_quickstarts_report(tmp_path: Path) -> None:
+def test_the_picture_shows_the_quickstarts_report(tmp_path):
     run = invoke("run", ROOT / "configs" / "quickstart.yaml", "--out", tmp_path, "--json")
     found = {
         each["label"]: next(

@@ -1,6 +1,5 @@
 """What a turn recalled is kept with the turn, and never outlives a reset of its scope."""
 
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -21,7 +20,7 @@ async def asked(memory: MemorySlot, number: int, between: Any = None) -> list[st
     return [row["text"] for row in memory.delivery.recalls.of(event) or ()]
 
 
-async def test_a_reset_between_recall_and_record_leaves_no_recall(tmp_path: Path) -> None:
+async def test_a_reset_between_recall_and_record_leaves_no_recall(tmp_path):
     config = {"memory": {"condition": "full_history", "journal": True, "data_dir": str(tmp_path)}}
     async with build_slot(config, scope=ALICE) as memory, build_slot(config, scope=ALICE) as another:
         for number, resets in enumerate((None, another, None, memory, None)):
@@ -30,7 +29,7 @@ async def test_a_reset_between_recall_and_record_leaves_no_recall(tmp_path: Path
             assert ("oolong" in str(texts)) == (resets is None)
 
 
-async def test_a_recall_during_a_reset_leaves_no_recall(tmp_path: Path) -> None:
+async def test_a_recall_during_a_reset_leaves_no_recall(tmp_path):
     adapter, reached, goes_on = Obedient(), anyio.Event(), anyio.Event()
     wipes = adapter.reset_scope
 

@@ -1,7 +1,5 @@
 """The keys of the last things seen."""
 
-from __future__ import annotations
-
 from memory.adapter.stores import RecentKeys
 
 

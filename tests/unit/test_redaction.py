@@ -1,7 +1,5 @@
 """Nothing private in what is published, and equal hashes for equal runs (ATTACKS: published things)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator
@@ -53,7 +51,7 @@ def known(block: BaseModel, base: Path = Path(), **secrets: str) -> str:
 
 
 @SHIPPED
-def test_no_plant_is_shown(name: str) -> None:
+def test_no_plant_is_shown(name):
     planted = Planted()
     all_of_it = shown(planted.model(MODELS[name]))
     text = json.dumps(all_of_it, ensure_ascii=False)
@@ -66,9 +64,7 @@ def test_no_plant_is_shown(name: str) -> None:
 
 
 @SHIPPED
-def test_every_option_but_credentials_and_places_tells_in_the_hash(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_option_but_credentials_and_places_tells_in_the_hash(name, monkeypatch):
     monkeypatch.setattr(MODELS[name], "effective", lambda self: {}, raising=False)
     plain = Planted()
     original = known(plain.model(MODELS[name]))
@@ -142,7 +138,7 @@ class Options(PluginOptions):
         ("site", f"http://me:{SECRET}@db/x?key={SECRET}", "http://db/x"),
     ],
 )
-def test_what_is_harmless_is_shown(field: str, value: Any, expected: Any) -> None:
+def test_what_is_harmless_is_shown(field, value, expected):
     assert shown(Options(**{field: value}))[field] == expected
 
 
@@ -167,7 +163,7 @@ def test_what_is_harmless_is_shown(field: str, value: Any, expected: Any) -> Non
         ("url", f"see http://host/ {SECRET}@"),
     ],
 )
-def test_what_may_be_secret_is_hidden(field: str, value: Any) -> None:
+def test_what_may_be_secret_is_hidden(field, value):
     text = json.dumps(shown(Options(**{field: value}))[field])
     assert HIDDEN in text
     assert not [leaked for leaked in (SECRET, SENTENCE, str(NUMBER)) if leaked in text]
@@ -184,21 +180,21 @@ def test_what_may_be_secret_is_hidden(field: str, value: Any) -> None:
         ("elsewhere", SENTENCE),
     ],
 )
-def test_texts_and_paths_are_shown_as_a_hash(field: str, value: Any) -> None:
+def test_texts_and_paths_are_shown_as_a_hash(field, value):
     assert shown(Options(**{field: value}))[field].startswith("hash:")
     assert shown(Options(**{field: value}))[field] == shown(Options(**{field: value}))[field]
 
 
-def test_the_same_text_in_two_places_has_two_hashes() -> None:
+def test_the_same_text_in_two_places_has_two_hashes():
     both = shown(Options(label=SENTENCE, elsewhere=Path(SENTENCE)))
     assert both["label"] != both["elsewhere"]
 
 
-def test_what_came_from_a_variable_that_holds_a_credential_is_hidden_even_where_it_is_public() -> None:
+def test_what_came_from_a_variable_that_holds_a_credential_is_hidden_even_where_it_is_public():
     assert shown(Options(model=SECRET), model="${MODEL_TOKEN}")["model"] == HIDDEN
 
 
-def test_what_a_model_lets_in_beside_its_fields_is_hidden() -> None:
+def test_what_a_model_lets_in_beside_its_fields_is_hidden():
     class Loose(BaseModel):
         model_config = ConfigDict(extra="allow")
 
@@ -219,7 +215,7 @@ def test_what_a_model_lets_in_beside_its_fields_is_hidden() -> None:
         *((name, False) for name in ("partition_key", "max_tokens", "token_counter", "keyboard", "", "--")),
     ],
 )
-def test_names_of_credentials(name: str, expected: bool) -> None:
+def test_names_of_credentials(name, expected):
     assert is_credential(name) is expected
 
 
@@ -250,23 +246,21 @@ def test_names_of_credentials(name: str, expected: bool) -> None:
         ({"verify_token": True}, {"verify_token": False}, False),
     ],
 )
-def test_what_differs_hashes_apart_and_what_means_the_same_alike(
-    options: dict[str, Any], other: dict[str, Any], same: bool
-) -> None:
+def test_what_differs_hashes_apart_and_what_means_the_same_alike(options, other, same):
     hashes = {known(Options(**given)) for given in (options, other)}
     assert len(hashes) == (1 if same else 2)
 
 
-def test_a_set_has_no_order() -> None:
+def test_a_set_has_no_order():
     content = Redaction(Path(), {}).content(Options(tags=frozenset("zyxabc")), ("x",))
     assert content["tags"] == list("abcxyz")
 
 
-def test_half_a_character_can_be_hashed() -> None:
+def test_half_a_character_can_be_hashed():
     assert slow_hash({"label": "a\ud800"}, salt="\ud800") != slow_hash({"label": "a"}, salt="\ud800")
 
 
-def test_a_file_that_is_read_counts_by_its_content(tmp_path: Path) -> None:
+def test_a_file_that_is_read_counts_by_its_content(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text("same", encoding="utf-8")
     (tmp_path / "c").write_text("other", encoding="utf-8")
@@ -275,7 +269,7 @@ def test_a_file_that_is_read_counts_by_its_content(tmp_path: Path) -> None:
     assert len({a, c, none}) == 3
 
 
-def test_a_moment_counts_by_its_instant() -> None:
+def test_a_moment_counts_by_its_instant():
     class When(PluginOptions):
         at: Public[datetime]
 
@@ -285,7 +279,7 @@ def test_a_moment_counts_by_its_instant() -> None:
     assert known(noon) == known(same)
 
 
-def test_what_a_default_comes_to_counts() -> None:
+def test_what_a_default_comes_to_counts():
     class Derived(PluginOptions):
         size: int | None = Field(default=None)
 
@@ -300,7 +294,7 @@ def test_what_a_default_comes_to_counts() -> None:
     assert known(Derived()) != known(Older())
 
 
-def test_a_variable_that_holds_a_credential_leaves_the_rest_of_the_text_in_the_hash() -> None:
+def test_a_variable_that_holds_a_credential_leaves_the_rest_of_the_text_in_the_hash():
     def of(text: str, written: str) -> str:
         return known(Options(label=text), label=written)
 
@@ -308,7 +302,7 @@ def test_a_variable_that_holds_a_credential_leaves_the_rest_of_the_text_in_the_h
     assert of("https://h/abc", "https://h/${TOKEN}") != of("https://i/abc", "https://i/${TOKEN}")
 
 
-def test_a_guess_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guess_costs_time(monkeypatch):
     monkeypatch.undo()
     redaction._stretched.cache_clear()
     plain = hashlib.sha256(b'"a"').digest()
@@ -318,7 +312,7 @@ def test_a_guess_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- paths ------------------------------------------------------------------------------------------------
 
 
-def test_relative_paths_anywhere_in_options_move_below_the_base() -> None:
+def test_relative_paths_anywhere_in_options_move_below_the_base():
     class Nested(PluginOptions):
         single: Path
         many: tuple[Path, ...] = ()
@@ -356,7 +350,7 @@ def config_of(**options: Any) -> Any:
     )
 
 
-def test_neither_the_repr_nor_an_error_repeats_a_value() -> None:
+def test_neither_the_repr_nor_an_error_repeats_a_value():
     config = config_of(llm={"model": "m", "api_key": "${MY_API_KEY}", "config": {"note": SENTENCE}})
     assert SECRET not in repr(config).replace(f"/home/{SECRET}", "")
     assert SENTENCE not in repr(config)
@@ -371,7 +365,7 @@ def test_neither_the_repr_nor_an_error_repeats_a_value() -> None:
         assert SENTENCE not in str(caught.value)
 
 
-def test_secret_values_of_any_type_stay_secret() -> None:
+def test_secret_values_of_any_type_stay_secret():
     class Odd(PluginOptions):
         token: SecretStr | None = None
         many: dict[str, SecretStr] = Field(default_factory=dict)

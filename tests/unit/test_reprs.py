@@ -1,7 +1,5 @@
 """What a developer sees in a prompt or a log line: short, and never what users said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from slot_support import ALICE, event
@@ -10,7 +8,7 @@ from memory import AdapterMode, MemorySlot, RetrieveRequest
 from memory.testing import FakeBackend
 
 
-async def test_receipts_and_results_are_short_and_hold_nothing_that_was_said() -> None:
+async def test_receipts_and_results_are_short_and_hold_nothing_that_was_said():
     slot = MemorySlot(FakeBackend())
     async with slot:
         await slot.setup_scope(ALICE)

@@ -1,7 +1,5 @@
 """``memslot tools scripted-llm``: alone or beside a command, and the configuration for it."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -27,15 +25,15 @@ raise SystemExit(7)
 """
 
 
-def test_a_command_finds_it_and_its_exit_code_is_ours() -> None:
+def test_a_command_finds_it_and_its_exit_code_is_ours():
     assert invoke("tools", "scripted-llm", "--", sys.executable, "-c", ASK).exit_code == 7
 
 
-def test_a_command_that_does_not_exist_is_one_line() -> None:
+def test_a_command_that_does_not_exist_is_one_line():
     assert "no-such-command" in error_line(invoke("tools", "scripted-llm", "--", "no-such-command"), 2)
 
 
-def test_a_port_that_is_taken_is_one_line() -> None:
+def test_a_port_that_is_taken_is_one_line():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -45,7 +43,7 @@ def test_a_port_that_is_taken_is_one_line() -> None:
 
 
 @pytest.mark.thorough
-def test_it_says_where_it_is_and_ends_when_interrupted() -> None:
+def test_it_says_where_it_is_and_ends_when_interrupted():
     command = [*MEMSLOT, "tools", "scripted-llm", "--port", "0"]
     # Where this runs in the background, SIGINT is ignored, and a child would inherit that.
     heeds = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
@@ -60,7 +58,7 @@ def test_it_says_where_it_is_and_ends_when_interrupted() -> None:
         assert running.wait(300) == 130
 
 
-def test_an_endpoint_that_runs_for_days_keeps_no_request() -> None:
+def test_an_endpoint_that_runs_for_days_keeps_no_request():
     with ScriptedLLM(record=False) as llm, urllib.request.urlopen(f"{llm.base_url}/models") as answer:
         assert answer.headers["x-request-id"] == "req-1"
         assert llm.requests == []
@@ -75,9 +73,7 @@ def test_an_endpoint_that_runs_for_days_keeps_no_request() -> None:
         ("condition", "rolling_summary", "httpx"),
     ],
 )
-def test_its_configuration_passes_the_doctor(
-    field: str, provider: str, needs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_configuration_passes_the_doctor(field, provider, needs, tmp_path, monkeypatch):
     if find_spec(needs) is None:
         pytest.skip(f"needs {needs}")
     text = CONFIG.read_text(encoding="utf-8")

@@ -36,7 +36,7 @@ def context(*entries: str) -> str:
     return '<memory-context backend="x" scope="s">\n' + "\n".join(entries) + "\n</memory-context>"
 
 
-def test_answers_from_the_memory_context_and_from_nothing_else(client: OpenAI) -> None:
+def test_answers_from_the_memory_context_and_from_nothing_else(client):
     memory = context("- (2024-01-01 10:00, #a1) I drink oolong tea.", "- I own a red bicycle.")
     assert ask(client, ("system", memory), ("user", "Which tea do I drink?")) == "I drink oolong tea."
     assert ask(client, ("user", f"{memory}\n\nWhat colour is my bicycle?")) == "I own a red bicycle."
@@ -45,13 +45,13 @@ def test_answers_from_the_memory_context_and_from_nothing_else(client: OpenAI) -
     assert ask(client, ("user", "I moved to Berlin.")) == "Understood."
 
 
-def test_the_newer_of_two_equally_fitting_memories_wins(client: OpenAI) -> None:
+def test_the_newer_of_two_equally_fitting_memories_wins(client):
     old, new = "- (2024-01-01 10:00) I live in Paris.", "- (2024-03-01 09:00) I live in Berlin."
     for order in ((old, new), (new, old)):
         assert ask(client, ("system", context(*order)), ("user", "Where do I live?")) == "I live in Berlin."
 
 
-def test_summaries_are_extractive_and_keep_to_max_tokens(client: OpenAI) -> None:
+def test_summaries_are_extractive_and_keep_to_max_tokens(client):
     order = "Summarize the conversation.\n\n"
     said = "- I like jazz.\n[10:00] USER: I play the oboe. Do you?\n[10:01] ASSISTANT: I do not."
     assert ask(client, ("user", order + said)) == "- I like jazz.\n- I play the oboe."
@@ -65,14 +65,14 @@ class Preference(BaseModel):
     parent: Preference | None = None
 
 
-def test_any_other_schema_gets_a_valid_instance(client: OpenAI) -> None:
+def test_any_other_schema_gets_a_valid_instance(client):
     reply = client.chat.completions.parse(
         model="scripted", messages=[{"role": "user", "content": "go"}], response_format=Preference
     )
     assert reply.choices[0].message.parsed == Preference(strength="weak", since=None, examples=[])
 
 
-def test_embeddings_are_lexical_unit_vectors_in_both_encodings(client: OpenAI, llm: ScriptedLLM) -> None:
+def test_embeddings_are_lexical_unit_vectors_in_both_encodings(client, llm):
     texts = ["I drink oolong tea", "oolong tea is what I drink", "quarterly revenue report"]
     packed = client.embeddings.create(model="e", input=texts, dimensions=256)
     plain = client.embeddings.create(model="e", input=texts, dimensions=256, encoding_format="float")
@@ -89,7 +89,7 @@ def test_embeddings_are_lexical_unit_vectors_in_both_encodings(client: OpenAI, l
     assert len(client.embeddings.create(model="e", input=[[1, 2], [3]]).data) == 2
 
 
-def test_the_models_are_listed(llm: ScriptedLLM) -> None:
+def test_the_models_are_listed(llm):
     assert httpx.get(f"{llm.base_url}/models").json()["data"][0]["id"] == "scripted"
 
 
@@ -105,7 +105,7 @@ def test_the_models_are_listed(llm: ScriptedLLM) -> None:
         ("late", openai.APITimeoutError),
     ],
 )
-def test_faults_look_real_to_the_sdk_and_then_pass(llm: ScriptedLLM, kind: str, error: type) -> None:
+def test_faults_look_real_to_the_sdk_and_then_pass(llm, kind, error):
     with OpenAI(base_url=llm.base_url, api_key="unused", max_retries=0, timeout=30) as client:
         llm.faults.add(kind, endpoint="chat/completions", delay_s=60)
         assert client.embeddings.create(model="e", input="not this endpoint").data
@@ -132,17 +132,17 @@ def test_faults_look_real_to_the_sdk_and_then_pass(llm: ScriptedLLM, kind: str, 
         ("nowhere", {}, 404),
     ],
 )
-def test_malformed_requests_are_refused(llm: ScriptedLLM, path: str, body: object, status: int) -> None:
+def test_malformed_requests_are_refused(llm, path, body, status):
     assert httpx.post(f"{llm.base_url}/{path}", json=body).status_code == status
 
 
-def test_a_body_nested_too_deep_is_refused_like_one_that_is_no_json(llm: ScriptedLLM) -> None:
+def test_a_body_nested_too_deep_is_refused_like_one_that_is_no_json(llm):
     for body in ("{", "[" * 200_000):
         answer = httpx.post(f"{llm.base_url}/chat/completions", content=body, trust_env=False)
         assert answer.status_code == 400
 
 
-def test_own_rules_come_first_and_broken_ones_are_reported() -> None:
+def test_own_rules_come_first_and_broken_ones_are_reported():
     def mine(request: ChatRequest) -> Reply | None:
         if request.last_user == "boom":
             raise KeyError("gone")

@@ -1,7 +1,5 @@
 """``make test`` leaves something out and says so; ``make test-all``, which CI calls, leaves nothing out."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -44,7 +42,7 @@ def run(folder: Path, *arguments: str) -> str:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("processes", plain("0", of=["0", "2"]))
-def test_the_fast_selection_says_what_it_leaves_out_and_how_to_run_it(tmp_path: Path, processes: str) -> None:
+def test_the_fast_selection_says_what_it_leaves_out_and_how_to_run_it(tmp_path, processes):
     output = run(tmp_path, "--fast", "-n", processes)
     assert "2 passed" in output
     assert "these tests were left out: " in output
@@ -53,14 +51,14 @@ def test_the_fast_selection_says_what_it_leaves_out_and_how_to_run_it(tmp_path: 
 
 
 @pytest.mark.thorough
-def test_without_it_everything_runs(tmp_path: Path) -> None:
+def test_without_it_everything_runs(tmp_path):
     output = run(tmp_path)
     assert "5 passed" in output
     assert "left out" not in output
 
 
 @pytest.mark.thorough
-def test_every_make_target_that_the_readme_names_is_there_and_ci_runs_all() -> None:
+def test_every_make_target_that_the_readme_names_is_there_and_ci_runs_all():
     def commands(target: str) -> str:
         return subprocess.run(
             ["make", "--dry-run", target, "JOBS=2"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -55,7 +55,7 @@ BUDGET = {
 
 
 @pytest.mark.parametrize("what", BUDGET)
-def test_a_start_loads_no_more_than_it_needs(what: str) -> None:
+def test_a_start_loads_no_more_than_it_needs(what):
     code, banned = BUDGET[what]
     program = f"import sys, json, site; before = set(sys.modules)\n{code}\n"
     program += "print(); print(json.dumps(sorted(set(sys.modules) - before)))"

@@ -1,7 +1,5 @@
 """The swap is one word: every provider by ``memory.backend`` alone, and every message leads on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -76,7 +74,7 @@ async def asked(path: Path) -> str:
 
 
 @pytest.mark.thorough
-async def test_one_word_walks_through_every_memory_and_back(directory: Path) -> None:
+async def test_one_word_walks_through_every_memory_and_back(directory):
     for name in WITH_FILES:
         receipt = await one_turn(
             write(directory, f"backend: {name}"), f"I like {name} tea. I prefer it always."
@@ -91,7 +89,7 @@ async def test_one_word_walks_through_every_memory_and_back(directory: Path) -> 
 
 
 @pytest.mark.thorough
-async def test_what_keeps_nothing_says_volatile(directory: Path) -> None:
+async def test_what_keeps_nothing_says_volatile(directory):
     for name in FIXED:
         receipt = await one_turn(write(directory, f"backend: {name}"), "I like tea.")
         assert receipt.status == "committed"
@@ -102,14 +100,14 @@ async def test_what_keeps_nothing_says_volatile(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(LACKING)))
-def test_an_absent_block_means_its_defaults(name: str, directory: Path) -> None:
+def test_an_absent_block_means_its_defaults(name, directory):
     config = load_config(write(directory, f"backend: {name}", ""))
     model = REGISTRY.selected(config).options
     assert config.parse_options(model) == model()
 
 
 @pytest.mark.parametrize("name", LACKING)
-def test_what_has_no_default_is_asked_for_with_an_example(name: str, directory: Path) -> None:
+def test_what_has_no_default_is_asked_for_with_an_example(name, directory):
     path = write(directory, f"backend: {name}", "")
     config = load_config(path)
     with pytest.raises(ConfigError) as caught:
@@ -121,7 +119,7 @@ def test_what_has_no_default_is_asked_for_with_an_example(name: str, directory: 
     assert not [other for other in named if other in message]
 
 
-def test_a_control_under_either_word_is_the_same(directory: Path) -> None:
+def test_a_control_under_either_word_is_the_same(directory):
     def known(line: str, more: str) -> tuple[str, str]:
         config = load_config(write(directory, line, more))
         info = REGISTRY.selected(config)
@@ -171,7 +169,7 @@ def test_a_control_under_either_word_is_the_same(directory: Path) -> None:
         ),
     ],
 )
-def test_every_message_names_the_place_and_the_fix(directory: Path, line: str, complaint: str) -> None:
+def test_every_message_names_the_place_and_the_fix(directory, line, complaint):
     path = write(directory, line, "")
     result = invoke("doctor", path)
     assert result.exit_code == 2
@@ -182,7 +180,7 @@ def test_every_message_names_the_place_and_the_fix(directory: Path, line: str, c
 # -- paths ------------------------------------------------------------------------------------------------
 
 
-async def test_paths_in_a_file_are_relative_to_it(directory: Path) -> None:
+async def test_paths_in_a_file_are_relative_to_it(directory):
     await one_turn(write(directory, "backend: full_history", "  data_dir: data\n"), "I like tea.")
     assert (directory / "data" / "memslot.db").is_file()
     blocks = "  backends: {mem0: {path: mine}}\n"
@@ -192,13 +190,13 @@ async def test_paths_in_a_file_are_relative_to_it(directory: Path) -> None:
     assert "oolong" in await asked(write(directory, "backend: oracle_ipas"))
 
 
-async def test_a_journal_lies_where_the_file_says(directory: Path) -> None:
+async def test_a_journal_lies_where_the_file_says(directory):
     await one_turn(write(directory, "backend: full_history", "  journal: true\n"), "I like tea.")
     assert (directory / ".memslot" / "memslot.db").is_file()
     assert json.loads(invoke("journal", "list", directory / "memory.yaml", "--json").stdout)
 
 
-def test_two_places_are_two_targets_though_their_hashes_are_alike(directory: Path) -> None:
+def test_two_places_are_two_targets_though_their_hashes_are_alike(directory):
     def of(more: str) -> tuple[str, str]:
         config = load_config(write(directory, "backend: mem0", more))
         options = config.parse_options(REGISTRY.selected(config).options)
@@ -211,13 +209,13 @@ def test_two_places_are_two_targets_though_their_hashes_are_alike(directory: Pat
     assert of(f"  data_dir: {directory}/.memslot\n") == default
 
 
-async def test_paths_in_a_mapping_are_relative_to_the_working_directory(directory: Path) -> None:
+async def test_paths_in_a_mapping_are_relative_to_the_working_directory(directory):
     async with open_memory({"memory": {"backend": "full_history"}}, scope=ALICE) as memory:
         await memory.after_turn(user="I like tea.", assistant="Noted.", session_id="s")
     assert (directory.parent / "elsewhere" / ".memslot" / "memslot.db").is_file()
 
 
-def test_paths_of_a_run_are_relative_to_the_file_but_for_those_of_the_command_line(directory: Path) -> None:
+def test_paths_of_a_run_are_relative_to_the_file_but_for_those_of_the_command_line(directory):
     (directory / "talks.json").write_text("[]", encoding="utf-8")
     run = "run: {timeline: locomo, data: talks.json, output: out}\n"
     path = write(directory, "backend: full_history", run)

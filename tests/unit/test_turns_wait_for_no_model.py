@@ -1,7 +1,5 @@
 """A turn waits for no extraction: where a backend extracts with a model, the journal keeps turns for later."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +54,7 @@ async def recalled(slot: MemorySlot) -> str:
     return (await slot.retrieve(request)).formatted_context
 
 
-async def test_a_turn_is_queued_while_the_model_thinks(
-    tmp_path: Path, provider: str, llm: ScriptedLLM
-) -> None:
+async def test_a_turn_is_queued_while_the_model_thinks(tmp_path, provider, llm):
     traces = tmp_path / "traces.jsonl"
     with JsonlTraceSink(traces) as sink:
         settings = config(tmp_path, provider, llm)
@@ -82,9 +78,7 @@ async def queued_turn(slot: MemorySlot, llm: ScriptedLLM) -> None:
     assert after.status == "committed"
 
 
-async def test_what_waits_is_delivered_when_the_memory_is_left_or_opened_again(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_what_waits_is_delivered_when_the_memory_is_left_or_opened_again(tmp_path, llm):
     brief = config(tmp_path, "rolling_summary", llm, deadlines={"write_s": 0.2, "close_s": 5.0})
     brief["memory"]["conditions"]["rolling_summary"]["llm"]["base_url"] = "http://127.0.0.1:1/v1"
     async with open_memory(brief, scope=ALICE) as slot:
@@ -94,7 +88,7 @@ async def test_what_waits_is_delivered_when_the_memory_is_left_or_opened_again(
         assert "Porto" in await recalled(slot)
 
 
-async def test_leaving_lets_turns_be_delivered(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_leaving_lets_turns_be_delivered(tmp_path, llm):
     settings = config(tmp_path, "rolling_summary", llm)
     async with open_memory(settings, scope=ALICE) as slot:
         for session in ("one", "two"):
@@ -104,9 +98,7 @@ async def test_leaving_lets_turns_be_delivered(tmp_path: Path, llm: ScriptedLLM)
         assert not (await slot.health()).details["slot"]["waiting_writes"]
 
 
-async def test_without_the_journal_a_turn_waits_and_a_failure_is_raised(
-    tmp_path: Path, provider: str, llm: ScriptedLLM
-) -> None:
+async def test_without_the_journal_a_turn_waits_and_a_failure_is_raised(tmp_path, provider, llm):
     async with open_memory(config(tmp_path, provider, llm, journal=False), scope=ALICE) as slot:
         assert (await slot.after_turn(session_id="s", user=SAID)).status == "committed"
         llm.faults.add("401", times=None)
@@ -114,9 +106,7 @@ async def test_without_the_journal_a_turn_waits_and_a_failure_is_raised(
             await slot.after_turn(session_id="s", user=SAID)
 
 
-async def test_a_model_that_fails_is_told_by_health_and_loses_no_turn(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_a_model_that_fails_is_told_by_health_and_loses_no_turn(tmp_path, llm):
     pytest.importorskip("mem0")
     llm.faults.add("401", endpoint="chat/completions")
     async with open_memory(config(tmp_path, "mem0", llm), scope=ALICE) as slot:

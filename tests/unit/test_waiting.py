@@ -1,7 +1,5 @@
 """``BaseAdapter.wait_until_ready``: an adapter that tells its readiness can be waited for."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import anyio
@@ -32,16 +30,14 @@ class ScriptedReadiness(BaseAdapter):
         (3, ["unknown", "failed", "ready"], "ready", 0),
     ],
 )
-async def test_it_asks_until_the_answer_stands(
-    max_unclear_looks: int, states: list[str], answer: str, left: int
-) -> None:
+async def test_it_asks_until_the_answer_stands(max_unclear_looks, states, answer, left):
     adapter = ScriptedReadiness(*states)
     adapter.max_unclear_looks = max_unclear_looks
     assert (await adapter.wait_until_ready(SCOPE, 5)).state == answer
     assert len(adapter.left) == left
 
 
-async def test_late_is_pending_whatever_was_heard_last() -> None:
+async def test_late_is_pending_whatever_was_heard_last():
     adapter = ScriptedReadiness(*["pending"] * 1000)
     answer = await adapter.wait_until_ready(SCOPE, 0.02)
     assert answer.state == "pending"
@@ -55,12 +51,12 @@ async def test_late_is_pending_whatever_was_heard_last() -> None:
     assert (answer.state, answer.detail) == ("pending", "no answer within 0.02 s")
 
 
-async def test_an_adapter_that_tells_no_readiness_does_not_pretend_to_it() -> None:
+async def test_an_adapter_that_tells_no_readiness_does_not_pretend_to_it():
     assert not isinstance(BaseAdapter(), SupportsReadiness)
     assert isinstance(ScriptedReadiness(), SupportsReadiness)
 
 
-async def test_a_store_that_does_not_answer_is_not_ready() -> None:
+async def test_a_store_that_does_not_answer_is_not_ready():
     class Own(SynchronousWrites):
         backend_name = "own"
 

@@ -1,7 +1,5 @@
 """Fixtures of the Honcho tests: model servers over loopback HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The routes to what Honcho derives: contexts, prose, cards, conclusions, the queue."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from honcho_filters import Refused, matches

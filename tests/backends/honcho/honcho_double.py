@@ -1,7 +1,5 @@
 """A Honcho server on the loopback: the routes of :class:`HonchoModel`, as version 3.0.12 answers them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import honcho_derived  # noqa: F401 (registers its routes)

@@ -1,7 +1,5 @@
 """Honcho's filters on rows, with what surprises: ``*`` is everything, ``contains`` has two meanings."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,8 +4,6 @@ Derivation, deletion and even entering the queue happen later than the answer th
 here with every look: :meth:`HonchoModel.advance`.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """How the double finds a route, and what its routes check alike."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What the Honcho tests share: a slot on the double, events, and what was sent."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Honcho 3's deriver: ``{"explicit": [{"content"}]}`` from the target peer's messages, each as it was said."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Readiness message by message: a conclusion speaks for the messages it was drawn from, and for no other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -44,7 +42,7 @@ async def _say(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", plain("failing", "mute", of=["failing", "mute", "dying"]))
-async def test_one_good_turn_does_not_vouch_for_five_lost_ones(double: HonchoDouble, kind: str) -> None:
+async def test_one_good_turn_does_not_vouch_for_five_lost_ones(double, kind):
     async with slot_on(double) as slot:
         _fail(double, kind, True)
         await _say(slot, 1, 2, 3, 4, 5)
@@ -60,7 +58,7 @@ async def test_one_good_turn_does_not_vouch_for_five_lost_ones(double: HonchoDou
         assert (answer.state, "from 5 of 6 messages" in answer.detail) == ("unknown", True), answer
 
 
-async def test_totals_that_compensate_prove_nothing(double: HonchoDouble) -> None:
+async def test_totals_that_compensate_prove_nothing(double):
     """Rows are purged from the queue, and another client's rows come in their place."""
     async with slot_on(double) as slot, slot_on(double) as another:
         await _say(slot, 1)
@@ -74,7 +72,7 @@ async def test_totals_that_compensate_prove_nothing(double: HonchoDouble) -> Non
 
 
 @pytest.mark.thorough
-async def test_everything_derived_is_ready_also_to_a_fresh_process(double: HonchoDouble) -> None:
+async def test_everything_derived_is_ready_also_to_a_fresh_process(double):
     """With another workspace's messages between, in several sessions."""
     async with slot_on(double) as slot, slot_on(double) as another:
         await _say(slot, *range(12), one_by_one=double)
@@ -89,7 +87,7 @@ async def test_everything_derived_is_ready_also_to_a_fresh_process(double: Honch
 
 
 @pytest.mark.thorough
-async def test_a_long_session_costs_few_requests_more_for_each_new_message(double: HonchoDouble) -> None:
+async def test_a_long_session_costs_few_requests_more_for_each_new_message(double):
     async with slot_on(double) as slot:
         await _say(slot, *range(40), one_by_one=double)
         assert (await _wait(slot)).state == "ready"
@@ -100,9 +98,7 @@ async def test_a_long_session_costs_few_requests_more_for_each_new_message(doubl
         assert sum(call.startswith("POST conclusions") for call in sent(double, before)) < 12
 
 
-async def test_purged_rows_take_nothing_from_what_is_derived(
-    double: HonchoDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_purged_rows_take_nothing_from_what_is_derived(double, monkeypatch):
     monkeypatch.setattr("memory.backends.honcho.workspace._LATE_S", 0.1)
     async with slot_on(double) as slot:
         await _say(slot, 1)
@@ -111,7 +107,7 @@ async def test_purged_rows_take_nothing_from_what_is_derived(
         assert (await _wait(slot)).state == "ready"
 
 
-async def test_a_server_whose_conclusions_name_nothing_is_unknown(double: HonchoDouble) -> None:
+async def test_a_server_whose_conclusions_name_nothing_is_unknown(double):
     async with slot_on(double) as slot:
         await _say(slot, 1, 2)
         double.model.advance(to_the_end=True)
@@ -120,9 +116,7 @@ async def test_a_server_whose_conclusions_name_nothing_is_unknown(double: Honcho
         assert (await _wait(slot)).state == "unknown"
 
 
-async def test_a_deleted_conclusion_leaves_no_doubt_to_a_fresh_process_and_vouches_for_no_other(
-    double: HonchoDouble,
-) -> None:
+async def test_a_deleted_conclusion_leaves_no_doubt_to_a_fresh_process_and_vouches_for_no_other(double):
     async with slot_on(double) as slot:
         await _say(slot, 1, 2, one_by_one=double)
         mutation = slot.capability(SupportsNativeMutation)
@@ -139,7 +133,7 @@ async def test_a_deleted_conclusion_leaves_no_doubt_to_a_fresh_process_and_vouch
         assert (answer.state, "from 1 of 3 messages" in answer.detail) == ("unknown", True)
 
 
-async def test_a_conclusion_from_several_messages_vouches_for_none_of_them(double: HonchoDouble) -> None:
+async def test_a_conclusion_from_several_messages_vouches_for_none_of_them(double):
     """The model was given four turns at once, and drew a conclusion from one; nothing tells which."""
     async with slot_on(double) as slot:
         bulk = slot.capability(SupportsBulkIngest)
@@ -153,7 +147,7 @@ async def test_a_conclusion_from_several_messages_vouches_for_none_of_them(doubl
         assert "from 4 of 5 messages" in (await _wait(slot)).detail
 
 
-async def test_a_conclusion_from_several_messages_hides_none_that_names_one(double: HonchoDouble) -> None:
+async def test_a_conclusion_from_several_messages_hides_none_that_names_one(double):
     async with slot_on(double) as slot:
         await _say(slot, 1, 2, 3, one_by_one=double)
         conclusions = double.model.workspaces["r_xada"].conclusions

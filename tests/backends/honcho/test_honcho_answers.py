@@ -1,7 +1,5 @@
 """Answers that are no answers: nothing, the wrong shape, another workspace's records, the same record twice."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -30,18 +28,14 @@ def _answering(double: HonchoDouble, monkeypatch: pytest.MonkeyPatch, path: str,
 
 
 @pytest.mark.parametrize("body", [None, [], {}, "", 0])
-async def test_a_server_that_answers_nothing_is_not_well(
-    double: HonchoDouble, monkeypatch: pytest.MonkeyPatch, body: Any
-) -> None:
+async def test_a_server_that_answers_nothing_is_not_well(double, monkeypatch, body):
     async with slot_on(double) as slot:
         _answering(double, monkeypatch, "", lambda _: body)
         assert (await slot.health()).status == "unavailable"
 
 
 @pytest.mark.parametrize("body", [None, [], "text"])
-async def test_an_answer_of_the_wrong_shape_names_its_route(
-    double: HonchoDouble, monkeypatch: pytest.MonkeyPatch, body: Any
-) -> None:
+async def test_an_answer_of_the_wrong_shape_names_its_route(double, monkeypatch, body):
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
         _answering(double, monkeypatch, "/context", lambda _: body)
@@ -63,9 +57,7 @@ async def test_an_answer_of_the_wrong_shape_names_its_route(
         lambda rows: [None for _ in rows],
     ],
 )
-async def test_a_write_answered_with_other_records_is_looked_up(
-    double: HonchoDouble, monkeypatch: pytest.MonkeyPatch, change: Any
-) -> None:
+async def test_a_write_answered_with_other_records_is_looked_up(double, monkeypatch, change):
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
         _answering(double, monkeypatch, "/messages", change)

@@ -4,8 +4,6 @@ Each call is made twice: by the adapter's clients, and by the SDK left to itself
 for the workspace, which the SDK makes before everything.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -97,7 +95,7 @@ async def made(client: Any, double: HonchoDouble, call: Call) -> tuple[list[Any]
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_what_is_sent_is_what_the_sdk_sends(name: str) -> None:
+async def test_what_is_sent_is_what_the_sdk_sends(name):
     with HonchoDouble() as double:
         connections = Connections(HonchoOptions(base_url=double.url), "honcho")
         ours, answer = await made(connections.client("w", reads=True), double, CALLS[name])
@@ -113,13 +111,13 @@ async def test_what_is_sent_is_what_the_sdk_sends(name: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["get", "post", "put", "delete"])
-def test_the_transport_takes_what_the_sdk_passes(method: str) -> None:
+def test_the_transport_takes_what_the_sdk_passes(method):
     theirs = inspect.signature(getattr(AsyncHonchoHTTPClient, method)).parameters
     ours = inspect.signature(Transport.request).parameters
     assert set(theirs) <= set(ours)
 
 
-def test_private_attributes_are_still_what_they_were() -> None:
+def test_private_attributes_are_still_what_they_were():
     client = Honcho(base_url="http://127.0.0.1:1", workspace_id="w")
     assert client._async_http is None
     assert client._workspace_ensured is False
@@ -129,7 +127,7 @@ def test_private_attributes_are_still_what_they_were() -> None:
     client._http.close()
 
 
-def test_models_have_the_fields_that_are_read() -> None:
+def test_models_have_the_fields_that_are_read():
     fields: dict[Any, set[str]] = {
         MessageResponse: {"id", "content", "peer_id", "session_id", "workspace_id", "metadata", "created_at"},
         ConclusionResponse: {"id", "content", "level", "session_id", "observed_id", "created_at"},
@@ -144,6 +142,6 @@ def test_models_have_the_fields_that_are_read() -> None:
         assert hasattr(AsyncPage, name)
 
 
-def test_the_version_is_one_that_was_run() -> None:
+def test_the_version_is_one_that_was_run():
     assert version("honcho-ai").split(".")[:2] >= ["2", "7"]
     assert honcho.Honcho is Honcho

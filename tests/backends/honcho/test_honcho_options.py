@@ -1,7 +1,5 @@
 """The ``honcho`` block, the plugin's listing, and ids and texts of any kind."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -58,15 +56,13 @@ def encoder(**block: Any) -> HonchoIds:
         ({"base_url": URL, "top_kk": 5}, "did you mean top_k"),
     ],
 )
-def test_a_wrong_block_names_field_and_fix(block: dict[str, Any], message: str) -> None:
+def test_a_wrong_block_names_field_and_fix(block, message):
     with pytest.raises(ConfigError) as raised:
         options(**block)
     assert message in str(raised.value)
 
 
-def test_without_an_address_the_variable_counts_and_then_the_sdks_default(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_an_address_the_variable_counts_and_then_the_sdks_default(monkeypatch):
     from honcho.client import ENVIRONMENTS
 
     monkeypatch.delenv("HONCHO_URL", raising=False)
@@ -80,13 +76,13 @@ def test_without_an_address_the_variable_counts_and_then_the_sdks_default(
         options()
 
 
-def test_the_environment_names_no_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_no_workspace(monkeypatch):
     monkeypatch.setenv("HONCHO_WORKSPACE_ID", "shared")
     reader = Connections(options(base_url=URL), "honcho").client("r_xp", reads=True)
     assert (reader.base_url, reader.workspace_id) == (URL, "r_xp")
 
 
-def test_the_key_never_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_never_shows(monkeypatch):
     monkeypatch.setenv("HONCHO_API_KEY", "from-the-environment")
     chosen = options(base_url=URL, api_key="sk-secret")
     connections = Connections(chosen, "honcho")
@@ -95,7 +91,7 @@ def test_the_key_never_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Connections(options(base_url=URL), "honcho").writes.headers == {}
 
 
-def test_the_example_configuration_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_configuration_is_valid(monkeypatch):
     monkeypatch.delenv("HONCHO_API_KEY", raising=False)
     chosen = load_config(CONFIGS / "honcho.yaml").parse_options(HonchoOptions)
     assert chosen.retrieval == "context"
@@ -104,9 +100,7 @@ def test_the_example_configuration_is_valid(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.thorough
 @given(scopes, scopes)
 @settings(max_examples=300)
-def test_two_scopes_never_share_a_workspace_and_ids_are_honchos(
-    first: MemoryScope, second: MemoryScope
-) -> None:
+def test_two_scopes_never_share_a_workspace_and_ids_are_honchos(first, second):
     made = encoder()
     ids = [made.native_scope(scope) for scope in (first, second)]
     assert (ids[0]["workspace_id"] == ids[1]["workspace_id"]) == (first == second)
@@ -117,7 +111,7 @@ def test_two_scopes_never_share_a_workspace_and_ids_are_honchos(
             assert re.fullmatch("[a-zA-Z0-9_-]{1,512}", value)
 
 
-def test_a_template_that_would_share_is_refused() -> None:
+def test_a_template_that_would_share_is_refused():
     with pytest.raises(ScopeError, match="persona_id"):
         encoder(workspace_template="{run_id}")
     made = encoder(workspace_template="lab_x{run_id}_x{persona_id}")
@@ -144,7 +138,7 @@ _TEXTS = st.lists(
 @example("x" * 25_000 + " " * 20_000)
 @example(" " * 24_999 + "é" + " " * 24_999)
 @settings(max_examples=300)
-def test_parts_are_the_text_again_and_each_is_one_that_honcho_takes(text: str) -> None:
+def test_parts_are_the_text_again_and_each_is_one_that_honcho_takes(text):
     try:
         pieces = split_text(text)
     except ValueError:
@@ -178,7 +172,7 @@ lines
 """
 
 
-def test_prose_keeps_its_words_its_order_and_its_headings() -> None:
+def test_prose_keeps_its_words_its_order_and_its_headings():
     entries = list(prose_entries(PROSE, "ada"))
     assert [entry.group for entry in entries] == [
         "Explicit Observations", "Explicit Observations", "Deductive Observations", "Inductive Observations",
@@ -200,7 +194,7 @@ def _headings(entries: list[ContextEntry]) -> set[str]:
 
 
 @given(st.text())
-def test_no_prose_loses_a_word_or_looks_like_an_entry(text: str) -> None:
+def test_no_prose_loses_a_word_or_looks_like_an_entry(text):
     text = text.replace("#", "")
     entries = about_entries(text, [text], "ada")
     assert all(entry.prose and not entry.text.startswith("- ") for entry in entries)

@@ -4,8 +4,6 @@ Each file of ``pairs/`` is a little history of recorded requests and answers; ``
 time. Ids, times, tokens and wording differ from server to server; everything else is compared.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -52,7 +50,7 @@ def ask(double: HonchoDouble, step: dict[str, Any]) -> LoopbackAnswer:
 
 
 @pytest.mark.parametrize("path", PAIRS, ids=lambda path: path.stem)
-def test_the_double_answers_as_the_server_did(path: Path) -> None:
+def test_the_double_answers_as_the_server_did(path):
     double = HonchoDouble(enqueue_s=NEVER, derive_s=NEVER, delete_s=NEVER)
     for step in json.loads(path.read_text(encoding="utf-8"))["steps"]:
         if "advance" in step:
@@ -65,5 +63,5 @@ def test_the_double_answers_as_the_server_did(path: Path) -> None:
             assert comparable(body) == comparable(step["body"]), step["name"]
 
 
-def test_there_are_pairs() -> None:
+def test_there_are_pairs():
     assert len(PAIRS) >= 4

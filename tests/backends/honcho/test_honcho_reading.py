@@ -1,12 +1,9 @@
 """Retrieval: the configured calls and no other, nothing made by looking, prose as prose, budgets passed on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 from both_loops import anyio_backend as anyio_backend
-from honcho_double import HonchoDouble
 from honcho_support import ADA, BOB, FACT, adapter_of, ask, config, event, sent, slot_on
 
 from memory import (
@@ -54,7 +51,7 @@ async def _query(slot: MemorySlot, operation: str, **arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_fresh_read_only_slot_makes_nothing(double: HonchoDouble, mode: str) -> None:
+async def test_a_fresh_read_only_slot_makes_nothing(double, mode):
     async with build_slot(config(double, **MODES[mode])) as slot:
         await slot.set_mode(AdapterMode(read_only=True))
         await slot.setup_scope(ADA)
@@ -83,7 +80,7 @@ async def test_a_fresh_read_only_slot_makes_nothing(double: HonchoDouble, mode: 
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_reading_changes_no_row(double: HonchoDouble, mode: str) -> None:
+async def test_reading_changes_no_row(double, mode):
     async with slot_on(double, **MODES[mode]) as slot:
         await slot.record_event(event(1))
         await _settle(slot)
@@ -93,7 +90,7 @@ async def test_reading_changes_no_row(double: HonchoDouble, mode: str) -> None:
         assert double.state() == before
 
 
-async def test_an_address_that_is_not_honchos_never_looks_empty(double: HonchoDouble) -> None:
+async def test_an_address_that_is_not_honchos_never_looks_empty(double):
     async with slot_on(double) as slot:
         double.faults.add("404", times=None)
         with pytest.raises(BackendRejected):
@@ -102,7 +99,7 @@ async def test_an_address_that_is_not_honchos_never_looks_empty(double: HonchoDo
         assert (await ask(slot)).entries == ()
 
 
-async def test_models_down_behind_the_server_never_look_empty(double: HonchoDouble) -> None:
+async def test_models_down_behind_the_server_never_look_empty(double):
     for mode, fails in (("context", False), ("search", True), ("context and conclusions", True)):
         async with slot_on(double, **MODES[mode]) as slot:
             double.model.failing = False
@@ -120,7 +117,7 @@ async def test_models_down_behind_the_server_never_look_empty(double: HonchoDoub
 # -- what is asked --------------------------------------------------------------------------------------
 
 
-async def test_one_call_with_the_budget_in_it(double: HonchoDouble) -> None:
+async def test_one_call_with_the_budget_in_it(double):
     async with slot_on(double, search_max_distance=0.7, include_most_frequent=True) as slot:
         await slot.record_event(event(1))
         before = len(double.requests)
@@ -142,9 +139,7 @@ async def test_one_call_with_the_budget_in_it(double: HonchoDouble) -> None:
         (ContextBudget(max_tokens=500_000, max_items=5000), {}, "100000", "100"),
     ],
 )
-async def test_budgets_stay_within_what_honcho_takes(
-    double: HonchoDouble, budget: ContextBudget, block: dict[str, Any], tokens: str, items: str
-) -> None:
+async def test_budgets_stay_within_what_honcho_takes(double, budget, block, tokens, items):
     async with slot_on(double, **block) as slot:
         await ask(slot, budget=budget)
     (asked,) = (request.params for request in double.requests if request.path.endswith("/context"))
@@ -152,7 +147,7 @@ async def test_budgets_stay_within_what_honcho_takes(
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_each_mode_makes_its_own_calls(double: HonchoDouble, mode: str) -> None:
+async def test_each_mode_makes_its_own_calls(double, mode):
     calls = {
         "context": ["GET sessions/s2/context"],
         "search": ["POST search"],
@@ -172,7 +167,7 @@ async def test_each_mode_makes_its_own_calls(double: HonchoDouble, mode: str) ->
         assert len(set(texts)) == len(texts), "the same must not be asked for twice"
 
 
-async def test_a_long_or_special_question_is_shortened_and_made_harmless(double: HonchoDouble) -> None:
+async def test_a_long_or_special_question_is_shortened_and_made_harmless(double):
     async with slot_on(double, retrieval="search") as slot:
         await slot.record_event(event(1))
         result = await ask(slot, "Is it <|endoftext|> or <|fim_prefix|>\x00?" + " word" * 9000)
@@ -186,7 +181,7 @@ async def test_a_long_or_special_question_is_shortened_and_made_harmless(double:
 # -- what comes back ------------------------------------------------------------------------------------
 
 
-async def test_a_context_is_prose_card_summary_and_messages_in_that_order(double: HonchoDouble) -> None:
+async def test_a_context_is_prose_card_summary_and_messages_in_that_order(double):
     async with slot_on(double) as slot:
         for number in range(11):
             await slot.record_event(
@@ -214,7 +209,7 @@ async def test_a_context_is_prose_card_summary_and_messages_in_that_order(double
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if "supplement" in MODES[mode]])
-async def test_a_supplement_and_what_it_is_added_to_share_one_budget(double: HonchoDouble, mode: str) -> None:
+async def test_a_supplement_and_what_it_is_added_to_share_one_budget(double, mode):
     async with slot_on(double, **MODES[mode]) as slot:
         await slot.record_event(event(1, *(f"I own {number} old wooden boats." for number in range(20))))
         await _settle(slot)
@@ -232,7 +227,7 @@ async def test_a_supplement_and_what_it_is_added_to_share_one_budget(double: Hon
                 assert len(result.entries) > len(result.included)
 
 
-async def test_the_trace_says_whether_all_that_was_written_is_in(double: HonchoDouble) -> None:
+async def test_the_trace_says_whether_all_that_was_written_is_in(double):
     async with slot_on(double) as slot:
         assert (await ask(slot)).trace.consistency == "pending"
         await slot.record_event(event(1))
@@ -246,7 +241,7 @@ async def test_the_trace_says_whether_all_that_was_written_is_in(double: HonchoD
         assert trace.last_derived_at.isoformat().replace("+00:00", "Z") == derived.created_at
 
 
-async def test_limiting_to_the_session_leaves_other_sessions_out(double: HonchoDouble) -> None:
+async def test_limiting_to_the_session_leaves_other_sessions_out(double):
     async with slot_on(double, limit_to_session=True) as slot:
         await slot.record_event(event(1))
         await _settle(slot)
@@ -257,7 +252,7 @@ async def test_limiting_to_the_session_leaves_other_sessions_out(double: HonchoD
 # -- filters --------------------------------------------------------------------------------------------
 
 
-async def test_filters_hold_in_a_search_and_are_refused_elsewhere(double: HonchoDouble) -> None:
+async def test_filters_hold_in_a_search_and_are_refused_elsewhere(double):
     async with slot_on(double, retrieval="search") as slot:
         for number, region in enumerate(["north", "south", "*", "in"]):
             await slot.record_event(
@@ -288,7 +283,7 @@ async def test_filters_hold_in_a_search_and_are_refused_elsewhere(double: Honcho
 # -- records --------------------------------------------------------------------------------------------
 
 
-async def test_provenance_of_messages_conclusions_and_the_user(double: HonchoDouble) -> None:
+async def test_provenance_of_messages_conclusions_and_the_user(double):
     async with slot_on(double) as slot:
         receipt = await slot.record_event(event(1, FACT, Message(role="assistant", content="Noted.")))
         await slot.record_event(event(2, "I like tea.", session_id="other"))
@@ -314,7 +309,7 @@ async def test_provenance_of_messages_conclusions_and_the_user(double: HonchoDou
         assert (await of(until="2020-01-01T00:00:00Z")).native_ids == ()
 
 
-async def test_native_queries_are_the_sdks_calls(double: HonchoDouble) -> None:
+async def test_native_queries_are_the_sdks_calls(double):
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
         await _settle(slot)
@@ -342,7 +337,7 @@ async def test_native_queries_are_the_sdks_calls(double: HonchoDouble) -> None:
             await _query(slot, "messages")
 
 
-async def test_the_chat_stays_out_of_the_agent_loop(double: HonchoDouble) -> None:
+async def test_the_chat_stays_out_of_the_agent_loop(double):
     for block in MODES.values():
         async with slot_on(double, **block) as slot:
             await slot.record_event(event(1))
@@ -350,7 +345,7 @@ async def test_the_chat_stays_out_of_the_agent_loop(double: HonchoDouble) -> Non
     assert not any("chat" in call for call in sent(double))
 
 
-async def test_health_says_what_it_knows(double: HonchoDouble) -> None:
+async def test_health_says_what_it_knows(double):
     async with slot_on(double) as slot:
         health = await slot.health()
         assert health.status == "ok"
@@ -364,7 +359,7 @@ async def test_health_says_what_it_knows(double: HonchoDouble) -> None:
         assert (await slot.health()).status == "unavailable"
 
 
-async def test_a_key_for_one_workspace_is_enough_for_its_scope(double: HonchoDouble) -> None:
+async def test_a_key_for_one_workspace_is_enough_for_its_scope(double):
     double.model.only_for = "r_xada"
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
@@ -380,7 +375,7 @@ async def test_a_key_for_one_workspace_is_enough_for_its_scope(double: HonchoDou
 
 
 @pytest.mark.thorough
-async def test_the_adapter_keeps_no_connection_per_scope(double: HonchoDouble) -> None:
+async def test_the_adapter_keeps_no_connection_per_scope(double):
     async with slot_on(double) as slot:
         for number in range(20):
             scope = ADA.model_copy(update={"persona_id": f"p{number}"})

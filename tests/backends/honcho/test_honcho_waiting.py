@@ -1,7 +1,5 @@
 """What Honcho does later: an empty queue is not the end of deriving, nor an answer the end of deleting."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio
@@ -48,7 +46,7 @@ async def _fired(double: HonchoDouble) -> None:
 # -- derivation -----------------------------------------------------------------------------------------
 
 
-async def test_an_empty_queue_after_a_write_is_not_ready(double: HonchoDouble) -> None:
+async def test_an_empty_queue_after_a_write_is_not_ready(double):
     double.model.enqueue_s = NEVER
     async with slot_on(double, quiet_period_s=0.02) as slot:
         await slot.record_event(event(1, FACT, Message(role="assistant", content="Noted.")))
@@ -68,7 +66,7 @@ async def test_an_empty_queue_after_a_write_is_not_ready(double: HonchoDouble) -
 
 
 @pytest.mark.thorough
-async def test_a_session_that_is_held_back_is_pending_and_says_why() -> None:
+async def test_a_session_that_is_held_back_is_pending_and_says_why():
     with HonchoDouble(batch_tokens=512) as double:
         async with slot_on(double, quiet_period_s=0.0) as slot:
             await slot.record_event(event(1))
@@ -85,8 +83,8 @@ async def test_a_session_that_is_held_back_is_pending_and_says_why() -> None:
     [("derive_s", 0.0, "1 in progress"), ("enqueue_s", 0.01, "not in the queue yet")],
 )
 async def test_work_that_goes_on_is_pending_and_so_are_rows_that_are_late_whatever_the_quiet(
-    double: HonchoDouble, slow: str, quiet_s: float, said: str
-) -> None:
+    double, slow, quiet_s, said
+):
     setattr(double.model, slow, NEVER)
     async with slot_on(double, quiet_period_s=quiet_s) as slot:
         await slot.record_event(event(1))
@@ -97,7 +95,7 @@ async def test_work_that_goes_on_is_pending_and_so_are_rows_that_are_late_whatev
 
 
 @pytest.mark.thorough
-async def test_processed_without_a_conclusion_is_unknown_however_often_asked(double: HonchoDouble) -> None:
+async def test_processed_without_a_conclusion_is_unknown_however_often_asked(double):
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
         assert (await _wait(slot)).state == "ready"
@@ -115,7 +113,7 @@ async def test_processed_without_a_conclusion_is_unknown_however_often_asked(dou
         assert (await _wait(slot)).state == "ready"
 
 
-async def test_a_conclusion_in_one_session_speaks_for_no_other(double: HonchoDouble) -> None:
+async def test_a_conclusion_in_one_session_speaks_for_no_other(double):
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
         await slot.record_event(event(2, "Is it?", session_id="s2"))
@@ -124,9 +122,7 @@ async def test_a_conclusion_in_one_session_speaks_for_no_other(double: HonchoDou
 
 
 @pytest.mark.thorough
-async def test_messages_that_never_entered_the_queue_are_never_ready(
-    double: HonchoDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_messages_that_never_entered_the_queue_are_never_ready(double, monkeypatch):
     """As where the API was killed between its answer and its background task."""
     monkeypatch.setattr("memory.backends.honcho.workspace._LATE_S", 0.1)
     async with slot_on(double) as slot:
@@ -148,7 +144,7 @@ async def test_messages_that_never_entered_the_queue_are_never_ready(
 
 
 @pytest.mark.thorough
-async def test_memory_is_not_ready_before_the_summary_is(double: HonchoDouble) -> None:
+async def test_memory_is_not_ready_before_the_summary_is(double):
     """A summary is work of the session, and in no sender's queue."""
     double.model.summarise_s = 0.3
     async with slot_on(double, quiet_period_s=0.0) as slot:
@@ -161,7 +157,7 @@ async def test_memory_is_not_ready_before_the_summary_is(double: HonchoDouble) -
         assert double.model.workspaces["r_xada"].sessions["s1"].summary is not None
 
 
-async def test_a_fresh_adapter_needs_quiet_because_it_counted_nothing(double: HonchoDouble) -> None:
+async def test_a_fresh_adapter_needs_quiet_because_it_counted_nothing(double):
     double.model.derive_s = 0.1
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
@@ -175,14 +171,14 @@ async def test_a_fresh_adapter_needs_quiet_because_it_counted_nothing(double: Ho
         assert (await _look(slot)).state == "ready", "it has seen it idle"
 
 
-async def test_a_workspace_without_sessions_is_ready_at_once(double: HonchoDouble) -> None:
+async def test_a_workspace_without_sessions_is_ready_at_once(double):
     async with slot_on(double, quiet_period_s=NEVER) as slot:
         assert (await _look(slot)).state == "ready"
     assert double.model.workspaces == {}
 
 
 @pytest.mark.thorough
-async def test_a_write_under_way_is_pending_and_not_forgotten(double: HonchoDouble) -> None:
+async def test_a_write_under_way_is_pending_and_not_forgotten(double):
     async with slot_on(double, quiet_period_s=0.0) as slot:
         await slot.record_event(event(1))
         assert (await _wait(slot)).state == "ready"
@@ -198,7 +194,7 @@ async def test_a_write_under_way_is_pending_and_not_forgotten(double: HonchoDoub
         assert "tea" in (await ask(slot)).formatted_context
 
 
-async def test_what_only_the_assistant_said_needs_quiet_alone(double: HonchoDouble) -> None:
+async def test_what_only_the_assistant_said_needs_quiet_alone(double):
     async with slot_on(double, quiet_period_s=0.1) as slot:
         await slot.record_event(event(1, Message(role="assistant", content="Noted.")))
         assert (await _look(slot)).state == "pending", "it may have made a summary due"
@@ -209,7 +205,7 @@ async def test_what_only_the_assistant_said_needs_quiet_alone(double: HonchoDoub
 
 
 @pytest.mark.thorough
-async def test_a_reset_waits_until_everything_is_gone(double: HonchoDouble) -> None:
+async def test_a_reset_waits_until_everything_is_gone(double):
     double.model.delete_s = 0.15
     async with slot_on(double, BOB) as slot:
         await slot.record_event(event(0, "I am Bob.", scope=BOB))
@@ -235,7 +231,7 @@ async def test_a_reset_waits_until_everything_is_gone(double: HonchoDouble) -> N
         assert "drawer" not in seen
 
 
-async def test_no_session_is_deleted_while_something_is_derived_from_it(double: HonchoDouble) -> None:
+async def test_no_session_is_deleted_while_something_is_derived_from_it(double):
     """Honcho fails to delete it then, for good, and it can be neither used nor deleted any more."""
     double.model.derive_s, double.model.delete_s = 0.3, 0.0
     async with slot_on(double) as slot:
@@ -247,7 +243,7 @@ async def test_no_session_is_deleted_while_something_is_derived_from_it(double: 
         assert "drawer" not in (await ask(slot, session_id="s1")).formatted_context
 
 
-async def test_readers_wait_while_sessions_are_deleted(double: HonchoDouble) -> None:
+async def test_readers_wait_while_sessions_are_deleted(double):
     """A session that is read while it is being deleted would stay in Honcho's cache as deleted."""
     double.model.delete_s = 0.1
     async with slot_on(double) as slot:
@@ -265,7 +261,7 @@ async def test_readers_wait_while_sessions_are_deleted(double: HonchoDouble) -> 
         assert (await slot.record_event(event(2))).status == "queued"
 
 
-async def test_a_worker_that_does_not_run_leaves_the_reset_unverified(double: HonchoDouble) -> None:
+async def test_a_worker_that_does_not_run_leaves_the_reset_unverified(double):
     double.model.delete_s = NEVER
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
@@ -275,7 +271,7 @@ async def test_a_worker_that_does_not_run_leaves_the_reset_unverified(double: Ho
         assert receipt.left == ("what Honcho's worker has not deleted, for it does not run or has failed",)
 
 
-async def test_resetting_what_was_never_written_makes_nothing(double: HonchoDouble) -> None:
+async def test_resetting_what_was_never_written_makes_nothing(double):
     async with slot_on(double) as slot:
         receipt = await slot.reset_scope(ADA)
         assert (receipt.verified, receipt.removed, receipt.left) == (True, 0, ())
@@ -294,7 +290,7 @@ async def _mutate(
     return await mutation.native_mutation(request)
 
 
-async def test_what_the_sdk_can_change(double: HonchoDouble) -> None:
+async def test_what_the_sdk_can_change(double):
     async with slot_on(double, supplement="conclusions") as slot:
         receipt = await slot.record_event(event(1, metadata={"mood": "fine"}))
         await _wait(slot)
@@ -309,7 +305,7 @@ async def test_what_the_sdk_can_change(double: HonchoDouble) -> None:
         assert (kept["event_id"], kept["metadata.mood"], kept["metadata.seen"]) == ("e1", "fine", True)
 
 
-async def test_changes_that_are_not_possible_say_so(double: HonchoDouble) -> None:
+async def test_changes_that_are_not_possible_say_so(double):
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
         with pytest.raises(CapabilityNotSupported, match="create, delete, set_card, update"):

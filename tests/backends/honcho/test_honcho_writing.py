@@ -1,13 +1,10 @@
 """Writes: who says what in which session, limits met without loss, nothing stored twice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
-from honcho_double import HonchoDouble
 from honcho_support import ADA, BOB, FACT, adapter_of, config, event, sent, slot_on, stored
 from waits import held, until
 
@@ -25,7 +22,7 @@ from memory.adapter import BackendRejected
 from memory.plugins.opening import build_slot
 
 
-async def test_the_first_write_makes_what_it_needs_and_later_ones_just_write(double: HonchoDouble) -> None:
+async def test_the_first_write_makes_what_it_needs_and_later_ones_just_write(double):
     async with slot_on(double) as slot:
         before = len(double.requests)
         await slot.record_event(event(1, FACT, Message(role="assistant", content="Noted.")))
@@ -38,7 +35,7 @@ async def test_the_first_write_makes_what_it_needs_and_later_ones_just_write(dou
         assert sent(double, before) == ["POST sessions/s1/messages"]
 
 
-async def test_user_assistant_and_others_are_three_peers(double: HonchoDouble) -> None:
+async def test_user_assistant_and_others_are_three_peers(double):
     said = [
         Message(role="system", content="Be brief."),
         Message(role="user", content=FACT, name="Ada"),
@@ -70,7 +67,7 @@ async def test_user_assistant_and_others_are_three_peers(double: HonchoDouble) -
 
 
 @pytest.mark.parametrize("persona", ["assistant", "system", "bot"])
-async def test_a_persona_named_like_another_peer_is_still_itself(double: HonchoDouble, persona: str) -> None:
+async def test_a_persona_named_like_another_peer_is_still_itself(double, persona):
     scope = MemoryScope(run_id="r", persona_id=persona)
     async with slot_on(double, scope, assistant_peer="bot") as slot:
         said = (FACT, Message(role="assistant", content="Noted."), Message(role="tool", content="x"))
@@ -80,7 +77,7 @@ async def test_a_persona_named_like_another_peer_is_still_itself(double: HonchoD
         assert authors[0] == slot.native_scope(scope)["peer_id"]
 
 
-async def test_the_assistant_is_observed_only_on_request(double: HonchoDouble) -> None:
+async def test_the_assistant_is_observed_only_on_request(double):
     said = Message(role="assistant", content="I recommend that I speak slowly.")
     async with slot_on(double, observe_assistant=True) as slot:
         await slot.record_event(event(1, FACT, said))
@@ -89,7 +86,7 @@ async def test_the_assistant_is_observed_only_on_request(double: HonchoDouble) -
     assert about == {"ada", "assistant"}
 
 
-async def test_sessions_of_odd_names_do_not_meet(double: HonchoDouble) -> None:
+async def test_sessions_of_odd_names_do_not_meet(double):
     names = ["s 1", "s_1", "S 1", "s:1", "s/1", "é", "e\u0301", "list", "x" * 512]
     async with slot_on(double) as slot:
         for number, name in enumerate(names):
@@ -99,9 +96,7 @@ async def test_sessions_of_odd_names_do_not_meet(double: HonchoDouble) -> None:
     assert all(len(session.messages) == 1 for session in sessions.values())
 
 
-async def test_long_and_special_texts_are_stored_in_parts_that_give_the_text_again(
-    double: HonchoDouble,
-) -> None:
+async def test_long_and_special_texts_are_stored_in_parts_that_give_the_text_again(double):
     texts = [
         "w " * 30_000 + "end",
         "I say <|endoftext|> and <|fim_prefix|>.",
@@ -127,9 +122,7 @@ async def test_long_and_special_texts_are_stored_in_parts_that_give_the_text_aga
         ({"messages": (Message(role="user", content="a" + " " * 60_000 + "b"),)}, "blanks in a row"),
     ],
 )
-async def test_what_honcho_cannot_keep_is_an_input_error_before_anything_is_sent(
-    double: HonchoDouble, fields: dict[str, Any], message: str
-) -> None:
+async def test_what_honcho_cannot_keep_is_an_input_error_before_anything_is_sent(double, fields, message):
     async with slot_on(double) as slot:
         before = len(double.requests)
         with pytest.raises(InputError, match=message):
@@ -137,7 +130,7 @@ async def test_what_honcho_cannot_keep_is_an_input_error_before_anything_is_sent
         assert len(double.requests) == before
 
 
-async def test_as_many_keys_and_levels_as_honcho_keeps_are_kept(double: HonchoDouble) -> None:
+async def test_as_many_keys_and_levels_as_honcho_keeps_are_kept(double):
     metadata = {f"k{number}": number for number in range(89)} | {"deep": {"b": {"c": {"d": [{"e": 1}]}}}}
     async with slot_on(double) as slot:
         await slot.record_event(event(1, metadata=metadata))
@@ -148,9 +141,7 @@ async def test_as_many_keys_and_levels_as_honcho_keeps_are_kept(double: HonchoDo
 
 
 @pytest.mark.parametrize("fault", ["lost", "truncated", "unreadable"])
-async def test_a_write_whose_answer_was_lost_is_found_and_not_sent_again(
-    double: HonchoDouble, fault: str
-) -> None:
+async def test_a_write_whose_answer_was_lost_is_found_and_not_sent_again(double, fault):
     async with slot_on(double) as slot:
         await slot.record_event(event(0))
         double.faults.add(fault, endpoint="POST */messages")
@@ -162,7 +153,7 @@ async def test_a_write_whose_answer_was_lost_is_found_and_not_sent_again(
     assert receipt.status == "queued", "stored; what Honcho concludes from it is still to come"
 
 
-async def test_an_event_id_with_nul_is_found_again(double: HonchoDouble) -> None:
+async def test_an_event_id_with_nul_is_found_again(double):
     """Honcho strips it from what it stores, and answers 500 to a filter that holds it."""
     async with slot_on(double) as slot:
         await slot.record_event(event(0))
@@ -174,7 +165,7 @@ async def test_an_event_id_with_nul_is_found_again(double: HonchoDouble) -> None
 
 
 @pytest.mark.parametrize("fault", ["reset", "500", "503"])
-async def test_a_write_that_never_arrived_is_sent_again_once(double: HonchoDouble, fault: str) -> None:
+async def test_a_write_that_never_arrived_is_sent_again_once(double, fault):
     """A 5xx may have been carried out: it is looked up like a lost answer."""
     async with slot_on(double) as slot:
         double.faults.add(fault, endpoint="POST */messages")
@@ -188,7 +179,7 @@ async def test_a_write_that_never_arrived_is_sent_again_once(double: HonchoDoubl
 
 
 @pytest.mark.parametrize("fault", ["lost", "reset"])
-async def test_an_event_stored_in_part_is_completed(double: HonchoDouble, fault: str) -> None:
+async def test_an_event_stored_in_part_is_completed(double, fault):
     said = [f"I like number {number}." for number in range(250)]
     async with slot_on(double) as slot:
         await slot.record_event(event(0))
@@ -204,9 +195,7 @@ async def test_an_event_stored_in_part_is_completed(double: HonchoDouble, fault:
 
 
 @pytest.mark.parametrize("answered", [False, True])
-async def test_a_write_that_its_caller_gave_up_and_sends_again_is_stored_once(
-    double: HonchoDouble, answered: bool
-) -> None:
+async def test_a_write_that_its_caller_gave_up_and_sends_again_is_stored_once(double, answered):
     async with slot_on(double) as slot:
         await slot.record_event(event(0))
         with held(double, "POST */messages") as go_on:
@@ -231,7 +220,7 @@ async def test_a_write_that_its_caller_gave_up_and_sends_again_is_stored_once(
         await _wait_until_ready(slot)
 
 
-async def test_a_session_that_another_client_deleted_is_made_again(double: HonchoDouble) -> None:
+async def test_a_session_that_another_client_deleted_is_made_again(double):
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
         workspace = double.model.workspaces["r_xada"]
@@ -246,9 +235,7 @@ async def test_a_session_that_another_client_deleted_is_made_again(double: Honch
     assert workspace.sessions["s1"].metadata == {"session_id": "s1"}
 
 
-async def test_a_session_that_haunts_the_cache_is_one_clear_error(
-    double: HonchoDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_session_that_haunts_the_cache_is_one_clear_error(double, monkeypatch):
     monkeypatch.setattr("memory.backends.honcho.workspace._DELETION_S", 0.02)
     async with slot_on(double) as slot:
         workspace = double.model.workspace("r_xada")
@@ -266,7 +253,7 @@ def _bulk(slot: Any) -> Any:
     return slot.capability(SupportsBulkIngest)
 
 
-async def test_bulk_sends_a_hundred_messages_a_call_session_by_session_in_order(double: HonchoDouble) -> None:
+async def test_bulk_sends_a_hundred_messages_a_call_session_by_session_in_order(double):
     events = [event(number, f"I am {number}.", "Yes.", session_id=f"s{number % 2}") for number in range(130)]
     async with slot_on(double) as slot:
         receipts = await _bulk(slot).record_events(events)
@@ -291,9 +278,7 @@ async def test_bulk_sends_a_hundred_messages_a_call_session_by_session_in_order(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["lost", "reset", "422"])
-async def test_a_bulk_that_failed_says_what_is_stored_and_goes_on_where_it_ended(
-    double: HonchoDouble, fault: str
-) -> None:
+async def test_a_bulk_that_failed_says_what_is_stored_and_goes_on_where_it_ended(double, fault):
     events = [event(number, f"I am {number}.") for number in range(230)]
     async with slot_on(double) as slot:
         await slot.record_event(event(999))
@@ -316,7 +301,7 @@ async def test_a_bulk_that_failed_says_what_is_stored_and_goes_on_where_it_ended
 # -- read-only ------------------------------------------------------------------------------------------
 
 
-async def test_scopes_are_workspaces(double: HonchoDouble) -> None:
+async def test_scopes_are_workspaces(double):
     other = MemoryScope(run_id="r", persona_id="ada", backend_namespace="n", agent_id="a")
     async with slot_on(double, BOB, other) as slot:
         assert slot.native_scope(ADA) == {"workspace_id": "r_xada", "peer_id": "ada"}
@@ -333,7 +318,7 @@ async def _wait_until_ready(slot: Any) -> None:
     assert answer.state != "pending", answer
 
 
-async def test_a_write_behind_one_that_got_no_answer_says_what_it_waited_for(double: HonchoDouble) -> None:
+async def test_a_write_behind_one_that_got_no_answer_says_what_it_waited_for(double):
     """As after a connection that is half open: the first write is given up, and goes on."""
     settings = config(double)
     settings["memory"]["deadlines"] = {"write_s": 0.4, "query_s": 0.2}

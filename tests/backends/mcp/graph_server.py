@@ -1,7 +1,5 @@
 """The tools of the reference memory server over stdio that the preset uses, with its substring search."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

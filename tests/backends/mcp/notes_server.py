@@ -3,8 +3,6 @@
 With ``ignore`` it takes the argument that names the scope, and keeps everything in one place.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 from typing import Any

@@ -1,7 +1,5 @@
 """An MCP server as a memory: the preset over a model of the reference server, and over itself where it is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -126,20 +124,20 @@ def doctor(block: dict[str, Any], directory: Path) -> dict[str, str]:
 
 
 @pytest.mark.thorough
-def test_the_doctor_decides_whether_a_shared_server_keeps_scopes_apart(tmp_path: Path) -> None:
+def test_the_doctor_decides_whether_a_shared_server_keeps_scopes_apart(tmp_path):
     with notes() as honest:
         assert doctor(honest, tmp_path)["isolation"] == "passed"
     with notes("ignore") as careless:
         assert doctor(careless, tmp_path)["isolation"] == "failed"
 
 
-def test_a_shared_server_needs_to_be_told_the_scope() -> None:
+def test_a_shared_server_needs_to_be_told_the_scope():
     shared = {**SHARED, "url": "http://127.0.0.1:1/mcp", "list_all": {"tool": "all"}}
     with pytest.raises(ConfigError, match=r"put \{scope\} into the url, or into the arguments of list_all"):
         MemoryAdapterRegistry().create(load_config(config(**shared)))
 
 
-def test_where_nobody_listens_the_server_is_unavailable(tmp_path: Path) -> None:
+def test_where_nobody_listens_the_server_is_unavailable(tmp_path):
     block = config(**SHARED, url="http://127.0.0.1:1/mcp")["memory"] | {"data_dir": str(tmp_path)}
 
     async def talk() -> None:
@@ -153,7 +151,7 @@ def test_where_nobody_listens_the_server_is_unavailable(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("loop", plain("asyncio", of=["asyncio", "trio"]))
-def test_what_is_said_in_one_process_is_known_in_the_next(tmp_path: Path, loop: str) -> None:
+def test_what_is_said_in_one_process_is_known_in_the_next(tmp_path, loop):
     block = config(sys.executable, str(SERVER))["memory"]
     block |= {"data_dir": str(tmp_path), "scope": {"run_id": "r", "persona_id": "ada"}}
 
@@ -173,7 +171,7 @@ def test_what_is_said_in_one_process_is_known_in_the_next(tmp_path: Path, loop: 
 
 
 @pytest.mark.thorough
-async def test_a_scope_has_one_process_at_a_time(tmp_path: Path) -> None:
+async def test_a_scope_has_one_process_at_a_time(tmp_path):
     """The reference server writes its file whole: of sixty writes through two of them three were lost."""
     ada, bob = (MemoryScope(run_id="r", persona_id=name) for name in ("ada", "bob"))
     block = config(sys.executable, str(SERVER))
@@ -191,7 +189,7 @@ async def test_a_scope_has_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_what_a_failing_tool_says_reaches_no_error(tmp_path: Path) -> None:
+def test_what_a_failing_tool_says_reaches_no_error(tmp_path):
     options = McpOptions.model_validate(config(sys.executable, str(SERVER))["memory"]["backends"]["mcp"])
     servers = Servers(options, tmp_path)
     assert options.delete is not None
@@ -222,9 +220,7 @@ def test_what_a_failing_tool_says_reaches_no_error(tmp_path: Path) -> None:
         ({"command": ["sleep", "60"], "timeout_s": 0.2}, BackendUnavailable, "it ended, or takes longer"),
     ],
 )
-def test_what_is_wrong_with_a_server_or_its_block_is_said(
-    tmp_path: Path, block: dict[str, Any], error: type[BackendError], words: str
-) -> None:
+def test_what_is_wrong_with_a_server_or_its_block_is_said(tmp_path, block, error, words):
     given = {"preset": "server-memory", "command": [sys.executable, str(SERVER)], **block}
     memory = config(**given)["memory"]
     memory |= {"data_dir": str(tmp_path), "scope": {"run_id": "r", "persona_id": "ada"}}
@@ -238,9 +234,7 @@ def test_what_is_wrong_with_a_server_or_its_block_is_said(
         anyio.run(play)
 
 
-def test_a_server_that_ends_before_it_is_written_to_is_said_to_have_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_ends_before_it_is_written_to_is_said_to_have_ended(tmp_path, monkeypatch):
     """Which of the SDK's tasks notices first is a matter of luck."""
 
     @asynccontextmanager
@@ -255,9 +249,7 @@ def test_a_server_that_ends_before_it_is_written_to_is_said_to_have_ended(
 
 
 @pytest.mark.thorough
-async def test_a_tool_that_takes_too_long_is_a_time_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_tool_that_takes_too_long_is_a_time_out(tmp_path, monkeypatch):
     """As the SDK says it, whose error has no name of its own for that."""
     from mcp import ClientSession, McpError
     from mcp.types import ErrorData
@@ -274,7 +266,7 @@ async def test_a_tool_that_takes_too_long_is_a_time_out(
 
 
 @pytest.mark.thorough
-def test_processes_are_ended_where_there_are_too_many(tmp_path: Path) -> None:
+def test_processes_are_ended_where_there_are_too_many(tmp_path):
     block = config(sys.executable, str(SERVER))["memory"]["backends"]["mcp"] | {"open_servers": 1}
     options = McpOptions.model_validate(block)
     servers = Servers(options, tmp_path)
@@ -295,20 +287,20 @@ def test_processes_are_ended_where_there_are_too_many(tmp_path: Path) -> None:
         ("127.0.0.1:1/{scope}", "must be an http or https URL"),
     ],
 )
-def test_a_url_is_an_address_without_credentials(url: str, words: str) -> None:
+def test_a_url_is_an_address_without_credentials(url, words):
     """It is shown by health, and published with the configuration."""
     with pytest.raises(ConfigError, match=rf"mcp\.url: {words}") as raised:
         MemoryAdapterRegistry().create(load_config(config(preset="server-memory", url=url)))
     assert "hunter2" not in str(raised.value)
 
 
-def test_a_block_says_what_is_missing() -> None:
+def test_a_block_says_what_is_missing():
     block = {"memory": {"backend": "mcp", "backends": {"mcp": {"preset": None, "command": ["x"]}}}}
     with pytest.raises(ConfigError, match="give store, search, list_all, delete, or a preset: server-memory"):
         MemoryAdapterRegistry().create(load_config(block))
 
 
-def test_another_server_is_another_place_to_a_journal() -> None:
+def test_another_server_is_another_place_to_a_journal():
     """Else it would hold an event for delivered that the new server never got."""
     blocks: list[dict[str, Any]] = [
         {"preset": "server-memory"},
@@ -322,7 +314,7 @@ def test_another_server_is_another_place_to_a_journal() -> None:
     assert len(set(stores)) == len(blocks)
 
 
-def test_templates_and_places() -> None:
+def test_templates_and_places():
     template = {"all": {"$each": {"n": "{name}", "o": ["{text}"]}}, "fixed": 1, "q": "{query}"}
     values = {"each": [{"name": "a", "text": "A {name}"}, {"name": "b", "text": "B"}], "query": "x"}
     made = filled(template, values)

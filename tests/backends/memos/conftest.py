@@ -1,7 +1,5 @@
 """Fixtures of the MemOS tests: model servers over loopback HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

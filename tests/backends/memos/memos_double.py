@@ -4,8 +4,6 @@ with MemosDouble() as server:
     config = {"url": server.url, ...}
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from memos_model import MemosModel

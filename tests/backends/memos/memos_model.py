@@ -4,8 +4,6 @@ It is wrong where the real server is wrong, and says 200 where the real server d
 compared by shared words in place of vectors; the order of equals is that of arrival, newest first.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -3,8 +3,6 @@
 Importing MemOS takes ten seconds, replaces the logging of the process and loads environment files, so no test does.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import sys

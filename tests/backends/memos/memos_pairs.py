@@ -7,8 +7,6 @@ it has none, and ``double`` the same in the double; ``settle`` lets that last un
 waits for the scheduler first.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

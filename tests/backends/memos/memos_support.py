@@ -1,7 +1,5 @@
 """Shared by the tests of the MemOS backend: configurations, slots, events, requests."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime

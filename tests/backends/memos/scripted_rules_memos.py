@@ -1,7 +1,5 @@
 """MemOS 2.0's readers and feedback: memories, preferences, tool use and skills from the prompt's messages."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

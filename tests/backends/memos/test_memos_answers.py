@@ -1,7 +1,5 @@
 """What MemOS answers, understood: groups and exact types apart, times of the event, shapes that are none."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """memslot's conformance kit on the model of a MemOS server, over real sockets, with every fault of HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Further readable cubes: what the configuration names is searched, and nothing else is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -23,7 +21,7 @@ def fill(double: MemosDouble, cube: str, text: str, user: str | None = None) -> 
     return str(answer["data"][0]["memory_id"])
 
 
-async def test_a_named_cube_is_read_beside_the_scopes_own_and_says_which_it_is(double: MemosDouble) -> None:
+async def test_a_named_cube_is_read_beside_the_scopes_own_and_says_which_it_is(double):
     fill(double, "handbook", TEXT)
     fill(double, "diary", "A secret tea.")
     async with opened(double, BOB, async_mode="sync", mode="fast", readable_cubes=["handbook"]) as slot:
@@ -37,20 +35,20 @@ async def test_a_named_cube_is_read_beside_the_scopes_own_and_says_which_it_is(d
     assert "black tea" not in others.formatted_context
 
 
-async def test_without_the_option_no_other_cube_is_read(double: MemosDouble) -> None:
+async def test_without_the_option_no_other_cube_is_read(double):
     fill(double, "handbook", TEXT)
     async with opened(double, async_mode="sync") as slot:
         assert (await ask(slot, "tea")).entries == ()
 
 
-async def test_a_row_of_another_user_in_it_is_not_shown(double: MemosDouble) -> None:
+async def test_a_row_of_another_user_in_it_is_not_shown(double):
     fill(double, "handbook", TEXT, user="run1.bob")
     async with opened(double, async_mode="sync", readable_cubes=["handbook"]) as slot:
         with pytest.raises(IsolationError):
             await ask(slot, "tea")
 
 
-async def test_a_readable_cube_is_neither_changed_nor_reset(double: MemosDouble) -> None:
+async def test_a_readable_cube_is_neither_changed_nor_reset(double):
     native_id = fill(double, "handbook", TEXT)
     async with opened(double, async_mode="sync", readable_cubes=["handbook"]) as slot:
         mutate = slot.capability(SupportsNativeMutation)
@@ -64,6 +62,6 @@ async def test_a_readable_cube_is_neither_changed_nor_reset(double: MemosDouble)
 
 
 @pytest.mark.parametrize("cubes", [["a:b"], [""], ["*"], ["handbook", "handbook"], ["x" * 129]])
-def test_what_is_no_cube_or_stands_twice_is_refused(cubes: list[str]) -> None:
+def test_what_is_no_cube_or_stands_twice_is_refused(cubes):
     with pytest.raises(ValueError, match="readable_cubes"):
         options(readable_cubes=cubes)

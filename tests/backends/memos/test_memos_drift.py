@@ -1,7 +1,5 @@
 """What is sent and read, held against the installed MemOS: its own request models, its metadata, its routes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What a MemOS loses, and a process that was not there cannot see: events are noted before they are sent."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """The block ``memory.backends.memos``: errors that name the field and the fix; the plugin's description."""
 
-from __future__ import annotations
-
 import pytest
 from memos_support import config, options
 

@@ -1,9 +1,6 @@
 """The double is held to a real server: what one was asked and answered, asked again here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -41,7 +38,7 @@ class _Asker:
 
 
 @pytest.mark.parametrize("path", PAIRS, ids=lambda path: path.stem)
-def test_the_double_answers_as_the_server_did(path: Path) -> None:
+def test_the_double_answers_as_the_server_did(path):
     history = load(path)
     with MemosDouble(redis=history.get("redis", False), delay_s=3600) as double:
         for step, status, body in replay(history, "pairs", _Asker(double)):
@@ -49,7 +46,7 @@ def test_the_double_answers_as_the_server_did(path: Path) -> None:
             assert list(agrees(step["body"], body)) == [], step["name"]
 
 
-def test_there_are_pairs_of_every_route() -> None:
+def test_there_are_pairs_of_every_route():
     asked = {step["request"]["path"] for path in PAIRS for step in load(path)["steps"]}
     assert asked >= {
         "/product/add",

@@ -1,7 +1,5 @@
 """Whether memory is ready, and when the slot may become read-only: by the scheduler, and by what is found."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 from memos_double import MemosDouble

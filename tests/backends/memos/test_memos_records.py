@@ -1,7 +1,5 @@
 """Single memories, feedback, reset: what MemOS says is looked at again, and no scope reaches another's."""
 
-from __future__ import annotations
-
 import pytest
 from memos_support import ALICE, BOB, ask, event, opened, ready, verdict
 

@@ -1,7 +1,5 @@
 """The bodies of requests: every parameter, every dialect, every kind of message; hostile ids and metadata."""
 
-from __future__ import annotations
-
 import json
 import string
 

@@ -1,7 +1,5 @@
 """Where MemOS says 200 and means something else: every trap met on a real server, and what we say."""
 
-from __future__ import annotations
-
 import pytest
 from memos_double import MemosDouble
 from memos_support import ALICE, BOB, ask, config, event, opened, ready

@@ -1,7 +1,5 @@
 """The mirror: the primary answers, shadows may fail, lag or lie without harm, and nothing of that is hidden."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial
@@ -106,9 +104,7 @@ def make(tmp_path: Path) -> Callable[..., Pair]:
     return partial(Pair, tmp_path / "log" / "shadows.jsonl")
 
 
-async def test_writes_reach_both_in_order_and_answers_are_compared_without_a_word_said(
-    make: Callable[..., Pair],
-) -> None:
+async def test_writes_reach_both_in_order_and_answers_are_compared_without_a_word_said(make):
     pair = make()
     async with pair.slot:
         await pair.record("I like oolong.", "My cat is called Momo.")
@@ -123,7 +119,7 @@ async def test_writes_reach_both_in_order_and_answers_are_compared_without_a_wor
     assert "Momo" not in pair.log.read_text(encoding="utf-8")
 
 
-async def test_a_slow_shadow_delays_no_turn(make: Callable[..., Pair]) -> None:
+async def test_a_slow_shadow_delays_no_turn(make):
     pair = make()
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
@@ -136,9 +132,7 @@ async def test_a_slow_shadow_delays_no_turn(make: Callable[..., Pair]) -> None:
         assert pair.texts(pair.theirs) == ["one", "two", "three"]
 
 
-async def test_a_shadow_that_lacks_a_write_is_no_fair_comparison_until_a_reset(
-    make: Callable[..., Pair],
-) -> None:
+async def test_a_shadow_that_lacks_a_write_is_no_fair_comparison_until_a_reset(make):
     pair = make()
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
@@ -154,9 +148,7 @@ async def test_a_shadow_that_lacks_a_write_is_no_fair_comparison_until_a_reset(
         assert pair.texts(pair.theirs) == pair.texts(pair.ours) == []
 
 
-async def test_a_shadow_that_never_answers_is_unavailable_and_the_mirror_is_not(
-    make: Callable[..., Pair],
-) -> None:
+async def test_a_shadow_that_never_answers_is_unavailable_and_the_mirror_is_not(make):
     pair = make(deadlines=Deadlines(health_s=4.0))
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
@@ -165,9 +157,7 @@ async def test_a_shadow_that_never_answers_is_unavailable_and_the_mirror_is_not(
         assert state["warnings"] == ("shadow new is unavailable",)
 
 
-async def test_a_reset_that_fails_in_a_shadow_is_not_verified_and_keeps_the_old_memory_apart(
-    make: Callable[..., Pair],
-) -> None:
+async def test_a_reset_that_fails_in_a_shadow_is_not_verified_and_keeps_the_old_memory_apart(make):
     pair = make()
     async with pair.slot:
         await pair.record("old")
@@ -185,9 +175,7 @@ async def test_a_reset_that_fails_in_a_shadow_is_not_verified_and_keeps_the_old_
         assert pair.texts(pair.theirs) == ["while it is down", "new"]  # reset first, then written
 
 
-async def test_a_reset_comes_after_the_write_under_way_and_before_those_that_wait(
-    make: Callable[..., Pair],
-) -> None:
+async def test_a_reset_comes_after_the_write_under_way_and_before_those_that_wait(make):
     pair = make()
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
@@ -206,9 +194,7 @@ async def test_a_reset_comes_after_the_write_under_way_and_before_those_that_wai
         assert pair.texts(pair.theirs) == []
 
 
-async def test_while_read_only_nothing_is_written_to_a_shadow_that_lags_and_nothing_is_lost(
-    make: Callable[..., Pair],
-) -> None:
+async def test_while_read_only_nothing_is_written_to_a_shadow_that_lags_and_nothing_is_lost(make):
     pair = make(drain_s=0.01)
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
@@ -225,9 +211,7 @@ async def test_while_read_only_nothing_is_written_to_a_shadow_that_lags_and_noth
         assert pair.texts(pair.theirs) == ["one", "two", "three"]
 
 
-async def test_closing_finishes_what_waits_and_tells_what_it_could_not(
-    make: Callable[..., Pair], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_closing_finishes_what_waits_and_tells_what_it_could_not(make, caplog):
     pair = make()
     async with pair.slot:
         pair.hold()
@@ -245,9 +229,7 @@ async def test_closing_finishes_what_waits_and_tells_what_it_could_not(
     assert "3 calls behind" in caplog.text
 
 
-async def test_what_the_primary_refuses_is_copied_nowhere_and_what_it_may_have_is(
-    make: Callable[..., Pair],
-) -> None:
+async def test_what_the_primary_refuses_is_copied_nowhere_and_what_it_may_have_is(make):
     pair = make()
     async with pair.slot:
         pair.ours.faults.add("422", times=1)
@@ -259,7 +241,7 @@ async def test_what_the_primary_refuses_is_copied_nowhere_and_what_it_may_have_i
         assert pair.texts(pair.theirs) == ["answer lost"]
 
 
-async def test_a_native_mutation_is_told_to_be_missing(make: Callable[..., Pair]) -> None:
+async def test_a_native_mutation_is_told_to_be_missing(make):
     pair = make()
     async with pair.slot:
         await pair.record("I like oolong.")
@@ -299,7 +281,7 @@ def config(**options: Any) -> dict[str, Any]:
         ({"drain_s": -1}, ["drain_s"]),
     ],
 )
-def test_bad_options_name_the_field(options: dict[str, Any], words: list[str], tmp_path: Path) -> None:
+def test_bad_options_name_the_field(options, words, tmp_path):
     with pytest.raises((ConfigError, PluginError)) as raised:
         build_slot(config(**options), data_dir=tmp_path)
     assert all(word in str(raised.value) for word in words), raised.value

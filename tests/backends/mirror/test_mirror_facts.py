@@ -1,7 +1,5 @@
 """What a mirror must not forget with its process: a shadow's failed reset, a lag, a past it was opened over."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -24,7 +22,7 @@ def _again(make: Make, pair: Pair, **fields: Any) -> Pair:
     return make(stores=(pair.ours, pair.theirs), **fields)
 
 
-async def test_a_shadows_failed_reset_is_known_to_the_next_process(make: Make) -> None:
+async def test_a_shadows_failed_reset_is_known_to_the_next_process(make):
     pair = make()
     async with pair.slot:
         await pair.record("erased")
@@ -45,9 +43,7 @@ async def test_a_shadows_failed_reset_is_known_to_the_next_process(make: Make) -
 
 
 @pytest.mark.parametrize("at", ["before", "primary", "shadow"])
-async def test_a_reset_cut_short_is_finished_by_the_next_process(
-    make: Make, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
+async def test_a_reset_cut_short_is_finished_by_the_next_process(make, monkeypatch, at):
     """Killed before the primary's reset, between the two, and before the shadow's."""
     pair = make()
     with anyio.CancelScope() as killed:
@@ -75,7 +71,7 @@ async def test_a_reset_cut_short_is_finished_by_the_next_process(
         assert (await later.slot.health()).status == "ok"
 
 
-async def test_a_reset_that_the_primary_refuses_takes_nothing_from_the_shadow(make: Make) -> None:
+async def test_a_reset_that_the_primary_refuses_takes_nothing_from_the_shadow(make):
     pair = make()
     async with pair.slot:
         await pair.record("kept")
@@ -88,7 +84,7 @@ async def test_a_reset_that_the_primary_refuses_takes_nothing_from_the_shadow(ma
         assert pair.texts(pair.theirs) == ["kept", "more"]
 
 
-async def test_what_waits_for_a_shadow_is_delivered_by_the_next_process(make: Make) -> None:
+async def test_what_waits_for_a_shadow_is_delivered_by_the_next_process(make):
     pair = make(drain_s=0.05)
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
@@ -102,7 +98,7 @@ async def test_what_waits_for_a_shadow_is_delivered_by_the_next_process(make: Ma
         assert (await later.slot.health()).status == "ok"
 
 
-async def test_a_shadow_opened_over_a_past_is_no_fair_comparison_also_later(make: Make) -> None:
+async def test_a_shadow_opened_over_a_past_is_no_fair_comparison_also_later(make):
     stores = (FakeNativeStore(), FakeNativeStore())
     alone = make(stores=stores)
     async with alone.slot:
@@ -121,7 +117,7 @@ async def test_a_shadow_opened_over_a_past_is_no_fair_comparison_also_later(make
         assert any("opened over" in warning for warning in (await later.state())["warnings"])
 
 
-async def test_no_word_that_was_said_stays_once_a_shadow_has_it(make: Make) -> None:
+async def test_no_word_that_was_said_stays_once_a_shadow_has_it(make):
     pair = make()
     async with pair.slot:
         await pair.record("I like oolong.")

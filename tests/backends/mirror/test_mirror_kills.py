@@ -3,8 +3,6 @@
 A kill between the primary's answer and the outbox costs a shadow that one write, which nobody was told is kept.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -76,7 +74,7 @@ def _words(directory: Path) -> dict[str, set[str]]:
     return found
 
 
-async def test_killed_at_any_moment(tmp_path: Path) -> None:
+async def test_killed_at_any_moment(tmp_path):
     chance, first = random.Random(7), 0
     for _ in range(ROUNDS):
         erased, erasing = _killed(tmp_path, first, chance.uniform(0.0, 0.4))

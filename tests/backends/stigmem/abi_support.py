@@ -1,7 +1,5 @@
 """What the ABI's tests share: an agent, and a node that fails at chosen requests."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

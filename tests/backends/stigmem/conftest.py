@@ -1,7 +1,5 @@
 """Fixtures of the Stigmem tests: model nodes over loopback HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

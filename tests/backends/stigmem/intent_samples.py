@@ -1,7 +1,5 @@
 """Envelopes for tests: one that uses every field, and hypothesis strategies for all others."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 

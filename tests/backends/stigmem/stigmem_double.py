@@ -9,8 +9,6 @@ or, for tests that count this process's files and threads, in a process of its o
 :class:`memory.testing.LoopbackProcess`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import stigmem_double_more  # noqa: F401 (both register routes)

@@ -6,8 +6,6 @@ Two switches on the model, for nodes of another kind: ``lacks`` (names of route 
 ``posts_synthesis`` (the specification's ``POST /v1/synthesis`` instead of the GET that nodes have).
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

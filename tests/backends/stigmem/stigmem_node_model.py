@@ -6,8 +6,6 @@ the same content is stored once, two facts on one entity and relation contradict
 a number that is none is a plain-text 500, and only the multi-tenant plugin keeps tenants apart.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

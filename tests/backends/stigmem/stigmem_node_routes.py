@@ -1,7 +1,5 @@
 """The routes of the model node. Import adds them to ``stigmem_node_model.ROUTES``."""
 
-from __future__ import annotations
-
 import hashlib
 import uuid
 from collections import Counter

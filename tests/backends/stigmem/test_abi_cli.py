@@ -1,7 +1,5 @@
 """``memslot tools stigmem`` as hooks use it: 0 whatever the node does, unless ``--process`` is asked for."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -56,9 +54,7 @@ def relations(node: StigmemDouble) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("flags", [[], ["--process"]])
-def test_each_write_stores_its_facts_and_prints_its_uri(
-    double: StigmemDouble, command: str, expected: list[str], flags: list[str]
-) -> None:
+def test_each_write_stores_its_facts_and_prints_its_uri(double, command, expected, flags):
     result = run(*WRITES[command], *flags, url=double.url)
     assert (result.exit_code, result.stderr) == (0, "")
     assert relations(double) == expected
@@ -66,7 +62,7 @@ def test_each_write_stores_its_facts_and_prints_its_uri(
     assert {fact["source"] for fact in double.node.facts} == {AGENT}
 
 
-def test_a_write_as_json(double: StigmemDouble) -> None:
+def test_a_write_as_json(double):
     printed = json.loads(run(*WRITES["decide"], "--json", url=double.url).stdout)
     assert printed == {
         "what": "decision",
@@ -75,13 +71,13 @@ def test_a_write_as_json(double: StigmemDouble) -> None:
     }
 
 
-def test_a_long_text_comes_from_stdin(double: StigmemDouble) -> None:
+def test_a_long_text_comes_from_stdin(double):
     text = "line one\nline two: $HOME `x`"
     assert run("handoff", "--to", OTHER, "--summary", "-", url=double.url, stdin=text + "\n").exit_code == 0
     assert double.node.facts[0]["value"]["v"] == text
 
 
-def test_boot_prints_what_goes_into_the_prompt_and_nothing_else(double: StigmemDouble) -> None:
+def test_boot_prints_what_goes_into_the_prompt_and_nothing_else(double):
     assert run("boot", USER, url=double.url).output == ""
     run("handoff", "--to", AGENT, "--summary", "half done", url=double.url)
     result = run("boot", USER, url=double.url)
@@ -97,7 +93,7 @@ def test_boot_prints_what_goes_into_the_prompt_and_nothing_else(double: StigmemD
 
 
 @every
-def test_without_a_url_middleware_is_silent_and_a_process_fails(command: str) -> None:
+def test_without_a_url_middleware_is_silent_and_a_process_fails(command):
     result = run(*ALL[command], url=None)
     assert (result.exit_code, result.output) == (0, "")
     failed = run(*ALL[command], "--process", url=None)
@@ -110,8 +106,8 @@ def test_without_a_url_middleware_is_silent_and_a_process_fails(command: str) ->
 @every
 @pytest.mark.parametrize("fault", ["refused", "500", "unreadable"])
 def test_whatever_the_node_does_middleware_exits_with_0_and_a_process_with_1(
-    command: str, fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    command, fault, monkeypatch, caplog
+):
     monkeypatch.setattr("anyio.sleep", _no_pause)
     faults = dict.fromkeys(range(1, 99), fault) if fault != "refused" else {}
     with FaultyNode(faults) as node:
@@ -140,14 +136,14 @@ def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_line_imports_no_http_client() -> None:
+def test_the_command_line_imports_no_http_client():
     loaded = "{'httpx', 'memory.stigmem.client', 'memory.backends.stigmem'} & set(sys.modules)"
     assert python(f"import sys, memory.cli.app; sys.exit(bool({loaded}))").returncode == 0
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("flags", "code"), [("", 0), (", '--process'", 2)])
-def test_without_the_extra_the_line_to_install_it_is_said(flags: str, code: int) -> None:
+def test_without_the_extra_the_line_to_install_it_is_said(flags, code):
     result = python(
         "import sys; sys.modules['httpx'] = None; from memory.cli import main; "
         f"sys.argv = ['memslot', 'tools', 'stigmem', 'boot', '{USER}'{flags}]; main()",

@@ -1,7 +1,5 @@
 """The error table of Spec-19 12.6, row by row, for both archetypes."""
 
-from __future__ import annotations
-
 import logging
 import time
 
@@ -18,7 +16,7 @@ def levels(caplog: pytest.LogCaptureFixture) -> list[int]:
     return [record.levelno for record in caplog.records if record.name == "memslot.stigmem"]
 
 
-async def test_url_absent(caplog: pytest.LogCaptureFixture) -> None:
+async def test_url_absent(caplog):
     with pytest.raises(ConfigError, match="STIGMEM_URL"):
         StigmemAbi.from_env("process", {})
     abi = StigmemAbi.from_env("middleware", {})
@@ -33,7 +31,7 @@ async def test_url_absent(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("archetype", "level"), [("process", logging.ERROR), ("middleware", logging.WARNING)]
 )
-async def test_node_unreachable_at_boot(archetype: str, level: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_node_unreachable_at_boot(archetype, level, caplog):
     abi = agent(None, archetype=archetype)
     context = await abi.boot(USER)
     assert (context.facts, context.summary) == ([], "")
@@ -44,7 +42,7 @@ async def test_node_unreachable_at_boot(archetype: str, level: int, caplog: pyte
 
 
 @BOTH
-async def test_node_unreachable_on_write(archetype: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_node_unreachable_on_write(archetype, caplog):
     with agent(None, archetype=archetype) as abi:
         assert isinstance(abi.done("t").exception(60), BackendUnavailable)
     assert levels(caplog) == [logging.WARNING]
@@ -52,9 +50,7 @@ async def test_node_unreachable_on_write(archetype: str, caplog: pytest.LogCaptu
 
 @BOTH
 @pytest.mark.parametrize(("fault", "requests"), [("422", 1), ("429", 1), ("503", 2), ("500", 2)])
-async def test_node_refuses_or_fails_a_write(
-    fault: str, requests: int, archetype: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_node_refuses_or_fails_a_write(fault, requests, archetype, caplog):
     """4xx is not sent again, 5xx once more; both are an error of the log and of the future alone."""
     with FaultyNode({1: fault, 2: fault}) as node:
         with agent(node, archetype=archetype) as abi:
@@ -63,7 +59,7 @@ async def test_node_refuses_or_fails_a_write(
     assert levels(caplog)[-1] == logging.ERROR
 
 
-async def test_node_answers_5xx_once() -> None:
+async def test_node_answers_5xx_once():
     with FaultyNode({1: "500"}) as node:
         with agent(node, retry_pause_s=0.2) as abi:
             before = time.monotonic()
@@ -72,12 +68,12 @@ async def test_node_answers_5xx_once() -> None:
         assert node.connections == 2  # the connection of a plain-text 500 is reset
 
 
-async def test_the_pause_before_a_retry_is_two_seconds() -> None:
+async def test_the_pause_before_a_retry_is_two_seconds():
     assert vars(StigmemAbi("http://127.0.0.1:1").open_node())["_retry_pause_s"] == 2.0
 
 
 @pytest.mark.parametrize("fault", ["422", "429"])
-async def test_a_boot_query_answered_with_4xx_is_empty(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_boot_query_answered_with_4xx_is_empty(fault, caplog):
     with FaultyNode({2: fault}) as node:
         context = await agent(node).boot(USER)
         assert (context.facts, context.summary, len(context.problems)) == ([], "", 1)
@@ -86,9 +82,7 @@ async def test_a_boot_query_answered_with_4xx_is_empty(fault: str, caplog: pytes
 
 
 @pytest.mark.parametrize("fault", ["503", "500"])
-async def test_a_boot_query_answered_with_5xx_is_empty_and_logged(
-    fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_boot_query_answered_with_5xx_is_empty_and_logged(fault, caplog):
     with FaultyNode({2: fault, 3: fault}) as node:
         context = await agent(node, retry_pause_s=30.0).boot(
             USER
@@ -98,16 +92,14 @@ async def test_a_boot_query_answered_with_5xx_is_empty_and_logged(
     assert levels(caplog) == [logging.WARNING]
 
 
-async def test_node_unreachable_in_a_tool_call_of_a_process() -> None:
+async def test_node_unreachable_in_a_tool_call_of_a_process():
     abi = StigmemAbi(closed_port(), None, AGENT, archetype="process")
     with pytest.raises(BackendError, match="POST /v1/facts failed"):
         await abi.perform(surfaces.done("t"))
 
 
 @BOTH
-async def test_whatever_the_node_does_nothing_is_raised_and_nothing_leaks(
-    archetype: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_whatever_the_node_does_nothing_is_raised_and_nothing_leaks(archetype, caplog):
     caplog.set_level(logging.DEBUG, "memslot.stigmem")
     for fault in ("500", "503", "reset", "unreadable", "redirect", "429", "422"):
         with FaultyNode(dict.fromkeys(range(1, 99), fault)) as node:

@@ -1,7 +1,5 @@
 """Fire and forget: the agent never waits, the queue never grows, and closing says what was lost."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -14,7 +12,6 @@ from typing import Any
 import anyio
 import pytest
 from abi_support import OTHER, FaultyNode, agent, silent_port, surfaces
-from stigmem_double import StigmemDouble
 from waits import MAX_WAIT_S, held
 
 from memory import BackendUnavailable, InputError
@@ -51,9 +48,7 @@ SENT = ["paperclip:checkout", "paperclip:issue_status", "paperclip:blocked_by", 
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio", None])
-def test_a_host_goes_on_while_the_queue_drains_and_closing_sends_the_rest(
-    double: StigmemDouble, backend: str | None
-) -> None:
+def test_a_host_goes_on_while_the_queue_drains_and_closing_sends_the_rest(double, backend):
     async def host() -> None:
         async with agent(double) as abi:
             with held(double, "*"):
@@ -77,9 +72,7 @@ def test_a_host_goes_on_while_the_queue_drains_and_closing_sends_the_rest(
 # -- the agent never waits --------------------------------------------------------------------------------
 
 
-def test_bad_input_is_refused_at_once_and_never_raised(
-    double: StigmemDouble, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bad_input_is_refused_at_once_and_never_raised(double, caplog):
     with agent(double) as abi:
         assert isinstance(abi.handoff("reviewer", "the secret plan").exception(0), InputError)
         assert "stigmem: handoff refused: to: is not a URI" in caplog.text
@@ -91,7 +84,7 @@ def test_bad_input_is_refused_at_once_and_never_raised(
     assert "secret" not in caplog.text
 
 
-def test_pings_are_sent_once_while_one_is_valid(double: StigmemDouble) -> None:
+def test_pings_are_sent_once_while_one_is_valid(double):
     with agent(double) as abi:
         pings = [abi.ping("t-1"), abi.ping("t-1"), abi.ping("t-2")]
         abi.close(60)
@@ -104,7 +97,7 @@ def test_pings_are_sent_once_while_one_is_valid(double: StigmemDouble) -> None:
 # -- the bound --------------------------------------------------------------------------------------------
 
 
-def test_the_queue_never_grows_past_its_bound(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_queue_never_grows_past_its_bound(caplog):
     with silent_port() as url:
         abi = StigmemAbi(url, None, None, max_queued_facts=10)
         full, max_queued = [], 0
@@ -119,7 +112,7 @@ def test_the_queue_never_grows_past_its_bound(caplog: pytest.LogCaptureFixture) 
     assert "4 writes were abandoned" in caplog.text
 
 
-def test_room_comes_back_as_writes_end_and_a_ping_without_room_keeps_none_back() -> None:
+def test_room_comes_back_as_writes_end_and_a_ping_without_room_keeps_none_back():
     with FaultyNode({1: "500", 2: "500"}) as node, agent(node, max_queued_facts=1) as abi:
         first = abi.decide("a", "s")
         assert is_full(abi.ping("t-1"))
@@ -131,7 +124,7 @@ def test_room_comes_back_as_writes_end_and_a_ping_without_room_keeps_none_back()
 # -- closing ----------------------------------------------------------------------------------------------
 
 
-def test_closing_in_the_middle_of_a_handoff_says_what_exists(caplog: pytest.LogCaptureFixture) -> None:
+def test_closing_in_the_middle_of_a_handoff_says_what_exists(caplog):
     with FaultyNode({3: "late"}) as node:
         abi = agent(node)
         half = abi.handoff(OTHER, "s", ["f"], "c")
@@ -146,7 +139,7 @@ def test_closing_in_the_middle_of_a_handoff_says_what_exists(caplog: pytest.LogC
 
 
 @pytest.mark.thorough
-def test_a_script_that_forgets_to_close_still_sends_its_last_writes(double: StigmemDouble) -> None:
+def test_a_script_that_forgets_to_close_still_sends_its_last_writes(double):
     def script(url: str, grace_s: float) -> subprocess.CompletedProcess[str]:
         code = (
             "from memory.stigmem import queue; from memory.stigmem.abi import StigmemAbi; "
@@ -171,7 +164,7 @@ def test_a_script_that_forgets_to_close_still_sends_its_last_writes(double: Stig
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_has_a_thread_of_its_own(double: StigmemDouble) -> None:
+def test_a_forked_child_has_a_thread_of_its_own(double):
     code = (
         "import os, sys; from memory.stigmem.abi import StigmemAbi; "
         f"abi = StigmemAbi({double.url!r}); abi.done('parent').result(50); child = os.fork(); "

@@ -1,7 +1,5 @@
 """The write surfaces (Spec-19 12.4): every required fact, and nothing wrong gets as far as a node."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,7 +36,7 @@ def rows(write: Write) -> list[tuple[str, str, Any, str, float]]:
 # -- what is written --------------------------------------------------------------------------------------
 
 
-def test_lifecycle_facts() -> None:
+def test_lifecycle_facts():
     assert rows(surfaces.checkout("t-1")) == [("paperclip:checkout", "string", "in_progress", "company", 1.0)]
     assert rows(surfaces.done("t-1")) == [("paperclip:issue_status", "string", "done", "company", 1.0)]
     assert rows(surfaces.blocked("t-1")) == [("paperclip:issue_status", "string", "blocked", "company", 1.0)]
@@ -51,7 +49,7 @@ def test_lifecycle_facts() -> None:
         assert {fact.source for fact in write.facts} == {AGENT}
 
 
-def test_a_ping_stays_on_the_node_and_expires() -> None:
+def test_a_ping_stays_on_the_node_and_expires():
     at = datetime(2026, 1, 31, 12, tzinfo=UTC)
     (ping,) = surfaces.activity("t-1", at).facts
     assert (ping.relation, ping.scope, ping.confidence) == ("paperclip:last_active", "local", 1.0)
@@ -59,7 +57,7 @@ def test_a_ping_stays_on_the_node_and_expires() -> None:
     assert ping.valid_until == at + PING_LIFETIME
 
 
-def test_a_handoff_is_found_only_once_it_is_whole() -> None:
+def test_a_handoff_is_found_only_once_it_is_whole():
     write = surfaces.handoff(OTHER, "half done", ["f1", "stigmem://node/fact/f2"], "run the tests")
     assert rows(write) == [
         ("intent:handoff_summary", "text", "half done", "company", 1.0),
@@ -72,7 +70,7 @@ def test_a_handoff_is_found_only_once_it_is_whole() -> None:
     assert surfaces.handoff(OTHER, "half done").entity != write.entity
 
 
-def test_a_handoff_needs_neither_refs_nor_continuation_and_names_a_fact_once() -> None:
+def test_a_handoff_needs_neither_refs_nor_continuation_and_names_a_fact_once():
     assert [row[0] for row in rows(surfaces.handoff(OTHER, "s"))] == [
         "intent:handoff_summary",
         "intent:handoff_to",
@@ -81,7 +79,7 @@ def test_a_handoff_needs_neither_refs_nor_continuation_and_names_a_fact_once() -
     assert len(surfaces.handoff(OTHER, "s", [stored, "f1", "stigmem://node/fact/f1"]).facts) == 3
 
 
-def test_a_decision_and_an_escalation() -> None:
+def test_a_decision_and_an_escalation():
     decision = surfaces.decision("use-sqlite", "It is enough.")
     assert decision.entity == "stigmem://node/decision/use-sqlite"
     assert rows(decision) == [("roadmap:decision", "text", "It is enough.", "company", 1.0)]
@@ -95,7 +93,7 @@ def test_a_decision_and_an_escalation() -> None:
 
 
 @given(st.text())
-def test_a_task_is_where_the_node_puts_what_others_say_of_it(task: str) -> None:
+def test_a_task_is_where_the_node_puts_what_others_say_of_it(task):
     """The reference hook asserts ``issue:{task}`` as it is, and the node folds it."""
     try:
         entity = surfaces.checkout(task).entity
@@ -116,14 +114,14 @@ def test_a_task_is_where_the_node_puts_what_others_say_of_it(task: str) -> None:
         ("https://tracker.example/T/12", "https://tracker.example/t/12"),
     ],
 )
-def test_a_task_has_the_uri_that_other_agents_use(task: str, entity: str) -> None:
+def test_a_task_has_the_uri_that_other_agents_use(task, entity):
     assert surfaces.checkout(task).entity == entity
     assert {other.activity(task).entity for other in (surfaces, Surfaces(OTHER, "elsewhere"))} == {entity}
     ref = surfaces.blocked("t", task).facts[1].value.v
     assert ref == (entity if "://" in entity else f"stigmem://node/issue/{entity.removeprefix('issue:')}")
 
 
-def test_a_decision_has_the_uri_that_other_agents_use() -> None:
+def test_a_decision_has_the_uri_that_other_agents_use():
     for slug in ("use-sqlite", "Use SQLite", "stigmem://node/decision/Use-SQLite"):
         assert surfaces.decision(slug, "s").entity == "stigmem://node/decision/use-sqlite"
 
@@ -153,13 +151,13 @@ def test_a_decision_has_the_uri_that_other_agents_use() -> None:
         (lambda: surfaces.activity("t", datetime(2026, 1, 31)), "at: must be timezone-aware"),
     ],
 )
-def test_bad_input_names_the_field_and_the_fix(build: Any, message: str) -> None:
+def test_bad_input_names_the_field_and_the_fix(build, message):
     with pytest.raises(InputError, match=message.replace("(", r"\(")) as refused:
         build()
     assert "xxxx" not in str(refused.value)
 
 
-def test_texts_of_exactly_the_limit_are_taken() -> None:
+def test_texts_of_exactly_the_limit_are_taken():
     surfaces.handoff(OTHER, "x" * 4094 + "é", [str(number) for number in range(MAX_FACT_REFS)])
     surfaces.decision("d", "語" * 1365 + "x")
     surfaces.escalation(OTHER, "語" * 682 + "xx", "critical")
@@ -187,7 +185,7 @@ def new(relation: str, type: Any, v: Any, **fields: Any) -> NewFact:
 
 
 @pytest.mark.parametrize(("relation", "type", "value"), [*COMPANY, LOCAL])
-def test_each_class_of_12_4_5_has_its_scope_confidence_and_type(relation: str, type: str, value: str) -> None:
+def test_each_class_of_12_4_5_has_its_scope_confidence_and_type(relation, type, value):
     right = "local" if relation == LOCAL[0] else "company"
     check_fact(new(relation, type, value, scope=right))
     for scope in {"local", "team", "company", "public"} - {right}:
@@ -200,20 +198,20 @@ def test_each_class_of_12_4_5_has_its_scope_confidence_and_type(relation: str, t
         check_fact(new(relation, "number", 1, scope=right))
 
 
-def test_further_routing_relations_need_full_confidence_and_others_are_free() -> None:
+def test_further_routing_relations_need_full_confidence_and_others_are_free():
     with pytest.raises(InputError, match="confidence must be 1"):
         check_fact(new("intent:anything", "text", "x", confidence=0.9))
     check_fact(new("preference:tea", "text", "x", confidence=0.1, scope="public"))
 
 
-def test_sizes_and_words_are_checked_in_facts_made_by_hand_too() -> None:
+def test_sizes_and_words_are_checked_in_facts_made_by_hand_too():
     with pytest.raises(InputError, match="intent:goal: is 2049 bytes of UTF-8; at most 2048"):
         check_fact(new("intent:goal", "text", "x" * 2049))
     with pytest.raises(InputError, match="paperclip:issue_status: must be one of done, blocked"):
         check_fact(new("paperclip:issue_status", "string", "almost done"))
 
 
-def test_a_write_is_about_one_entity_and_of_a_known_kind() -> None:
+def test_a_write_is_about_one_entity_and_of_a_known_kind():
     write = surfaces.decision("d", "s")
     with pytest.raises(InputError, match="about the write's entity"):
         check_write(Write("decision", ISSUE, write.facts))
@@ -234,9 +232,7 @@ def test_a_write_is_about_one_entity_and_of_a_known_kind() -> None:
         ("unreadable", True, BackendError),
     ],
 )
-async def test_a_handoff_that_failed_half_way_says_which_facts_exist(
-    fault: str, uncertain: bool, cause: type[BackendError]
-) -> None:
+async def test_a_handoff_that_failed_half_way_says_which_facts_exist(fault, uncertain, cause):
     write = surfaces.handoff(OTHER, "top secret summary", ["f1"], "c")
     with FaultyNode({3: fault, 4: fault}) as double:
         async with StigmemNode(double.url, retry_pause_s=0.01) as node:

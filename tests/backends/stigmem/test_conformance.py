@@ -3,8 +3,6 @@
 The Stigmem project's vectors are not part of this repository; what needs them is skipped where they are absent.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import uuid

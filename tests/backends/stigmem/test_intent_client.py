@@ -1,7 +1,5 @@
 """Envelopes on a node: sent, found again, escalated, and told apart when they fail."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import UTC, datetime

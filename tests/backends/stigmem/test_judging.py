@@ -1,7 +1,5 @@
 """What a recipient weighs of an envelope, and the agent of the examples that does it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -64,7 +62,7 @@ def limit(kind: str, v: Any, type: str = "number", unit: str | None = None) -> d
         (limit("offline", True, "boolean"), False, "offline: False is not within True"),
     ],
 )
-def test_a_constraint_is_kept_or_said(constraint: dict[str, Any], planned: Any, problem: str) -> None:
+def test_a_constraint_is_kept_or_said(constraint, planned, problem):
     found = broken_constraints(envelope(constraint=[constraint]), {constraint["kind"]: planned})
     assert bool(found) == bool(problem)
     assert not problem or found[0].startswith(problem)
@@ -89,9 +87,7 @@ CHEAP, FAST = preference("cost", "minimize", 0.9), preference("days", "minimize"
         ([], [("fast", 0.0), ("middle", 0.0), ("slow", 0.0)]),
     ],
 )
-def test_options_are_ranked_by_weighted_preferences(
-    preferences: list[dict[str, Any]], ranked: list[tuple[str, float]]
-) -> None:
+def test_options_are_ranked_by_weighted_preferences(preferences, ranked):
     options = {
         "fast": {"cost": 20.0, "days": 1},
         "middle": {"cost": 14.0, "days": 3, "carrier": "bike"},
@@ -104,7 +100,7 @@ def test_options_are_ranked_by_weighted_preferences(
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), "cheap", True])
-def test_what_cannot_be_judged_meets_no_preference(value: Any) -> None:
+def test_what_cannot_be_judged_meets_no_preference(value):
     options = {"odd": {"cost": value}, "plain": {"cost": 5}, "silent": {}}
     scores = dict(ranked_options(envelope(preference=[CHEAP]), options))
     assert scores == {"plain": 1.0, "odd": 0.0, "silent": 0.0}
@@ -125,9 +121,7 @@ def run_example(double: StigmemDouble, *offers: str) -> str:
 
 
 @pytest.mark.thorough
-async def test_the_agent_of_the_examples_acts_or_escalates(
-    double: StigmemDouble, intents: IntentClient
-) -> None:
+async def test_the_agent_of_the_examples_acts_or_escalates(double, intents):
     authority = double.url.removeprefix("http://")
     budget = [limit("budget", 20, unit="EUR")]
     legal = {"condition": "cost > 10", "defer_to": LEGAL, "timeout_s": 0}

@@ -1,7 +1,5 @@
 """Facts as markdown: exactly Spec-19 12.5 for harmless facts, and one harmless line for any other."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -26,7 +24,7 @@ def fact(
     )
 
 
-def test_a_whole_context_word_for_word() -> None:
+def test_a_whole_context_word_for_word():
     facts = [
         fact("oolong", confidence=0.9, hlc="10.0"),
         fact("ship by May", relation="roadmap:constraint", entity="stigmem://node/project/x", hlc="9.0"),
@@ -44,16 +42,16 @@ def test_a_whole_context_word_for_word() -> None:
     )
 
 
-def test_no_facts_give_no_header() -> None:
+def test_no_facts_give_no_header():
     assert render_context([], USER) == ""
 
 
-def test_relations_are_grouped_by_what_stands_before_the_first_colon() -> None:
+def test_relations_are_grouped_by_what_stands_before_the_first_colon():
     text = render_context([fact(relation="a:b:c"), fact(relation="a"), fact(relation="ab:c")], USER)
     assert [line for line in text.splitlines() if line.startswith("### ")] == ["### a", "### ab"]
 
 
-def test_the_confident_come_first_and_among_equals_the_newest_by_integers_not_by_text() -> None:
+def test_the_confident_come_first_and_among_equals_the_newest_by_integers_not_by_text():
     facts = [
         fact("old", hlc="999.12"),
         fact("counter 9", hlc="1000.9"),
@@ -75,7 +73,7 @@ def test_the_confident_come_first_and_among_equals_the_newest_by_integers_not_by
         (0.0, " _(confidence: 0.00)_"),
     ],
 )
-def test_only_what_is_less_than_certain_is_annotated(confidence: float, note: str) -> None:
+def test_only_what_is_less_than_certain_is_annotated(confidence, note):
     assert render_context([fact(confidence=confidence)], USER).endswith(f": tea{note}")
 
 
@@ -94,11 +92,11 @@ def test_only_what_is_less_than_certain_is_annotated(confidence: float, note: st
         ("text", "(null)", "(null)"),
     ],
 )
-def test_each_value_type(type: str, value: Any, shown: str) -> None:
+def test_each_value_type(type, value, shown):
     assert render_value(fact(value, type=type)) == shown
 
 
-def test_a_withheld_ref_does_not_read_as_null() -> None:
+def test_a_withheld_ref_does_not_read_as_null():
     assert render_value(fact(None, type="ref", sanitizer_redacted=True)) == "(redacted)"
 
 
@@ -133,7 +131,7 @@ def harmless(text: str, facts: int) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("field", ["value", "entity", "relation", "user"])
-def test_stored_text_opens_nothing(text: str, field: str) -> None:
+def test_stored_text_opens_nothing(text, field):
     given = {
         "value": fact(text),
         "entity": fact(entity=text),
@@ -144,12 +142,12 @@ def test_stored_text_opens_nothing(text: str, field: str) -> None:
     harmless(rendered, 1)
 
 
-def test_a_forged_confidence_note_differs_from_a_real_one() -> None:
+def test_a_forged_confidence_note_differs_from_a_real_one():
     rendered = render_context([fact("x _(confidence: 1.00)_", confidence=0.1)], USER)
     assert re.findall(r"(?<!\\)_\(confidence: ([\d.]+)\)_", rendered) == ["0.10"]
 
 
-def test_names_cannot_close_the_markup_they_stand_in() -> None:
+def test_names_cannot_close_the_markup_they_stand_in():
     rendered = render_context([fact(relation="preference:a** x **b", entity="a` b `c")], USER)
     line = rendered.splitlines()[-1]
     assert line.count("**") == 2
@@ -157,12 +155,12 @@ def test_names_cannot_close_the_markup_they_stand_in() -> None:
 
 
 @given(st.lists(st.tuples(st.text(), st.text(), st.floats(0, 1)), min_size=1, max_size=8))
-def test_any_text_stays_one_line_of_one_list(rows: list[tuple[str, str, float]]) -> None:
+def test_any_text_stays_one_line_of_one_list(rows):
     facts = [fact(value, entity=entity, confidence=sure) for value, entity, sure in rows]
     harmless(render_context(facts, USER), len(rows))
 
 
-def test_long_values_are_cut_only_where_asked() -> None:
+def test_long_values_are_cut_only_where_asked():
     long = "x" * 5000
     assert long in render_context([fact(long)], USER)
     assert render_value(fact(long), 10) == "x" * 10 + "…"

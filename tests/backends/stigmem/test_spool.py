@@ -1,7 +1,5 @@
 """Hooks of one machine at once: none is charged for another's start-up, and what they hand over is sent."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -13,7 +11,6 @@ from typing import Any
 
 import pytest
 from abi_support import AGENT
-from stigmem_double import StigmemDouble
 from variants import plain
 
 from memory.storage.insert import insert
@@ -46,7 +43,7 @@ def run(base: Path, url: str, *arguments: str, **variables: str) -> tuple[int, s
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("count", [pytest.param(50, marks=pytest.mark.thorough), 12])
-def test_hooks_at_once_are_all_stored(double: StigmemDouble, base: Path, count: int) -> None:
+def test_hooks_at_once_are_all_stored(double, base, count):
     hooks = [start(base, double.url, "done", f"t-{number}") for number in range(count)]
     answers = [hook.communicate(timeout=250) for hook in hooks]
     assert [hook.returncode for hook in hooks] == [0] * count
@@ -55,7 +52,7 @@ def test_hooks_at_once_are_all_stored(double: StigmemDouble, base: Path, count: 
     assert stored == {f"issue:t-{number}" for number in range(count)}
 
 
-def test_what_a_hook_imports(double: StigmemDouble, base: Path) -> None:
+def test_what_a_hook_imports(double, base):
     code = f"{HOOK}\nprint(sorted(sys.modules), file=sys.stderr)"
     env = {**os.environ, "STIGMEM_URL": double.url, "XDG_RUNTIME_DIR": str(base)}
     command = [sys.executable, "-c", code, "done", "t-1"]
@@ -66,7 +63,7 @@ def test_what_a_hook_imports(double: StigmemDouble, base: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_hook_says_what_it_said_before(double: StigmemDouble, base: Path) -> None:
+def test_a_hook_says_what_it_said_before(double, base):
     url = double.url
     code, stdout, stderr = run(base, url, "done", "t-1", "--json")
     assert (code, json.loads(stdout)["entity"], stderr) == (0, "issue:t-1", "")
@@ -85,7 +82,7 @@ def test_a_hook_says_what_it_said_before(double: StigmemDouble, base: Path) -> N
     assert "500" in stderr
 
 
-def test_what_a_killed_sender_left_is_sent_by_the_next(double: StigmemDouble, base: Path) -> None:
+def test_what_a_killed_sender_left_is_sent_by_the_next(double, base):
     run(base, double.url, "done", "t-1")
     (directory,) = (base / f"memslot-{os.getuid()}").iterdir()
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -99,7 +96,7 @@ def test_what_a_killed_sender_left_is_sent_by_the_next(double: StigmemDouble, ba
     assert stat.S_IMODE((directory / "memslot.db").stat().st_mode) == 0o600
 
 
-def test_no_key_is_written_down(double: StigmemDouble, base: Path) -> None:
+def test_no_key_is_written_down(double, base):
     run(base, double.url, "done", "t-1", STIGMEM_API_KEY="sk-planted-0123456789")
     for path in base.rglob("*"):
         assert "planted" not in str(path)
@@ -107,7 +104,7 @@ def test_no_key_is_written_down(double: StigmemDouble, base: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_directory_that_others_may_enter_is_not_used(double: StigmemDouble, base: Path) -> None:
+def test_a_directory_that_others_may_enter_is_not_used(double, base):
     (base / f"memslot-{os.getuid()}").mkdir(mode=0o777)
     (base / f"memslot-{os.getuid()}").chmod(0o777)
     assert run(base, double.url, "done", "t-1")[:2] == (0, "issue:t-1\n")
@@ -116,9 +113,7 @@ def test_a_directory_that_others_may_enter_is_not_used(double: StigmemDouble, ba
 
 
 @pytest.mark.parametrize("flags", plain(of=["", "--process"]))
-def test_a_handoff_over_a_node_that_fails_every_other_time_is_whole(
-    double: StigmemDouble, base: Path, flags: str
-) -> None:
+def test_a_handoff_over_a_node_that_fails_every_other_time_is_whole(double, base, flags):
     """Each of its facts is retried once, which takes two seconds: the wait is for an answer, not for them all."""
     answered = double.handle
     posts = []

@@ -1,7 +1,5 @@
 """What only the Stigmem adapter can be asked, on model nodes over real sockets."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -69,7 +67,7 @@ def sent(double: StigmemDouble, path: str, method: str = "POST") -> list[dict[st
 # -- what goes over the wire ----------------------------------------------------------------------------
 
 
-async def test_every_message_is_a_fact_of_its_own(tenant_double: StigmemDouble) -> None:
+async def test_every_message_is_a_fact_of_its_own(tenant_double):
     async with memory_on(tenant_double) as memory:
         receipt = await memory.record_event(
             event("I like oolong.", "Noted.", context="work", metadata={"n": 1})
@@ -91,7 +89,7 @@ async def test_every_message_is_a_fact_of_its_own(tenant_double: StigmemDouble) 
     )
 
 
-async def test_a_recall_asks_for_any_word_and_states_its_bounds(tenant_double: StigmemDouble) -> None:
+async def test_a_recall_asks_for_any_word_and_states_its_bounds(tenant_double):
     async with memory_on(tenant_double, api_key=ADMIN_KEY, top_k=7, semantic_weight=0.25) as memory:
         await ask(memory, "What's my Tea? NOT coffee OR tea!", context="Work")
         await ask(memory, "tea", budget=ContextBudget(max_tokens=500, max_items=3))
@@ -109,7 +107,7 @@ async def test_a_recall_asks_for_any_word_and_states_its_bounds(tenant_double: S
     }
 
 
-async def test_a_question_without_words_is_answered_without_the_node(double: StigmemDouble) -> None:
+async def test_a_question_without_words_is_answered_without_the_node(double):
     async with memory_on(double) as memory:
         result = await ask(memory, "?! 🐍 __")
         assert result.entries == ()
@@ -120,7 +118,7 @@ async def test_a_question_without_words_is_answered_without_the_node(double: Sti
     assert request.json["query"].count(" OR ") == 127
 
 
-async def test_entries_carry_the_events_time_and_the_nodes_rank(double: StigmemDouble) -> None:
+async def test_entries_carry_the_events_time_and_the_nodes_rank(double):
     async with memory_on(double) as memory:
         receipt = await memory.record_event(event("I like oolong tea.", "Tea it is."))
         result = await ask(memory, "oolong tea")
@@ -134,7 +132,7 @@ async def test_entries_carry_the_events_time_and_the_nodes_rank(double: StigmemD
     assert "role user" in result.formatted_context
 
 
-async def test_no_script_is_lost_to_the_nodes_tokenizer(double: StigmemDouble) -> None:
+async def test_no_script_is_lost_to_the_nodes_tokenizer(double):
     said = "我把护照放在蓝色抽屉里。Ｔhe ﬁle 中\u200b is kept."
     async with memory_on(double) as memory:
         await memory.record_event(event(said))
@@ -144,7 +142,7 @@ async def test_no_script_is_lost_to_the_nodes_tokenizer(double: StigmemDouble) -
         assert await ask(memory, "renée") is not None
 
 
-async def test_cards_and_other_clients_facts(tenant_double: StigmemDouble) -> None:
+async def test_cards_and_other_clients_facts(tenant_double):
     """A card is left out and said to be; a plain fact in the scope's own tenant is shown for what it is."""
     async with memory_on(tenant_double) as memory:
         await memory.record_event(event("I like oolong."))
@@ -166,9 +164,7 @@ async def test_cards_and_other_clients_facts(tenant_double: StigmemDouble) -> No
 
 
 @pytest.mark.parametrize("fault", ["503", "429"])
-async def test_half_a_turn_says_so_and_can_be_completed(
-    double: StigmemDouble, monkeypatch, fault: str
-) -> None:
+async def test_half_a_turn_says_so_and_can_be_completed(double, monkeypatch, fault):
     """Also where the second half was refused: raising would say that nothing of the turn is stored."""
     async with memory_on(double) as memory:
         respond = double.respond
@@ -188,7 +184,7 @@ async def test_half_a_turn_says_so_and_can_be_completed(
     assert len(double.node.facts) == 2
 
 
-async def test_a_message_too_long_sends_nothing(double: StigmemDouble) -> None:
+async def test_a_message_too_long_sends_nothing(double):
     async with memory_on(double) as memory:
         with pytest.raises(InputError, match="bytes"):
             await memory.record_event(event("short", "é" * MAX_VALUE_BYTES))
@@ -198,7 +194,7 @@ async def test_a_message_too_long_sends_nothing(double: StigmemDouble) -> None:
 # -- scopes ---------------------------------------------------------------------------------------------
 
 
-async def test_each_scope_is_a_tenant_with_a_key_of_its_own(tenant_double: StigmemDouble) -> None:
+async def test_each_scope_is_a_tenant_with_a_key_of_its_own(tenant_double):
     async with memory_on(tenant_double) as memory:
         await memory.setup_scope(BOB)
         await memory.record_event(event("I like oolong."))
@@ -209,7 +205,7 @@ async def test_each_scope_is_a_tenant_with_a_key_of_its_own(tenant_double: Stigm
     assert list(tenant_double.node.keys) == [ADMIN_KEY], "a node tries every live key on each request"
 
 
-async def test_a_reset_outlives_the_process_and_is_seen_by_other_hosts(tenant_double: StigmemDouble) -> None:
+async def test_a_reset_outlives_the_process_and_is_seen_by_other_hosts(tenant_double):
     async with memory_on(tenant_double) as here, memory_on(tenant_double) as there:
         await here.record_event(event("I like oolong."))
         assert (await ask(there, "oolong")).entries
@@ -226,7 +222,7 @@ async def test_a_reset_outlives_the_process_and_is_seen_by_other_hosts(tenant_do
         assert (await ask(later, "coffee")).entries == ()
 
 
-async def test_a_reset_by_another_process_is_noticed_without_tenants_too(double: StigmemDouble) -> None:
+async def test_a_reset_by_another_process_is_noticed_without_tenants_too(double):
     """Nothing fails where it happened: what was written to the old generation would be committed and lost."""
     async with memory_on(double) as here, memory_on(double) as there:
         await here.record_event(event("I like oolong."))
@@ -243,7 +239,7 @@ async def test_a_reset_by_another_process_is_noticed_without_tenants_too(double:
         }
 
 
-async def test_old_keys_are_dropped_and_made_anew_where_they_are_used(tenant_double: StigmemDouble) -> None:
+async def test_old_keys_are_dropped_and_made_anew_where_they_are_used(tenant_double):
     keys = tenant_double.node.keys
     async with memory_on(tenant_double) as first:
         await first.setup_scope(BOB)
@@ -259,7 +255,7 @@ async def test_old_keys_are_dropped_and_made_anew_where_they_are_used(tenant_dou
 
 
 @pytest.mark.parametrize("auth", [True, False])
-async def test_a_core_node_is_refused(auth: bool) -> None:
+async def test_a_core_node_is_refused(auth):
     """Without the plugin every key is in one tenant; without auth there is no admin."""
     with StigmemDouble(auth=auth) as core:
         with pytest.raises(
@@ -271,14 +267,14 @@ async def test_a_core_node_is_refused(auth: bool) -> None:
         assert core.node.facts == []
 
 
-async def test_an_ordinary_key_is_refused(tenant_double: StigmemDouble) -> None:
+async def test_an_ordinary_key_is_refused(tenant_double):
     tenant_double.node.add_key("k" * 40, "agent:plain", ["read", "write"], "default", None)
     with pytest.raises(ConfigError, match=r"stigmem\.api_key: is no admin key"):
         async with memory_on(tenant_double, api_key="k" * 40):
             pass
 
 
-async def test_a_node_for_each_scope(double: StigmemDouble) -> None:
+async def test_a_node_for_each_scope(double):
     with StigmemDouble() as second:
         nodes = {ADA.label: double.url, BOB.label: second.url}
         async with memory_on(double, isolation="node", nodes=nodes) as memory:
@@ -300,7 +296,7 @@ async def test_a_node_for_each_scope(double: StigmemDouble) -> None:
 # -- capabilities ---------------------------------------------------------------------------------------
 
 
-async def test_provenance_by_id_and_by_time(double: StigmemDouble) -> None:
+async def test_provenance_by_id_and_by_time(double):
     async with memory_on(double) as memory:
         await memory.setup_scope(BOB)
         before = datetime.now(UTC)
@@ -323,7 +319,7 @@ async def test_provenance_by_id_and_by_time(double: StigmemDouble) -> None:
             assert (await provenance.provenance(request)).native_ids == found
 
 
-async def test_health_says_what_is_weak(double: StigmemDouble, tenant_double: StigmemDouble) -> None:
+async def test_health_says_what_is_weak(double, tenant_double):
     async with memory_on(double) as memory:
         health = await memory.health()
         assert health.status == "ok"
@@ -338,7 +334,7 @@ async def test_health_says_what_is_weak(double: StigmemDouble, tenant_double: St
         assert ADMIN_KEY not in health.model_dump_json()
 
 
-async def test_the_keys_of_many_scopes_are_deleted_by_the_first_of_them(tenant_double: StigmemDouble) -> None:
+async def test_the_keys_of_many_scopes_are_deleted_by_the_first_of_them(tenant_double):
     """A node tries its keys one by one on each request, so the last of many is heard last."""
     scopes = [MemoryScope(run_id="r", persona_id=f"p{number}") for number in range(21)]
     async with memory_on(tenant_double, scopes[0]) as memory:

@@ -1,7 +1,5 @@
 """The node client over real sockets: what it sends, what it refuses, when it tries again."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
@@ -31,7 +29,7 @@ def fact(number: int = 1, value: FactValue | None = None, **fields: object) -> N
     )
 
 
-async def test_every_type_comes_back(double: StigmemDouble) -> None:
+async def test_every_type_comes_back(double):
     values = {
         "string": "a",
         "text": "b",
@@ -47,7 +45,7 @@ async def test_every_type_comes_back(double: StigmemDouble) -> None:
         assert len(await node.query(scope="team")) == len(values)
 
 
-async def test_a_redacted_ref_and_unknown_fields_are_tolerated(double: StigmemDouble) -> None:
+async def test_a_redacted_ref_and_unknown_fields_are_tolerated(double):
     double.node.add(
         "default", entity="handoff:1", relation="intent:handoff_to", value={"type": "ref", "v": "agent:x"},
         source="agent:y", confidence=1.0, scope="company", derived_from=None, hlc=None,
@@ -58,7 +56,7 @@ async def test_a_redacted_ref_and_unknown_fields_are_tolerated(double: StigmemDo
     assert found.value.v is None
 
 
-async def test_a_query_never_pages(double: StigmemDouble) -> None:
+async def test_a_query_never_pages(double):
     async with node_of(double) as node:
         for number in range(12):
             await node.assert_fact(fact(number))
@@ -71,7 +69,7 @@ async def test_a_query_never_pages(double: StigmemDouble) -> None:
     assert not any("cursor" in request.params for request in double.requests)
 
 
-async def test_no_session_header_is_sent(double: StigmemDouble) -> None:
+async def test_no_session_header_is_sent(double):
     async with node_of(double) as node:
         await node.assert_fact(fact())
         await node.recall("secret", scope="team")
@@ -79,7 +77,7 @@ async def test_no_session_header_is_sent(double: StigmemDouble) -> None:
     assert not any("stigmem-session" in request.headers for request in double.requests)
 
 
-async def test_the_key_goes_to_the_configured_origin_alone(tenant_double: StigmemDouble) -> None:
+async def test_the_key_goes_to_the_configured_origin_alone(tenant_double):
     async with node_of(tenant_double, ADMIN_KEY) as node:
         assert (await node.me())["tenant_id"] == "default"
         for path in ("//evil.example/v1/me", "http://evil.example/v1/me", "v1/me", ""):
@@ -95,7 +93,7 @@ async def test_the_key_goes_to_the_configured_origin_alone(tenant_double: Stigme
             await node.with_key("another").me()
 
 
-async def test_an_answer_of_another_shape_is_no_answer(double: StigmemDouble, monkeypatch) -> None:
+async def test_an_answer_of_another_shape_is_no_answer(double, monkeypatch):
     async with node_of(double) as node:
         for answer in ([], {"facts": None}, {"facts": [1]}, {"facts": [{"fact": None}]}, None):
 
@@ -109,14 +107,14 @@ async def test_an_answer_of_another_shape_is_no_answer(double: StigmemDouble, mo
                 await node.query()
 
 
-async def test_nobody_listens() -> None:
+async def test_nobody_listens():
     async with StigmemNode("http://127.0.0.1:9", retry_pause_s=60) as node:
         with anyio.fail_after(50), pytest.raises(BackendUnavailable) as raised:
             await node.me()
     assert not raised.value.sent, "what was never sent is not ambiguous"
 
 
-async def test_a_cancelled_call_leaves_the_client_usable(double: StigmemDouble) -> None:
+async def test_a_cancelled_call_leaves_the_client_usable(double):
     async with node_of(double) as node:
         double.faults.add("late", delay_s=0.2)
         with anyio.move_on_after(0.05) as scope:
@@ -125,7 +123,7 @@ async def test_a_cancelled_call_leaves_the_client_usable(double: StigmemDouble) 
         await node.me()
 
 
-async def test_a_contradicted_fact_does_not_hide_others_behind_the_limit(double: StigmemDouble) -> None:
+async def test_a_contradicted_fact_does_not_hide_others_behind_the_limit(double):
     """A node drops contradicted facts after its limit, so three may be none."""
     async with node_of(double) as node:
         for number in range(3):

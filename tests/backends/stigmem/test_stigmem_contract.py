@@ -1,7 +1,5 @@
 """memslot's conformance kit on a node with tenants and on a shared core node, over real sockets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """The doctor on a configuration that lists a node for each scope, where no synthetic scope has a place."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stigmem_double import StigmemDouble
@@ -23,7 +21,7 @@ def evidence(report: DoctorReport, name: str) -> tuple[str, str]:
     return check.status, check.evidence
 
 
-async def test_each_persona_is_lent_a_node_and_their_owners_see_nothing_of_it() -> None:
+async def test_each_persona_is_lent_a_node_and_their_owners_see_nothing_of_it():
     with StigmemDouble() as first_node, StigmemDouble() as second_node:
         config = config_of(first_node, second_node)
         async with open_memory(config) as memory:
@@ -37,7 +35,7 @@ async def test_each_persona_is_lent_a_node_and_their_owners_see_nothing_of_it() 
             assert any("oolong" in str(request.json) for request in node.requests)
 
 
-async def test_one_node_has_room_for_one_persona_and_isolation_cannot_be_seen() -> None:
+async def test_one_node_has_room_for_one_persona_and_isolation_cannot_be_seen():
     with StigmemDouble() as node:
         report = await run_doctor(config_of(node))
     assert report.pending == ("isolation",)

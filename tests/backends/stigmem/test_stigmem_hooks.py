@@ -1,7 +1,5 @@
 """What a hook must survive: streams that are gone, wrong usage, a node that drips, input that never comes."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -13,7 +11,6 @@ from contextlib import contextmanager
 
 import pytest
 from abi_support import AGENT, OTHER, USER, closed_port
-from stigmem_double import StigmemDouble
 from test_abi_cli import ALL, every, relations, run
 
 COMMAND = [sys.executable, "-c", "from memory.cli import main; main()", "tools", "stigmem"]
@@ -36,9 +33,7 @@ def shell(line: str, url: str, **variables: str) -> subprocess.CompletedProcess[
     "streams", [">&-", ">/dev/full", "2>&-", ">&- 2>&-", ">/dev/full 2>/dev/full", "<&-"]
 )
 @pytest.mark.parametrize("command", ["done t-1", "done", "boot stigmem://node/user/alice"])
-def test_a_hook_whose_streams_are_closed_or_full_ends_well(
-    double: StigmemDouble, streams: str, command: str
-) -> None:
+def test_a_hook_whose_streams_are_closed_or_full_ends_well(double, streams, command):
     result = shell(f"memslot tools stigmem {command} {streams}; echo $? >&2", double.url)
     assert result.stderr.splitlines()[-1:] == ["0"], result.stderr
     assert "Traceback" not in result.stderr
@@ -47,7 +42,7 @@ def test_a_hook_whose_streams_are_closed_or_full_ends_well(
         assert "paperclip:issue_status" in relations(double)
 
 
-def test_a_hook_whose_reader_has_gone_ends_well(double: StigmemDouble) -> None:
+def test_a_hook_whose_reader_has_gone_ends_well(double):
     result = shell(
         "set -o pipefail; { memslot tools stigmem done t-1; echo $? >&2; } | (exec <&-; sleep 1)", double.url
     )
@@ -55,7 +50,7 @@ def test_a_hook_whose_reader_has_gone_ends_well(double: StigmemDouble) -> None:
 
 
 @pytest.mark.thorough
-def test_a_result_that_cannot_be_written_is_said(double: StigmemDouble) -> None:
+def test_a_result_that_cannot_be_written_is_said(double):
     result = shell("memslot tools stigmem done t-1 >/dev/full", double.url)
     assert (result.returncode, result.stderr.count("\n")) == (0, 1)
     assert result.stderr.startswith("warning: the result cannot be written: No space left on device")
@@ -85,7 +80,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_usage_breaks_no_hook_and_fails_a_process(double: StigmemDouble, wrong: str) -> None:
+def test_wrong_usage_breaks_no_hook_and_fails_a_process(double, wrong):
     arguments, message = WRONG[wrong]
     result = run(*arguments, url=double.url)
     assert (result.exit_code, result.stdout) == (0, "")
@@ -101,7 +96,7 @@ def test_wrong_usage_breaks_no_hook_and_fails_a_process(double: StigmemDouble, w
 
 
 @pytest.mark.thorough
-def test_a_closed_stdin_and_one_that_is_no_text_are_said(double: StigmemDouble) -> None:
+def test_a_closed_stdin_and_one_that_is_no_text_are_said(double):
     line = f"memslot tools stigmem handoff --to {OTHER} --summary -"
     assert "warning: stdin is closed" in shell(f"{line} <&-", double.url).stderr
     strict = {"PYTHONIOENCODING": "utf-8:strict"}
@@ -148,7 +143,7 @@ def dripping() -> Iterator[str]:
 
 
 @every
-def test_no_command_outlives_its_wait(command: str) -> None:
+def test_no_command_outlives_its_wait(command):
     with dripping() as url:
         began = time.monotonic()
         result = run(*ALL[command], "--wait", "0.3", url=url)
@@ -159,7 +154,7 @@ def test_no_command_outlives_its_wait(command: str) -> None:
     assert "not finished within 0.3 s" in failed.stderr
 
 
-def test_a_slow_node_is_waited_for_and_each_wait_is_told(double: StigmemDouble) -> None:
+def test_a_slow_node_is_waited_for_and_each_wait_is_told(double):
     for command in ("done", "boot", "ping"):
         help_text = run(command, "--help", url=None).stdout
         assert "--wait" in help_text, command
@@ -172,7 +167,7 @@ def test_a_slow_node_is_waited_for_and_each_wait_is_told(double: StigmemDouble) 
 # -- ping -------------------------------------------------------------------------------------------------
 
 
-def test_a_closed_port_is_no_reason_to_wait() -> None:
+def test_a_closed_port_is_no_reason_to_wait():
     began = time.monotonic()
     assert run("boot", USER, "--wait", "600", url=closed_port()).exit_code == 0
     assert time.monotonic() - began < 300

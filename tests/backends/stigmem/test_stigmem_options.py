@@ -1,7 +1,5 @@
 """The ``stigmem`` block, the plugin's listing, and ids and words under any text."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from pathlib import Path
@@ -54,7 +52,7 @@ def options(**block: Any) -> StigmemOptions:
         ({"api_key": KEY, "top_kk": 5}, "did you mean top_k"),
     ],
 )
-def test_a_wrong_block_names_field_and_fix(block: dict[str, Any], message: str) -> None:
+def test_a_wrong_block_names_field_and_fix(block, message):
     with pytest.raises(ConfigError) as raised:
         options(**block)
     assert "memory.backends.stigmem" in str(raised.value)
@@ -62,7 +60,7 @@ def test_a_wrong_block_names_field_and_fix(block: dict[str, Any], message: str) 
     assert KEY not in str(raised.value)
 
 
-def test_problems_between_fields_are_named_in_one_round() -> None:
+def test_problems_between_fields_are_named_in_one_round():
     with pytest.raises(ConfigError) as raised:
         options(api_key=KEY, url="http://{scope}.host", allow_sharing=True)
     first, second = str(raised.value).splitlines()
@@ -70,7 +68,7 @@ def test_problems_between_fields_are_named_in_one_round() -> None:
     assert "allow_sharing belongs to isolation: node" in second
 
 
-def test_tenants_need_a_key() -> None:
+def test_tenants_need_a_key():
     """Not a rule of the block: ``memslot setup`` writes one that is still to be filled in."""
     config = load_config({"memory": {"backend": "stigmem", "backends": {"stigmem": {}}}})
     with pytest.raises(
@@ -79,7 +77,7 @@ def test_tenants_need_a_key() -> None:
         MemoryAdapterRegistry().create(config)
 
 
-def test_the_ready_configuration_loads() -> None:
+def test_the_ready_configuration_loads():
     config = load_config(CONFIGS / "stigmem.yaml", env={"STIGMEM_API_KEY": KEY})
     assert config.parse_options(StigmemOptions).isolation == "tenant"
     assert KEY not in str(config.redacted(config.parse_options(StigmemOptions)))
@@ -87,7 +85,7 @@ def test_the_ready_configuration_loads() -> None:
         load_config(CONFIGS / "stigmem.yaml", env={})
 
 
-def test_the_commented_ways_are_valid() -> None:
+def test_the_commented_ways_are_valid():
     text = (CONFIGS / "stigmem.yaml").read_text(encoding="utf-8")
     blocks = re.split(r"\n      # [A-Z][^\n]*:", text)[1:]
     assert len(blocks) == 2
@@ -96,7 +94,7 @@ def test_the_commented_ways_are_valid() -> None:
         assert options(**{**pairs, "allow_sharing": "allow_sharing" in pairs}).isolation == "node"
 
 
-def test_a_url_with_the_scope_in_it() -> None:
+def test_a_url_with_the_scope_in_it():
     capitalised, lowercase = (MemoryScope(run_id="r", persona_id=name) for name in ("Ada", "ada"))
     found = Scopes(options(isolation="node", url="http://{scope}.mem.internal:8765/"), "x")
     urls = [found.address(scope).url for scope in (capitalised, lowercase)]
@@ -104,7 +102,7 @@ def test_a_url_with_the_scope_in_it() -> None:
     assert all(re.fullmatch(r"http://s-[0-9a-f]{40}\.mem\.internal:8765", url) for url in urls)
 
 
-def test_a_scope_without_a_node() -> None:
+def test_a_scope_without_a_node():
     found = Scopes(options(isolation="node", nodes={"r:ada": "http://h:1"}), "memory.backends.stigmem")
     assert found.address(MemoryScope(run_id="r", persona_id="ada")).url == "http://h:1"
     with pytest.raises(ScopeError, match=r"memory\.backends\.stigmem\.nodes: lists no node for scope r:bob"):
@@ -112,7 +110,7 @@ def test_a_scope_without_a_node() -> None:
 
 
 @given(scopes, scopes)
-def test_two_scopes_never_share_a_tenant_or_a_mark(first: MemoryScope, second: MemoryScope) -> None:
+def test_two_scopes_never_share_a_tenant_or_a_mark(first, second):
     both = [ScopeIds(scope_id(scope), 0, marked=True) for scope in (first, second)]
     assert (both[0].name == both[1].name) == (first == second) == (both[0].mark == both[1].mark)
     assert re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", both[0].name), "what the node accepts as a tenant"
@@ -126,7 +124,7 @@ texts = st.text(
 
 
 @given(texts.filter(lambda text: text.strip()))
-def test_what_was_said_comes_back_as_it_was(text: str) -> None:
+def test_what_was_said_comes_back_as_it_was(text):
     (fact,) = message_facts(_event(text), IDS)
     hit = {"fact": {"id": "1", **fact.body()}, "score": 0.5}
     entry = to_entry(hit, IDS)
@@ -139,7 +137,7 @@ def test_what_was_said_comes_back_as_it_was(text: str) -> None:
 
 
 @given(st.lists(texts, min_size=1, max_size=3), st.booleans())
-def test_no_question_is_an_error_or_reaches_another_mark(asked: list[str], marked: bool) -> None:
+def test_no_question_is_an_error_or_reaches_another_mark(asked, marked):
     """The node answers a malformed expression with a LIKE search, which knows neither rank nor mark."""
     terms = search_terms(asked)
     if not terms:
@@ -157,7 +155,7 @@ def test_no_question_is_an_error_or_reaches_another_mark(asked: list[str], marke
     database.close()
 
 
-def test_many_words_are_one_expression() -> None:
+def test_many_words_are_one_expression():
     database = sqlite3.connect(":memory:")
     database.execute("CREATE VIRTUAL TABLE f USING fts5(v)")
     query = recall_query([f"w{number}" for number in range(128)], IDS)
@@ -165,7 +163,7 @@ def test_many_words_are_one_expression() -> None:
     database.close()
 
 
-def test_words_are_split_as_the_node_splits_them() -> None:
+def test_words_are_split_as_the_node_splits_them():
     assert search_terms(["Don't OR_not 护照? RENE\u0301E", "don"]) == [
         "don",
         "t",
@@ -177,7 +175,7 @@ def test_words_are_split_as_the_node_splits_them() -> None:
     ]
 
 
-def test_a_value_of_any_type_is_shown() -> None:
+def test_a_value_of_any_type_is_shown():
     hit = {
         "fact": {
             "id": "1", "entity": "stigmem://x/shop/1", "relation": "shop:open",

@@ -4,8 +4,6 @@ Each file of ``pairs/`` is a little history: requests to begin with, then record
 answers. Ids, times and wording differ from node to node; everything else is compared, content ids included.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -50,7 +48,7 @@ def ask(node: NodeModel, request: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("path", PAIRS, ids=lambda path: path.stem)
-def test_the_double_answers_as_the_node_did(path: Path) -> None:
+def test_the_double_answers_as_the_node_did(path):
     history = json.loads(path.read_text(encoding="utf-8"))
     tenants = history["node"] == "tenant"
     node = NodeModel(auth=tenants, multi_tenant=tenants)
@@ -67,5 +65,5 @@ def test_the_double_answers_as_the_node_did(path: Path) -> None:
             assert comparable(answer.body, own) == comparable(step["body"], own), step["name"]
 
 
-def test_there_are_pairs() -> None:
+def test_there_are_pairs():
     assert len(PAIRS) >= 11

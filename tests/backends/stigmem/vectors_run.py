@@ -5,8 +5,6 @@ published, so memslot's own follow the specification (sections 15.7 and 16) and 
 memslot also has its own gate of 12.7, an integration test that each adapter must provide for its writes.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any

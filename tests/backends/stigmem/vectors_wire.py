@@ -1,7 +1,5 @@
 """Common parts of conformance runs: raw requests to a node, result rows, and a reader of vectors."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Awaitable, Mapping

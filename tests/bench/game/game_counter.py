@@ -1,7 +1,5 @@
 """A token counter that kills the first worker process in which it has counted enough; see test_executors.py."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -5,8 +5,6 @@ with and ended again at the N-th; prints how it ended each time. Without N: how 
 With ``NO_TEXTS`` in the environment no texts are kept.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Small experiments for the tests of the game."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The experiments that are shipped can be read as they stand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("preference_game*.yaml")), ids=lambda file: file.stem)
-def test_every_shipped_experiment_names_providers_that_exist(file: Path) -> None:
+def test_every_shipped_experiment_names_providers_that_exist(file):
     experiment = load_experiment(file)
     registry = MemoryAdapterRegistry()
     for variant in experiment.settings.providers:
@@ -23,7 +21,7 @@ def test_every_shipped_experiment_names_providers_that_exist(file: Path) -> None
         assert info.name == variant.provider
 
 
-def test_the_preference_game_has_six_controls_and_enough_personas_for_intervals() -> None:
+def test_the_preference_game_has_six_controls_and_enough_personas_for_intervals():
     experiment = load_experiment(CONFIGS / "preference_game.yaml")
     settings = experiment.settings
     assert {each.provider for each in settings.providers} == set(CONDITIONS)

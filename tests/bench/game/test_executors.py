@@ -1,7 +1,5 @@
 """The same experiment in this process, in worker processes and on a dask cluster; workers that are lost."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -49,7 +47,7 @@ def killed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.thorough
-def test_worker_processes_play_the_same(here: Outcome, tmp_path: Path) -> None:
+def test_worker_processes_play_the_same(here, tmp_path):
     heard: list[Any] = []
     experiment = matrix(
         tmp_path, *PROVIDERS, game=SMALL, memory=MEMORY, executor={"kind": "processes", "workers": 2}
@@ -63,7 +61,7 @@ def test_worker_processes_play_the_same(here: Outcome, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_killed_worker_costs_its_cell_alone(here: Outcome, tmp_path: Path, killed_once: Path) -> None:
+def test_a_killed_worker_costs_its_cell_alone(here, tmp_path, killed_once):
     out = tmp_path / "out"
     lost = run(out, "processes")
     assert killed_once.exists()
@@ -82,9 +80,7 @@ def test_a_killed_worker_costs_its_cell_alone(here: Outcome, tmp_path: Path, kil
 
 
 @pytest.mark.thorough
-def test_a_dask_cluster_plays_the_same_with_a_worker_killed_in_the_middle(
-    here: Outcome, tmp_path: Path, killed_once: Path
-) -> None:
+def test_a_dask_cluster_plays_the_same_with_a_worker_killed_in_the_middle(here, tmp_path, killed_once):
     pytest.importorskip("distributed")
     there = run(tmp_path / "out", "dask")
     assert killed_once.exists()
@@ -97,7 +93,7 @@ def test_a_dask_cluster_plays_the_same_with_a_worker_killed_in_the_middle(
 
 
 @pytest.mark.thorough
-def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr("memory.bench.engine.executors._CONNECT_S", 0.2)
     executor = DaskExecutor(1, "tcp://127.0.0.1:1")
@@ -106,7 +102,7 @@ def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("address", ["nonsense", "", "tcp://me:SECRET@127.0.0.1:1", "http://host:1"])
-def test_an_address_that_is_none_is_refused_before_anything_is_written(tmp_path: Path, address: str) -> None:
+def test_an_address_that_is_none_is_refused_before_anything_is_written(tmp_path, address):
     pytest.importorskip("distributed")
     executor = {"kind": "dask", "address": address}
     with pytest.raises(ConfigError, match=r"bench\.executor\.address: is no address") as refused:
@@ -116,7 +112,7 @@ def test_an_address_that_is_none_is_refused_before_anything_is_written(tmp_path:
 
 
 @pytest.mark.thorough
-def test_a_display_that_fails_costs_no_cell(here: Outcome, tmp_path: Path) -> None:
+def test_a_display_that_fails_costs_no_cell(here, tmp_path):
     def broken(at: Any) -> None:
         raise BrokenPipeError
 

@@ -1,10 +1,7 @@
 """A whole experiment over the zero-key controls: what everyone scores, what is kept, what is refused."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +30,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 @pytest.mark.thorough
-def test_the_truth_scores_all_and_nothing_scores_nothing(outcome: Outcome) -> None:
+def test_the_truth_scores_all_and_nothing_scores_nothing(outcome):
     assert outcome.manifest.status == "completed"
     shares = scores(outcome)
     assert set(shares) == set(QUICK)
@@ -59,7 +56,7 @@ def test_the_truth_scores_all_and_nothing_scores_nothing(outcome: Outcome) -> No
         assert 0.0 < (shares[learner]["style fit"] or 0) < 1.0
 
 
-def test_every_figure_has_its_clusters_and_differences_are_paired(outcome: Outcome) -> None:
+def test_every_figure_has_its_clusters_and_differences_are_paired(outcome):
     for variant in outcome.metrics.providers:
         fit = next(measure for measure in variant.measures if measure.name == "style fit").estimate
         assert fit.clusters == 2
@@ -72,7 +69,7 @@ def test_every_figure_has_its_clusters_and_differences_are_paired(outcome: Outco
     assert len(family) == len(compared) * (len(compared) - 1) // 2
 
 
-def test_a_test_session_changes_nothing_and_its_artefacts_are_refused(outcome: Outcome) -> None:
+def test_a_test_session_changes_nothing_and_its_artefacts_are_refused(outcome):
     game = make_game(GameSize(**{**SIZE, "users": 2}))
     for cell in outcome.manifest.cells:
         (timeline,) = (candidate for candidate in game.timelines if candidate.persona_id == cell.persona_id)
@@ -96,7 +93,7 @@ def test_a_test_session_changes_nothing_and_its_artefacts_are_refused(outcome: O
         assert stores[label] == {"same": SIZE["tests"]}
 
 
-def test_what_was_said_in_test_sessions_is_in_no_store(outcome: Outcome) -> None:
+def test_what_was_said_in_test_sessions_is_in_no_store(outcome):
     """Complaints are said in test sessions alone."""
     complaints = {
         beat.branch
@@ -113,7 +110,7 @@ def test_what_was_said_in_test_sessions_is_in_no_store(outcome: Outcome) -> None
     assert {text["user"] for text in texts} & complaints
 
 
-def test_the_manifest_says_what_was_played(outcome: Outcome) -> None:
+def test_the_manifest_says_what_was_played(outcome):
     manifest = read_manifest(outcome.directory)
     assert manifest == outcome.manifest
     assert manifest.data["7"].sha256 == make_game(GameSize(**{**SIZE, "users": 2})).data_hash
@@ -134,7 +131,7 @@ def test_the_manifest_says_what_was_played(outcome: Outcome) -> None:
         assert cell.writes == {state: cell.counts["events"]}
 
 
-def test_the_report_shows_every_provider(outcome: Outcome) -> None:
+def test_the_report_shows_every_provider(outcome):
     """One budget is equal where as much of it was shown, within 10 %."""
     (sentence,) = unequal(outcome)
     assert re.fullmatch(
@@ -146,7 +143,7 @@ def test_the_report_shows_every_provider(outcome: Outcome) -> None:
 
 
 @pytest.mark.thorough
-def test_any_request_can_be_opened_with_what_was_said_shown_and_judged(outcome: Outcome) -> None:
+def test_any_request_can_be_opened_with_what_was_said_shown_and_judged(outcome):
     page = unescape(outcome.report.read_text("utf-8"))
     titles = re.findall(r"<details><summary>(.*?)</summary>", page)
     assert len(titles) == sum(provider.requests for provider in outcome.metrics.providers)
@@ -164,7 +161,7 @@ def test_any_request_can_be_opened_with_what_was_said_shown_and_judged(outcome: 
     assert verify(outcome.directory).deviations == ()
 
 
-def test_no_header_tells_the_assistant_which_provider_it_has(outcome: Outcome) -> None:
+def test_no_header_tells_the_assistant_which_provider_it_has(outcome):
     shown = {
         cell.label: [
             text["context"]
@@ -179,7 +176,7 @@ def test_no_header_tells_the_assistant_which_provider_it_has(outcome: Outcome) -
 
 
 @pytest.mark.thorough
-def test_an_embedded_store_is_the_same_after_every_test_session(tmp_path: Path) -> None:
+def test_an_embedded_store_is_the_same_after_every_test_session(tmp_path):
     done = play(tmp_path, "simple_rag", game={**SIZE, "sessions": 10, "tests": 3, "attributes": 4})
     (cell,) = done.manifest.cells
     assert cell.status == "completed"
@@ -189,7 +186,7 @@ def test_an_embedded_store_is_the_same_after_every_test_session(tmp_path: Path) 
 
 
 @pytest.mark.thorough
-def test_texts_are_kept_only_where_they_may_be(tmp_path: Path) -> None:
+def test_texts_are_kept_only_where_they_may_be(tmp_path):
     done = play(tmp_path, "full_history", keep_texts=False)
     page = done.report.read_text("utf-8")
     assert "Texts were not kept" in page
@@ -208,7 +205,7 @@ def test_texts_are_kept_only_where_they_may_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_experiment_groups_are_not_compared_with_each_other(tmp_path: Path) -> None:
+def test_experiment_groups_are_not_compared_with_each_other(tmp_path):
     done = play(
         tmp_path,
         "static_profile",
@@ -233,15 +230,13 @@ def test_experiment_groups_are_not_compared_with_each_other(tmp_path: Path) -> N
         ({"rounds": 3}, "rounds"),
     ],
 )
-def test_a_matrix_that_is_wrong_is_refused_by_name(
-    tmp_path: Path, bench: dict[str, Any], message: str
-) -> None:
+def test_a_matrix_that_is_wrong_is_refused_by_name(tmp_path, bench, message):
     with pytest.raises(ConfigError, match=message):
         matrix(tmp_path, "no_memory", **bench)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_matrix_names_its_line_and_its_blocks(tmp_path: Path) -> None:
+def test_a_matrix_names_its_line_and_its_blocks(tmp_path):
     file = tmp_path / "matrix.yaml"
     file.write_text("memory:\n  condition: no_memory\nbench:\n  providers: [no_memory]\n  replicates: many\n")
     with pytest.raises(ConfigError, match=r"matrix\.yaml.*5.*replicates"):
@@ -254,7 +249,7 @@ def test_a_matrix_names_its_line_and_its_blocks(tmp_path: Path) -> None:
         load_experiment(file)
 
 
-def test_nothing_is_begun_where_a_provider_does_not_exist(tmp_path: Path) -> None:
+def test_nothing_is_begun_where_a_provider_does_not_exist(tmp_path):
     from memory.contract.errors import PluginNotFound
 
     with pytest.raises(PluginNotFound, match="atlantis"):
@@ -263,7 +258,7 @@ def test_nothing_is_begun_where_a_provider_does_not_exist(tmp_path: Path) -> Non
 
 
 @pytest.mark.thorough
-def test_chinese_is_played_alike(tmp_path: Path) -> None:
+def test_chinese_is_played_alike(tmp_path):
     done = play(tmp_path, "no_memory", "full_history", "oracle_ipas", game={**SIZE, "language": "zh"})
     shares = scores(done)
     assert shares["oracle_ipas"]["style fit"] == 1.0
@@ -272,7 +267,7 @@ def test_chinese_is_played_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_budgets_and_ways_to_tell_the_context_are_factors(tmp_path: Path) -> None:
+def test_budgets_and_ways_to_tell_the_context_are_factors(tmp_path):
     done = play(
         tmp_path,
         "full_history",
@@ -305,7 +300,7 @@ def test_budgets_and_ways_to_tell_the_context_are_factors(tmp_path: Path) -> Non
     assert (alone.label, alone.budget and alone.budget.max_tokens) == ("full_history", 200)
 
 
-def test_providers_of_a_persona_are_begun_in_an_order_that_its_seed_draws(tmp_path: Path) -> None:
+def test_providers_of_a_persona_are_begun_in_an_order_that_its_seed_draws(tmp_path):
     providers = ["no_memory", "full_history", "static_profile", "oracle_ipas"]
     experiment = matrix(tmp_path, *providers, seeds=[1, 2, 3], game={**SIZE, "users": 3})
     cells = experiment.in_order()
@@ -319,7 +314,7 @@ def test_providers_of_a_persona_are_begun_in_an_order_that_its_seed_draws(tmp_pa
 
 
 @pytest.mark.thorough
-def test_every_setting_that_decides_a_figure_is_named_where_experiments_differ_in_it(tmp_path: Path) -> None:
+def test_every_setting_that_decides_a_figure_is_named_where_experiments_differ_in_it(tmp_path):
     game = {**SIZE, "sessions": 10, "tests": 1}
     more: dict[str, Any] = {
         "wait timeout s": {"wait_timeout_s": 7.0},

@@ -4,13 +4,10 @@ A judge that answers nonsense is in test_models, a dask worker that is lost in t
 malformed in test_loaders.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,9 +58,7 @@ def dying(after: int) -> MemoryAdapterRegistry:
 
 
 @pytest.mark.thorough
-def test_a_provider_that_dies_half_way_costs_its_cell_and_goes_on_when_it_is_back(
-    whole: Outcome, tmp_path: Path
-) -> None:
+def test_a_provider_that_dies_half_way_costs_its_cell_and_goes_on_when_it_is_back(whole, tmp_path):
     experiment = matrix(tmp_path, *THREE, game=SMALL)
     done = begin(experiment, registry=dying(12))
     assert statuses(done) == {"no_memory": "completed", "full_history": "failed", "oracle_ipas": "completed"}
@@ -109,7 +104,7 @@ ASKED = Probe("q", 1, "What?", "k", ChoiceTruth(("a", "b"), 0), "s")
         ({"probes": (replace(ASKED, truth=ChoiceTruth(("a", "b"), 2)),)}, "the truth of q is none of"),
     ],
 )
-def test_a_timeline_that_is_broken_is_refused(change: dict[str, Any], message: str) -> None:
+def test_a_timeline_that_is_broken_is_refused(change, message):
     with pytest.raises(InputError, match=message):
         replace(GOOD, **change)
     assert isinstance(GOOD, Timeline)
@@ -117,21 +112,19 @@ def test_a_timeline_that_is_broken_is_refused(change: dict[str, Any], message: s
 
 @pytest.mark.parametrize("name", ["two\nlines", " ", "", "\u202eevil", "a\x00b"])
 @pytest.mark.parametrize("field", ["name", "series", "group"])
-def test_a_name_that_no_table_can_hold_is_refused(tmp_path: Path, field: str, name: str) -> None:
+def test_a_name_that_no_table_can_hold_is_refused(tmp_path, field, name):
     with pytest.raises(ConfigError, match=rf"providers\.0\.{field}: .*one line of printable text"):
         matrix(tmp_path, {"provider": "no_memory", field: name})
 
 
-def test_a_name_that_another_one_gets_by_its_budget_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_another_one_gets_by_its_budget_is_refused(tmp_path):
     """Two of one name would each be shown the requests of both."""
     own = {"provider": "no_memory", "name": "full_history, 300 tokens", "budget": {"max_tokens": 300}}
     with pytest.raises(ConfigError, match=r"two entries called 'full_history, 300 tokens'; give one"):
         matrix(tmp_path, "full_history", own, budgets=[300, 600])
 
 
-def test_a_store_that_cannot_be_read_is_not_an_empty_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_cannot_be_read_is_not_an_empty_one(tmp_path, monkeypatch):
     (tmp_path / "shut").mkdir()
     (tmp_path / "shut" / "rows.db").write_bytes(b"x")
     assert StoreFingerprint(tmp_path)()
@@ -148,9 +141,7 @@ def test_a_store_that_cannot_be_read_is_not_an_empty_one(
         StoreFingerprint(tmp_path)()
 
 
-def test_an_executor_that_is_not_installed_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_executor_that_is_not_installed_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ConfigError, match="pip install"):
         begin(matrix(tmp_path, "no_memory", executor={"kind": "dask"}))

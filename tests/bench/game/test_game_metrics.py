@@ -1,7 +1,5 @@
 """The game's figures, on beats made by hand: what each counts, and what it leaves out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -50,7 +48,7 @@ def of(beats: Sequence[Sample]) -> ProviderMetrics:
 BROKEN: dict[str, Any] = {"first": None, "fit_first": None}
 
 
-def test_nothing_leaves_the_denominator() -> None:
+def test_nothing_leaves_the_denominator():
     """What the provider failed is a miss; what it was not ready for counts as it behaved; both stay to be seen."""
     variant = of([beat(), beat(status="unready", first="nothing"), beat(status="failed", **BROKEN), beat()])
     found = estimate(variant, "style fit")
@@ -61,7 +59,7 @@ def test_nothing_leaves_the_denominator() -> None:
     assert effort.value == 0.25, "a failed request is the worst case of a figure that is better when low, too"
 
 
-def test_what_the_harness_broke_has_bounds_and_too_much_of_it_leaves_no_figure() -> None:
+def test_what_the_harness_broke_has_bounds_and_too_much_of_it_leaves_no_figure():
     few = of(
         [
             *(beat() for _ in range(97)),
@@ -79,7 +77,7 @@ def test_what_the_harness_broke_has_bounds_and_too_much_of_it_leaves_no_figure()
     assert (unread.unreadable, estimate(unread, "style fit").missing) == (1, 1)
 
 
-def test_a_request_that_failed_is_no_better_where_it_would_not_have_counted() -> None:
+def test_a_request_that_failed_is_no_better_where_it_would_not_have_counted():
     """Of what was never planned to count, a failure says nothing either."""
     variant = of(
         [
@@ -93,14 +91,14 @@ def test_a_request_that_failed_is_no_better_where_it_would_not_have_counted() ->
     assert figure(variant, "coherence") == (0.0, 1)
 
 
-def test_style_fit_leaves_out_what_belongs_to_no_preference_or_was_met_before() -> None:
+def test_style_fit_leaves_out_what_belongs_to_no_preference_or_was_met_before():
     variant = of(
         [beat(), beat(kind="neutral", first="unknown"), beat(repeated=True, coherent=False, first="unknown")]
     )
     assert figure(variant, "style fit") == (1.0, 1)
 
 
-def test_contexts_are_told_apart_or_mixed_up() -> None:
+def test_contexts_are_told_apart_or_mixed_up():
     variant = of(
         [
             beat(has_other=True),
@@ -114,7 +112,7 @@ def test_contexts_are_told_apart_or_mixed_up() -> None:
     )
 
 
-def test_a_change_is_forgotten_by_whoever_does_not_show_it_noticed_or_not() -> None:
+def test_a_change_is_forgotten_by_whoever_does_not_show_it_noticed_or_not():
     def at(after: int, first: str, change: str = "c1") -> Sample:
         return beat(first=first, after=after, change=change, since=10)
 
@@ -137,14 +135,14 @@ def test_a_change_is_forgotten_by_whoever_does_not_show_it_noticed_or_not() -> N
     assert (waited.n, waited.censored, waited.median) == (2, 1, 4.0)
 
 
-def test_an_answer_in_words_shows_no_setting_so_whether_it_is_an_old_one_is_unknown() -> None:
+def test_an_answer_in_words_shows_no_setting_so_whether_it_is_an_old_one_is_unknown():
     change = {"change": "c1", "since": 10, "first": None, "fit_first": True}
     variant = of([beat(after=11 + number, **change) for number in range(4)])
     assert figure(variant, "forgetting") == (0.0, 4)
     assert estimate(variant, "stale reversion").value is None
 
 
-def test_who_never_learns_notices_by_chance_what_the_page_says() -> None:
+def test_who_never_learns_notices_by_chance_what_the_page_says():
     change = {"change": "c1", "since": 10, "first": "stale"}
     variant = of([beat(after=11 + number, **change) for number in range(4)])
     # Of 4^4 rows of replies: two right ones in a row somewhere.
@@ -154,13 +152,13 @@ def test_who_never_learns_notices_by_chance_what_the_page_says() -> None:
     assert figure(variant, "detection") == (0.0, 1)
 
 
-def test_a_change_of_another_persona_is_another_change() -> None:
+def test_a_change_of_another_persona_is_another_change():
     fields = {"change": "c1", "since": 10, "after": 11}
     variant = of([beat("ada", **fields), beat("ada", **fields), beat("bob", **fields, first="stale")])
     assert figure(variant, "detection") == (0.5, 2)
 
 
-def test_effort_coherence_whole_sessions_and_preferences_where_none_belongs() -> None:
+def test_effort_coherence_whole_sessions_and_preferences_where_none_belongs():
     variant = of(
         [
             beat(session_id="one"),
@@ -177,7 +175,7 @@ def test_effort_coherence_whole_sessions_and_preferences_where_none_belongs() ->
     assert figure(variant, "over-personalisation") == (0.5, 2)
 
 
-def test_the_section_is_judged_by_what_it_holds() -> None:
+def test_the_section_is_judged_by_what_it_holds():
     changed = {"wanted": True, "has_stale": True, "has_other": True, "shows_stale": True}
     variant = of(
         [
@@ -196,7 +194,7 @@ def test_the_section_is_judged_by_what_it_holds() -> None:
     assert figure(variant, "nothing shown") == (0.25, 4)
 
 
-def test_evidence_is_words_and_ranks_are_those_of_the_field() -> None:
+def test_evidence_is_words_and_ranks_are_those_of_the_field():
     asked: dict[str, Any] = {"kind": "question", "judged": False, "first": None, "fit_first": None, "gold": 2}
     variant = of(
         [
@@ -212,12 +210,12 @@ def test_evidence_is_words_and_ranks_are_those_of_the_field() -> None:
     assert figure(variant, "nDCG@10") == (pytest.approx(gain / (1 + 1 / math.log2(3)) / 2), 2)
 
 
-def test_nothing_scored_gives_no_figure() -> None:
+def test_nothing_scored_gives_no_figure():
     variant = of([])
     assert all(measure.estimate.value is None for measure in variant.measures)
 
 
-def test_paired_differences_are_those_of_the_figure_in_the_table() -> None:
+def test_paired_differences_are_those_of_the_figure_in_the_table():
     """Of beats that belong to no preference, or were met before, style fit says nothing; nor may its difference."""
     left = [beat(probe_id=str(number), first="current") for number in range(4)]
     right = [beat(probe_id=str(number), first="unknown") for number in range(4)]
@@ -233,7 +231,7 @@ def test_paired_differences_are_those_of_the_figure_in_the_table() -> None:
     assert difference.n == 4
 
 
-def test_replicates_do_not_notice_for_each_other() -> None:
+def test_replicates_do_not_notice_for_each_other():
     """A change that one of two replicates notices is half noticed; of their sessions one is right, not none."""
     change = {"change": "c1", "since": 10, "session_id": "t1"}
     variant = of(
@@ -246,7 +244,7 @@ def test_replicates_do_not_notice_for_each_other() -> None:
     assert figure(variant, "overall") == (0.5, 1)
 
 
-def test_replicates_are_one_request_however_often_they_are_played() -> None:
+def test_replicates_are_one_request_however_often_they_are_played():
     """Copies of a deterministic game must not make an interval narrower."""
     once = [
         beat(who, probe_id=f"{who}{n}", first=first)
@@ -257,14 +255,14 @@ def test_replicates_are_one_request_however_often_they_are_played() -> None:
     assert estimate(of(copies), "style fit") == estimate(of(once), "style fit")
 
 
-def test_a_session_of_which_a_request_failed_is_a_bad_one() -> None:
+def test_a_session_of_which_a_request_failed_is_a_bad_one():
     variant = of([beat(session_id="one"), beat(session_id="one", status="failed", **BROKEN)])
     assert figure(variant, "overall") == (0.0, 1)
     missing = of([beat(session_id="one"), beat(session_id="one", status="missing", **BROKEN)])
     assert (estimate(missing, "overall").value, estimate(missing, "overall").missing) == (None, 1)
 
 
-def test_a_change_is_noticed_by_what_was_seen_and_unknown_where_the_first_look_is_missing() -> None:
+def test_a_change_is_noticed_by_what_was_seen_and_unknown_where_the_first_look_is_missing():
     def at(after: int, change: str, **more: Any) -> Sample:
         return beat(after=after, change=change, since=10, **more)
 
@@ -283,13 +281,13 @@ def test_a_change_is_noticed_by_what_was_seen_and_unknown_where_the_first_look_i
     assert estimate(variant, "forgetting").failed == 2, "a request that failed shows nothing new"
 
 
-def test_questions_have_a_figure_of_their_own() -> None:
+def test_questions_have_a_figure_of_their_own():
     variant = of([beat(kind="question"), beat(kind="question", first="unknown", session_id="question")])
     assert figure(variant, "right answers") == (0.5, 2)
     assert figure(variant, "style fit") == figure(variant, "overall") == (None, 0)
 
 
-def test_answers_are_scored_by_their_words_where_no_judge_reads_them() -> None:
+def test_answers_are_scored_by_their_words_where_no_judge_reads_them():
     asked: dict[str, Any] = {
         "kind": "question",
         "judged": False,
@@ -309,7 +307,7 @@ def test_answers_are_scored_by_their_words_where_no_judge_reads_them() -> None:
     assert figure(variant, "right answers") == (None, 0)
 
 
-def test_floors_and_ceilings_are_compared_with_nobody_and_have_no_interval() -> None:
+def test_floors_and_ceilings_are_compared_with_nobody_and_have_no_interval():
     def samples(share: float) -> list[Sample]:
         return [
             beat(who, probe_id=f"{who}{at}", first="current" if at < 8 * share else "nothing")
@@ -339,14 +337,14 @@ def test_floors_and_ceilings_are_compared_with_nobody_and_have_no_interval() -> 
     ]
 
 
-def test_who_failed_a_request_is_in_no_comparison() -> None:
+def test_who_failed_a_request_is_in_no_comparison():
     lost = [beat("a", probe_id="1"), beat("a", probe_id="2", status="failed", **BROKEN)]
     whole = [beat("a", probe_id="1"), beat("a", probe_id="2")]
     metrics = experiment_metrics("game", [("one", lost), ("two", whole), ("three", whole)])
     assert [(found.first, found.second) for found in metrics.differences] == [("two", "three")]
 
 
-def test_a_request_that_was_given_up_was_no_easy_one() -> None:
+def test_a_request_that_was_given_up_was_no_easy_one():
     """A user who says nothing more after the first reply has not been served by it."""
     variant = of(
         [

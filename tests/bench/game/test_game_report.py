@@ -1,7 +1,5 @@
 """The page of an experiment: providers are told apart, points are what the figures say, and who won is said."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -94,13 +92,13 @@ def _swept(*labels: str) -> plots.Curve:
     return block.curve
 
 
-def test_lines_that_coincide_are_told_apart() -> None:
+def test_lines_that_coincide_are_told_apart():
     lines = _swept("one", "two", "three").lines
     assert len({line.points for line in lines}) == 1
     assert len({line.colour for line in lines}) == len({line.dashes for line in lines}) == 3
 
 
-def test_bars_are_ranked_within_architectures_controls_and_references() -> None:
+def test_bars_are_ranked_within_architectures_controls_and_references():
     values = {"low": 1, "no_memory": 0, "high": 3, "rag": 2, "history": 4}
     samples = {
         label: [Sample("c", _record(at, at, at < right)) for at in range(4)]
@@ -113,7 +111,7 @@ def test_bars_are_ranked_within_architectures_controls_and_references() -> None:
     assert re.findall(r"<h3>(.*?)</h3>", page) == ["architectures", "controls", "references"]
 
 
-def test_a_provider_has_one_colour_on_every_page() -> None:
+def test_a_provider_has_one_colour_on_every_page():
     first, second = (_swept(*labels).lines[1] for labels in (("one", "two"), ("zero", "two")))
     assert first.colour == second.colour == plots.colour_of("two")
 
@@ -141,7 +139,7 @@ def _won(low: float | None, high: float | None, value: float = 0.25) -> str:
     return sentence
 
 
-def test_who_won_is_said_with_how_sure_it_is() -> None:
+def test_who_won_is_said_with_how_sure_it_is():
     """The best architecture against the best control: floor and ceiling are nobody's rivals."""
     assert _won(0.1, 0.4) == (
         "At 600 tokens, mem0 reaches 75.0% in style fit, of 4 requests. That is 25.0 points more than rag, the "
@@ -153,7 +151,7 @@ def test_who_won_is_said_with_how_sure_it_is() -> None:
     assert "25.0 points less than rag" in _won(-0.4, -0.1, -0.25)
 
 
-def test_without_an_architecture_nobody_is_said_to_have_won() -> None:
+def test_without_an_architecture_nobody_is_said_to_have_won():
     (sentence,) = verdict(_fits(one=[True], two=[False]))
     assert sentence == (
         "At 600 tokens, one reaches 100.0% in style fit, of 1 request, the most of the controls. That is "
@@ -167,12 +165,12 @@ def test_without_an_architecture_nobody_is_said_to_have_won() -> None:
     assert verdict(_results({"one": []})) == ["Nothing could be scored."]
 
 
-def test_floor_and_ceiling_alone_are_ranked_by_nobody() -> None:
+def test_floor_and_ceiling_alone_are_ranked_by_nobody():
     (sentence,) = verdict(_fits(no_memory=[False], oracle_ipas=[True]))
     assert sentence == "At 600 tokens, there is nobody to rank by style fit."
 
 
-def test_nobody_wins_with_nothing_with_failures_or_by_guessing() -> None:
+def test_nobody_wins_with_nothing_with_failures_or_by_guessing():
     (nothing,) = verdict(_fits(one=[False], two=[False]))
     assert nothing == "At 600 tokens, no control gets above 0 % in style fit."
     good = [Sample("c", _record(at, at, True)) for at in range(4)]
@@ -221,7 +219,7 @@ def _costed(tmp_path: Path, prices: dict[str, Any] | None = None) -> Results:
     return Results(results.name, (manifest,), tuple(entries), results.metrics)
 
 
-def test_costs_are_summed_by_provider_and_what_was_not_said_is_unknown(tmp_path: Path) -> None:
+def test_costs_are_summed_by_provider_and_what_was_not_said_is_unknown(tmp_path):
     columns, rows = tables.costs(_costed(tmp_path))
     assert columns == ["", "one", "two"]
     found = {name: values for name, *values in rows}
@@ -234,19 +232,19 @@ def test_costs_are_summed_by_provider_and_what_was_not_said_is_unknown(tmp_path:
     assert found["money"] == ["no prices given"] * 2
 
 
-def test_money_is_a_range_where_input_and_output_are_not_told_apart(tmp_path: Path) -> None:
+def test_money_is_a_range_where_input_and_output_are_not_told_apart(tmp_path):
     _, rows = tables.costs(_costed(tmp_path, {"m": {"input": 1.0, "output": 4.0}}))
     assert rows[-1] == ["money", "0.00015 to 0.0006", "unknown"]
 
 
-def test_times_are_those_of_all_calls_and_not_of_a_middle_cell(tmp_path: Path) -> None:
+def test_times_are_those_of_all_calls_and_not_of_a_middle_cell(tmp_path):
     columns, rows = tables.times(_costed(tmp_path))
     until_ready = columns.index("until ready\np50 / p95")
     assert [row[until_ready] for row in rows] == ["4,000.0 / 8,500.0", "1.0 / 1.0"]
 
 
 @pytest.mark.thorough
-def test_questions_are_counted_as_the_slot_counts_them(tmp_path: Path) -> None:
+def test_questions_are_counted_as_the_slot_counts_them(tmp_path):
     outcome = play(tmp_path, "full_history", keep_texts=True)
     (cell,) = outcome.manifest.cells
     (journal,) = tmp_path.rglob("journal.jsonl")
@@ -266,7 +264,7 @@ def _page_of(outcome: Outcome) -> str:
 
 
 @pytest.mark.thorough
-def test_the_page_says_what_its_figures_count_and_how_far_to_trust_them(tmp_path: Path) -> None:
+def test_the_page_says_what_its_figures_count_and_how_far_to_trust_them(tmp_path):
     outcome = play(tmp_path, "no_memory", "full_history")
     page = _page_of(outcome)
     results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
@@ -278,13 +276,13 @@ def test_the_page_says_what_its_figures_count_and_how_far_to_trust_them(tmp_path
     assert "600 tokens, any items" in page
 
 
-def test_what_was_left_out_stands_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_left_out_stands_on_the_page(tmp_path, monkeypatch):
     monkeypatch.delenv("NOWHERE", raising=False)
     page = _page_of(play(tmp_path, "no_memory", {"provider": "full_history", "needs": "NOWHERE"}))
     assert "Left out: full_history, which needs NOWHERE in the environment." in page
 
 
-def test_a_page_of_questions_shows_right_answers_and_no_behaviour(tmp_path: Path) -> None:
+def test_a_page_of_questions_shows_right_answers_and_no_behaviour(tmp_path):
     options = str(["(a) tea, green", "(b) coffee"])
     said = [{"role": "user", "content": "I like green tea."}, {"role": "assistant", "content": "Noted."}]
     rows = [",".join(_PERSONAMEM), f'q,recall,Which drink?,(a),"{options}",c,2']
@@ -321,7 +319,7 @@ class _Tags(HTMLParser):
 
 
 @pytest.mark.thorough
-def test_a_page_loads_nothing_and_escapes_what_it_shows(tmp_path: Path) -> None:
+def test_a_page_loads_nothing_and_escapes_what_it_shows(tmp_path):
     page = play(tmp_path, "full_history", {"name": "<b>&", "provider": "no_memory"}).report.read_text("utf-8")
     assert _Tags(page).loads == []
     assert not re.search(r"https?://|@import|url\(|fetch\(|<iframe|<link", page)
@@ -330,7 +328,7 @@ def test_a_page_loads_nothing_and_escapes_what_it_shows(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_page_of_a_large_run_stays_below_2_mb(tmp_path: Path) -> None:
+def test_the_page_of_a_large_run_stays_below_2_mb(tmp_path):
     """24 providers with a thousand differences, whose sections are as long as 8,000 tokens allow."""
     outcome = play(tmp_path, "full_history", {"provider": "full_history", "name": "again"})
     for cell in outcome.directory.glob("cells/*"):
@@ -352,7 +350,7 @@ def test_the_page_of_a_large_run_stays_below_2_mb(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_one_table_stands_open_and_has_six_columns_at_most(tmp_path: Path) -> None:
+def test_one_table_stands_open_and_has_six_columns_at_most(tmp_path):
     page = play(tmp_path, "no_memory", "full_history", "simple_rag").report.read_text("utf-8")
     folded = r'<details class="block".*?</details>\s*(?=<details class="block"|<script>)'
     unfolded = re.sub(folded, "", page, flags=re.DOTALL)

@@ -1,7 +1,5 @@
 """The generated game: the same everywhere, shaped like MemPABench, and every truth told before it is tested."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter
@@ -28,7 +26,7 @@ def texts(timeline: Timeline, sessions: int) -> str:
 
 
 @pytest.mark.thorough
-def test_the_default_game_has_mempabenchs_size() -> None:
+def test_the_default_game_has_mempabenchs_size():
     game = make_game()
     assert len(game.timelines) == 4
     for timeline in game.timelines:
@@ -43,7 +41,7 @@ def test_the_default_game_has_mempabenchs_size() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
-def test_another_process_makes_the_same_game(hash_seed: str) -> None:
+def test_another_process_makes_the_same_game(hash_seed):
     code = "from memory.bench.data.generate import make_game; print(make_game().data_hash)"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -57,7 +55,7 @@ def test_another_process_makes_the_same_game(hash_seed: str) -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_tested_was_told_before_and_can_be_told_apart(language: str, seed: int) -> None:
+def test_what_is_tested_was_told_before_and_can_be_told_apart(language, seed):
     words = load_language(language)
     size = SMALL.model_copy(update={"language": language, "tests": 21})
 
@@ -85,7 +83,7 @@ def test_what_is_tested_was_told_before_and_can_be_told_apart(language: str, see
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_no_test_asks_in_words_that_were_heard_before(language: str) -> None:
+def test_no_test_asks_in_words_that_were_heard_before(language):
     for timeline in make_game(GameSize(users=10, language=language)).timelines:
         said = texts(timeline, len(timeline.sessions))
         for test in timeline.tests:
@@ -95,7 +93,7 @@ def test_no_test_asks_in_words_that_were_heard_before(language: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
-def test_every_change_has_four_tests_before_the_next_and_no_first_value_is_right_after_it(seed: int) -> None:
+def test_every_change_has_four_tests_before_the_next_and_no_first_value_is_right_after_it(seed):
     points, insertions = set(), set()
     for timeline in make_game(GameSize(users=10), seed=seed).timelines:
         first: dict[tuple[str, str], str] = {}
@@ -120,7 +118,7 @@ def test_every_change_has_four_tests_before_the_next_and_no_first_value_is_right
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_all_that_makes_it_hard_is_there(seed: int) -> None:
+def test_all_that_makes_it_hard_is_there(seed):
     (timeline,) = make_game(GameSize(users=1), seed=seed).timelines
     kinds = Counter(
         beat.kind for session in timeline.sessions if session.script for beat in session.script.beats
@@ -140,27 +138,27 @@ def test_all_that_makes_it_hard_is_there(seed: int) -> None:
 
 
 @pytest.mark.parametrize("tests", [1, 4, 6, 20, 21])
-def test_few_tests_are_of_few_changes(tests: int) -> None:
+def test_few_tests_are_of_few_changes(tests):
     for timeline in make_game(SMALL.model_copy(update={"tests": tests})).timelines:
         assert len(timeline.tests) == tests
         changes = sum(session.change for session in timeline.sessions)
         assert changes == {1: 1, 4: 1, 6: 1, 20: 3, 21: 5}[tests]
 
 
-def test_another_seed_is_another_game_and_other_sizes_too() -> None:
+def test_another_seed_is_another_game_and_other_sizes_too():
     hashes = {make_game(SMALL, seed=seed).data_hash for seed in range(5)}
     hashes.add(make_game(SMALL.model_copy(update={"tests": 7})).data_hash)
     hashes.add(make_game(SMALL.model_copy(update={"language": "zh"})).data_hash)
     assert len(hashes) == 7
 
 
-def test_more_users_leave_the_first_ones_alone() -> None:
+def test_more_users_leave_the_first_ones_alone():
     few, many = (make_game(SMALL.model_copy(update={"users": users})) for users in (1, 3))
     assert many.timelines[:1] == few.timelines
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_there_are_as_many_users_as_the_file_says(language: str) -> None:
+def test_there_are_as_many_users_as_the_file_says(language):
     names = [sorted(world.names) for world in worlds(language, 300)]
     every = [name for own in names for name in own]
     assert len(set(every)) == len(every)

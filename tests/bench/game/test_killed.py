@@ -1,7 +1,5 @@
 """A run that is killed at any file it touches, and killed again as it goes on, ends with the same bytes."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -59,9 +57,7 @@ def script(*arguments: object) -> str:
 
 
 @pytest.mark.parametrize("texts", [True, False], ids=["texts", "no texts"])
-def test_killed_at_any_file_it_goes_on_to_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: bool
-) -> None:
+def test_killed_at_any_file_it_goes_on_to_the_same_bytes(tmp_path, monkeypatch, texts):
     if not texts:
         monkeypatch.setenv("NO_TEXTS", "1")
     total = int(script(tmp_path / "all"))
@@ -95,7 +91,7 @@ def test_killed_at_any_file_it_goes_on_to_the_same_bytes(
         assert verify(directory).deviations == (), number
 
 
-def test_of_two_that_take_it_up_at_once_one_is_refused(whole: Outcome, tmp_path: Path) -> None:
+def test_of_two_that_take_it_up_at_once_one_is_refused(whole, tmp_path):
     script(tmp_path, 40)
     (directory,) = (tmp_path / "40").iterdir()
     outcomes = set[str]()
@@ -114,9 +110,7 @@ def test_of_two_that_take_it_up_at_once_one_is_refused(whole: Outcome, tmp_path:
 
 
 @pytest.mark.parametrize("place", range(6))
-def test_a_disk_that_is_full_costs_no_more_than_time(
-    whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
-) -> None:
+def test_a_disk_that_is_full_costs_no_more_than_time(whole, tmp_path, monkeypatch, place):
     """Whatever file it is that cannot be written: it is said, and with room again the run goes on to the same."""
     written, real = [0], os.fsync
     at = (2, 3, 4, 5, 6, 7)[place]

@@ -1,7 +1,5 @@
 """The words of the game: what tells settings apart must do so in both languages."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re
@@ -46,7 +44,7 @@ def sentences(language: Language) -> list[str]:
     ]
 
 
-def test_both_languages_have_the_same_attributes_and_forty_worlds(language: Language) -> None:
+def test_both_languages_have_the_same_attributes_and_forty_worlds(language):
     assert [attribute.name for attribute in language.attributes] == [
         attribute.name for attribute in load_language("en").attributes
     ]
@@ -57,7 +55,7 @@ def test_both_languages_have_the_same_attributes_and_forty_worlds(language: Lang
     assert len({world.persona_id for world in language.worlds}) == 40
 
 
-def test_every_setting_has_eight_wordings_of_five_kinds(language: Language) -> None:
+def test_every_setting_has_eight_wordings_of_five_kinds(language):
     for attribute in language.attributes:
         for setting in attribute.settings:
             assert len(setting.explicit) == 3
@@ -66,13 +64,13 @@ def test_every_setting_has_eight_wordings_of_five_kinds(language: Language) -> N
     assert language.wordings("never heard of") == ("never heard of",)
 
 
-def test_a_name_belongs_to_one_world_alone(language: Language) -> None:
+def test_a_name_belongs_to_one_world_alone(language):
     names = [name for world in language.worlds for name in world.names]
     for name in names:
         assert [other for other in names if name in other] == [name]
 
 
-def test_no_wording_and_no_sign_of_a_setting_is_part_of_anything_else(language: Language) -> None:
+def test_no_wording_and_no_sign_of_a_setting_is_part_of_anything_else(language):
     phrases = [
         phrase.casefold()
         for attribute in language.attributes
@@ -89,7 +87,7 @@ def test_no_wording_and_no_sign_of_a_setting_is_part_of_anything_else(language: 
         assert not [sign for sign in language.forms.disowned if sign in phrase]
 
 
-def test_every_wording_is_found_alone_and_broken_over_lines(language: Language) -> None:
+def test_every_wording_is_found_alone_and_broken_over_lines(language):
     for wording, meant in language.settings.items():
         text = f"a {wording} z".replace(" ", "\n  ")
         (found,) = language.any_wording.finditer(text)
@@ -97,7 +95,7 @@ def test_every_wording_is_found_alone_and_broken_over_lines(language: Language) 
     assert not language.any_wording.search("")
 
 
-def test_a_seed_plays_half_of_the_wordings_and_another_one_other_halves(language: Language) -> None:
+def test_a_seed_plays_half_of_the_wordings_and_another_one_other_halves(language):
     markers = [marker for attribute in language.attributes for marker in attribute.markers]
     games = [
         {marker: set(language.in_play(marker, seed).wordings) for marker in markers} for seed in range(6)
@@ -114,7 +112,7 @@ def test_a_seed_plays_half_of_the_wordings_and_another_one_other_halves(language
     assert len(ever) > 0.9 * len(language.settings), "and none is held out for good"
 
 
-def test_every_request_calls_for_its_attribute_alone_however_it_is_wrapped(language: Language) -> None:
+def test_every_request_calls_for_its_attribute_alone_however_it_is_wrapped(language):
     forms = language.forms
     for world in language.worlds[:3]:
         for context in CONTEXTS:
@@ -133,7 +131,7 @@ def test_every_request_calls_for_its_attribute_alone_however_it_is_wrapped(langu
 
 
 @pytest.mark.parametrize("name", ["en", "zh"])
-def test_idle_talk_shares_words_with_wordings(name: str) -> None:
+def test_idle_talk_shares_words_with_wordings(name):
     language = load_language(name)
     size = 4 if name == "en" else 2
 
@@ -146,7 +144,7 @@ def test_idle_talk_shares_words_with_wordings(name: str) -> None:
         assert all(len(grams(talk) & own) >= 2 for talk in attribute.talk), attribute.name
 
 
-def test_leads_name_their_context_and_nothing_else_names_one(language: Language) -> None:
+def test_leads_name_their_context_and_nothing_else_names_one(language):
     for context, leads in language.forms.leads.items():
         assert {language.says_context(lead) for lead in leads} == {context}
     leads = [lead for group in language.forms.leads.values() for lead in group]
@@ -155,7 +153,7 @@ def test_leads_name_their_context_and_nothing_else_names_one(language: Language)
             assert language.says_context(sentence) is None, sentence
 
 
-def test_a_reply_shows_the_setting_it_follows(language: Language) -> None:
+def test_a_reply_shows_the_setting_it_follows(language):
     for attribute in language.attributes:
         for marker in attribute.markers:
             reply = f"{language.forms.lead_in} {language.acted(attribute.name, marker)}"
@@ -164,18 +162,18 @@ def test_a_reply_shows_the_setting_it_follows(language: Language) -> None:
     assert not re.search("[{}]", language.forms.neutral_reply)
 
 
-def test_a_language_that_does_not_exist_is_refused() -> None:
+def test_a_language_that_does_not_exist_is_refused():
     with pytest.raises(ConfigError, match="speaks en and zh"):
         load_language("tlh")
 
 
-def test_the_grammar_has_ten_thousand_surface_forms(language: Language) -> None:
+def test_the_grammar_has_ten_thousand_surface_forms(language):
     markers = [marker for attribute in language.attributes for marker in attribute.markers]
     assert len({form for marker in markers for form in language.forms_of(marker)}) >= 10_000
 
 
 @pytest.mark.thorough
-def test_a_surface_form_means_its_setting_and_says_nothing_else(language: Language) -> None:
+def test_a_surface_form_means_its_setting_and_says_nothing_else(language):
     for seed in range(3):
         game = make_game(GameSize(users=4, language=language.name), seed=seed)
         spoken = language.speaking(game.wordings)
@@ -190,7 +188,7 @@ def test_a_surface_form_means_its_setting_and_says_nothing_else(language: Langua
 
 
 @pytest.mark.thorough
-def test_few_things_are_said_in_words_that_stand_in_the_package(language: Language) -> None:
+def test_few_things_are_said_in_words_that_stand_in_the_package(language):
     game = make_game(GameSize(users=4, language=language.name))
     own = {marker: set(language.wordings(marker)) for marker in game.wordings}
     said = sum(map(len, game.wordings.values()))
@@ -216,7 +214,7 @@ def own_file(path: Path, **changes: Any) -> Path:
 
 
 @pytest.mark.thorough
-def test_a_file_of_wordings_is_played_and_its_hash_is_kept(tmp_path: Path) -> None:
+def test_a_file_of_wordings_is_played_and_its_hash_is_kept(tmp_path):
     file = own_file(tmp_path / "words.yaml")
     game = make_game(GameSize(users=1), wordings=file)
     forms = [form for own in game.wordings.values() for form in own]
@@ -242,12 +240,12 @@ def test_a_file_of_wordings_is_played_and_its_hash_is_kept(tmp_path: Path) -> No
         ({"synonyms": [["a"], "b"]}, "synonyms must be a list of lists"),
     ],
 )
-def test_a_file_of_wordings_that_is_wrong_says_where(tmp_path: Path, changes: Any, why: str) -> None:
+def test_a_file_of_wordings_that_is_wrong_says_where(tmp_path, changes, why):
     with pytest.raises(ConfigError, match=why):
         load_language("en", own_file(tmp_path / "words.yaml", **changes))
 
 
-def test_wordings_of_two_settings_are_told_apart(tmp_path: Path) -> None:
+def test_wordings_of_two_settings_are_told_apart(tmp_path):
     content = yaml.safe_load(own_file(tmp_path / "words.yaml").read_text())
     content["wordings"]["tone"][1]["explicit"] = ["Zeta tone"]
     (tmp_path / "words.yaml").write_text(yaml.safe_dump(content))

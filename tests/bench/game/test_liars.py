@@ -4,8 +4,6 @@ Twelve are made of an honest memory; ``docs/experiment.md`` has the same table, 
 more only pretend to remember.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re
@@ -14,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bench_support import config_of, registry_with, run, write_locomo
@@ -269,7 +266,7 @@ def worse_by(name: str, lie: float | None, honest: float | None) -> float:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", plain("says pending", "shows nothing", of=LIES))
-def test_a_lie_moves_what_it_must_improves_nothing_and_does_not_lead(tmp_path: Path, name: str) -> None:
+def test_a_lie_moves_what_it_must_improves_nothing_and_does_not_lead(tmp_path, name):
     lie = LIES[name]
     KnowsThePhrases.phrases = other_phrases()
     outcome = played(tmp_path, lie.memory, peer="honest")
@@ -312,7 +309,7 @@ class LosesWrites(NewestFirst):
 
 
 @pytest.mark.thorough
-def test_no_figure_that_ranks_improves_for_a_lie_from_a_mediocre_start(tmp_path: Path) -> None:
+def test_no_figure_that_ranks_improves_for_a_lie_from_a_mediocre_start(tmp_path):
     before = figures(played(tmp_path / "mediocre", NewestFirst))
     after = figures(played(tmp_path / "loser", LosesWrites))
     for name, figure in BY_NAME.items():
@@ -413,16 +410,14 @@ class PhraseList(Honest):
         LosesWrites,
     ],
 )
-def test_a_memory_that_only_pretends_leads_no_headline_and_no_verdict(
-    tmp_path: Path, memory: Callable[[], Honest]
-) -> None:
+def test_a_memory_that_only_pretends_leads_no_headline_and_no_verdict(tmp_path, memory):
     outcome = played(tmp_path, memory, peer="full_history", block="run", users=6, sessions=16, tests=8)
     assert outcome.metrics.headlines[0] == "read right"
     assert not leads(outcome, "full_history")
 
 
 @pytest.mark.thorough
-def test_every_request_in_which_nothing_personal_belongs_can_be_failed(tmp_path: Path) -> None:
+def test_every_request_in_which_nothing_personal_belongs_can_be_failed(tmp_path):
     """A memory that shows everything of both contexts as if it held here fails each of them."""
     found = figures(played(tmp_path, MixesContexts))
     assert found["over-personalisation"] == 1.0
@@ -433,14 +428,14 @@ def test_every_request_in_which_nothing_personal_belongs_can_be_failed(tmp_path:
 
 
 @pytest.mark.parametrize(("memory", "recall"), [(Honest, 1.0), (ClaimsEverything, 0.0)])
-def test_a_claim_is_no_evidence(tmp_path: Path, memory: Any, recall: float) -> None:
+def test_a_claim_is_no_evidence(tmp_path, memory, recall):
     data = write_locomo(tmp_path / "talks.json")
     block = {"timeline": "locomo", "data": str(data), "output": str(tmp_path / "out")}
     outcome = asyncio.run(run(config_of(run=block), registry=registry_with(memory())))
     assert figures(outcome)["evidence recall"] == recall
 
 
-def test_the_documented_table_is_this_one() -> None:
+def test_the_documented_table_is_this_one():
     page = (Path(__file__).parents[3] / "docs" / "experiment.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| ([a-z][^|]+?) \| ([^|]*?) \|$", page.split("## Liars")[1], re.MULTILINE))
     for name, lie in LIES.items():

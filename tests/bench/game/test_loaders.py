@@ -1,7 +1,5 @@
 """Data sets that are read: played by the same command, and refused by file and place where they are malformed."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -63,7 +61,7 @@ def personamem(root: Path, rows: list[dict[str, str]], contexts: list[str] | Non
     return root
 
 
-def test_personamem_asks_once_what_may_be_known_is_ingested(tmp_path: Path) -> None:
+def test_personamem_asks_once_what_may_be_known_is_ingested(tmp_path):
     data = load_personamem(personamem(tmp_path, [LATER, QUESTION]))
     (timeline,) = data.timelines
     assert [probe.probe_id for probe in timeline.probes] == ["q1", "q2"]
@@ -79,7 +77,7 @@ def test_personamem_asks_once_what_may_be_known_is_ingested(tmp_path: Path) -> N
     )
 
 
-def test_personamem_is_played_and_answered(tmp_path: Path) -> None:
+def test_personamem_is_played_and_answered(tmp_path):
     root = personamem(tmp_path / "data", [QUESTION, LATER])
     done = play(tmp_path / "out", "no_memory", "full_history", timeline="personamem", data=str(root))
     assert done.manifest.status == "completed"
@@ -109,9 +107,7 @@ def test_personamem_is_played_and_answered(tmp_path: Path) -> None:
         ({"user_question_or_message": " "}, r"line 2:\.user_question_or_message is blank"),
     ],
 )
-def test_a_question_of_personamem_that_is_wrong_is_named(
-    tmp_path: Path, row: dict[str, str], message: str
-) -> None:
+def test_a_question_of_personamem_that_is_wrong_is_named(tmp_path, row, message):
     with pytest.raises(ConfigError, match=message):
         load_personamem(personamem(tmp_path, [{**QUESTION, **row}]))
 
@@ -126,14 +122,12 @@ def test_a_question_of_personamem_that_is_wrong_is_named(
         ([json.dumps({"c1": [{"role": "user"}]})], r"line 1:\.c1\[0\]\.content is missing"),
     ],
 )
-def test_a_context_of_personamem_that_is_wrong_is_named(
-    tmp_path: Path, contexts: list[str], message: str
-) -> None:
+def test_a_context_of_personamem_that_is_wrong_is_named(tmp_path, contexts, message):
     with pytest.raises(ConfigError, match=message):
         load_personamem(personamem(tmp_path, [QUESTION], contexts))
 
 
-def test_personamem_needs_its_columns_and_each_question_once(tmp_path: Path) -> None:
+def test_personamem_needs_its_columns_and_each_question_once(tmp_path):
     with pytest.raises(ConfigError, match="line 1: the column question_id is missing"):
         load_personamem(personamem(tmp_path, [{"a": "b"}]))
     with pytest.raises(ConfigError, match=r"line 3:\.question_id 'q1' occurs twice"):
@@ -169,7 +163,7 @@ def longmemeval(file: Path, **fields: Any) -> Path:
     return file
 
 
-def test_longmemeval_is_a_timeline_for_each_question(tmp_path: Path) -> None:
+def test_longmemeval_is_a_timeline_for_each_question(tmp_path):
     data = load_longmemeval(longmemeval(tmp_path / "lme.json"))
     (timeline,) = data.timelines
     assert [session.turns[0].text for session in timeline.sessions] == [
@@ -181,7 +175,7 @@ def test_longmemeval_is_a_timeline_for_each_question(tmp_path: Path) -> None:
     assert data.notes[-1] == "not used: extra"
 
 
-def test_longmemeval_is_played_and_its_evidence_found(tmp_path: Path) -> None:
+def test_longmemeval_is_played_and_its_evidence_found(tmp_path):
     file = longmemeval(tmp_path / "lme.json")
     done = play(tmp_path / "out", "no_memory", "full_history", timeline="longmemeval", data=str(file))
     shares = scores(done)
@@ -211,7 +205,7 @@ def test_longmemeval_is_played_and_its_evidence_found(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_longmemeval_that_is_wrong_is_named(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+def test_longmemeval_that_is_wrong_is_named(tmp_path, fields, message):
     with pytest.raises(ConfigError, match=message):
         load_longmemeval(longmemeval(tmp_path / "lme.json", **fields))
 
@@ -267,7 +261,7 @@ def layout(root: Path, change: Callable[[dict[str, Any]], None] = lambda files: 
     return root
 
 
-def test_mempabenchs_layout_is_a_timeline_for_each_user(tmp_path: Path) -> None:
+def test_mempabenchs_layout_is_a_timeline_for_each_user(tmp_path):
     data = load_mempabench(layout(tmp_path))
     (timeline,) = data.timelines
     assert [session.session_id for session in timeline.sessions] == ["acc_001", "acc_002", "evolv_01"]
@@ -285,7 +279,7 @@ def test_mempabenchs_layout_is_a_timeline_for_each_user(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_mempabenchs_layout_is_played(tmp_path: Path) -> None:
+def test_mempabenchs_layout_is_played(tmp_path):
     root = layout(tmp_path / "data")
     done = play(
         tmp_path / "out", "no_memory", "full_history", "oracle_ipas", timeline="mempabench", data=str(root)
@@ -346,15 +340,13 @@ def broken(name: str, *path: Any, value: Any = None) -> Callable[[dict[str, Any]
         (broken("probe_schedule.yaml", "sessions", 1, "id", value="acc_001"), "has the id acc_001, which"),
     ],
 )
-def test_mempabenchs_layout_that_is_wrong_is_named(
-    tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
-) -> None:
+def test_mempabenchs_layout_that_is_wrong_is_named(tmp_path, change, message):
     with pytest.raises(ConfigError, match=message):
         load_mempabench(layout(tmp_path, change))
 
 
 @pytest.mark.thorough
-def test_locomo_goes_through_the_same_command(tmp_path: Path) -> None:
+def test_locomo_goes_through_the_same_command(tmp_path):
     talk = {
         "speaker_a": "Ann",
         "speaker_b": "Bob",
@@ -391,9 +383,7 @@ def test_locomo_goes_through_the_same_command(tmp_path: Path) -> None:
         ({"timeline": "mempabench", "data": "x"}, "holds no user's directory"),
     ],
 )
-def test_data_that_does_not_fit_is_refused_before_anything_is_written(
-    tmp_path: Path, bench: dict[str, Any], message: str
-) -> None:
+def test_data_that_does_not_fit_is_refused_before_anything_is_written(tmp_path, bench, message):
     from memory.bench.engine.experiment import begin
 
     with pytest.raises(ConfigError, match=message):

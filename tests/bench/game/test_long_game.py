@@ -3,8 +3,6 @@
 ``python tests/bench/game/test_long_game.py`` prints the table of ``docs/experiment.md``.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import sys
@@ -127,7 +125,7 @@ def table(users: int) -> dict[str, list[float]]:
 
 
 @pytest.mark.thorough
-def test_a_life_is_long_and_budgets_tell_memories_apart() -> None:
+def test_a_life_is_long_and_budgets_tell_memories_apart():
     (life,) = lives(1)
     said = [message.content for turn in life.timeline.turns for message in turn.messages]
     assert sum(map(COUNT, said)) >= 200_000
@@ -143,7 +141,7 @@ def test_a_life_is_long_and_budgets_tell_memories_apart() -> None:
         assert best[number] - max(column["newest first"], column["oldest first"]) > 0.3, budget
 
 
-def test_distractors_tell_no_preference() -> None:
+def test_distractors_tell_no_preference():
     data = make_game(GameSize(users=1, sessions=10, tests=2, attributes=6, tokens=20_000), seed=4)
     (timeline,) = data.timelines
     talk = [turn for turn in timeline.turns if ".t" in turn.turn_id]

@@ -1,7 +1,5 @@
 """Roles played by language models: what they are shown, what is made of their answers, what they may cost."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -92,7 +90,7 @@ def models() -> dict[str, ScriptedProvider]:
 
 
 @pytest.mark.thorough
-def test_a_game_played_by_models_scores_by_what_they_say(tmp_path: Path) -> None:
+def test_a_game_played_by_models_scores_by_what_they_say(tmp_path):
     given = models()
     experiment = matrix(tmp_path, "no_memory", "oracle_ipas", game=SMALL, roles=ROLES)
     done = begin(experiment, models=given)
@@ -115,7 +113,7 @@ def test_a_game_played_by_models_scores_by_what_they_say(tmp_path: Path) -> None
     assert len({role.prompt_sha256 for role in roles.values()} - {None}) == 3
 
 
-def test_a_model_as_judge_names_no_setting_so_stale_reversion_is_unknown_everywhere(tmp_path: Path) -> None:
+def test_a_model_as_judge_names_no_setting_so_stale_reversion_is_unknown_everywhere(tmp_path):
     game = {**SMALL, "tests": 8}
     done = begin(matrix(tmp_path, "static_profile", game=game, roles=ROLES), models=models())
     rows = [row for cell in done.directory.glob("cells/*/results.jsonl") for row in lines(cell)]
@@ -132,9 +130,7 @@ def test_a_model_as_judge_names_no_setting_so_stale_reversion_is_unknown_everywh
     assert "stale reversion" not in done.report.read_text("utf-8")
 
 
-def test_the_assistant_is_asked_by_the_session_loop_whether_it_is_tested_or_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_assistant_is_asked_by_the_session_loop_whether_it_is_tested_or_not(tmp_path, monkeypatch):
     sessions: dict[str, AgentSession] = {}
     turn = AgentSession.turn
 
@@ -159,9 +155,7 @@ def test_the_assistant_is_asked_by_the_session_loop_whether_it_is_tested_or_not(
     assert len(preambles) == 1
 
 
-def test_an_assistant_that_says_nothing_is_judged_by_that_and_remembered_without_words(
-    tmp_path: Path,
-) -> None:
+def test_an_assistant_that_says_nothing_is_judged_by_that_and_remembered_without_words(tmp_path):
     given = models()
     given["assistant"] = ScriptedProvider(script=lambda messages, options: "  ")
     done = begin(matrix(tmp_path, "full_history", game=SMALL, roles=ROLES), models=given)
@@ -175,7 +169,7 @@ def test_an_assistant_that_says_nothing_is_judged_by_that_and_remembered_without
     assert "(nothing)" not in stored
 
 
-def test_a_judge_that_answers_nonsense_is_counted_and_not_guessed_at(tmp_path: Path) -> None:
+def test_a_judge_that_answers_nonsense_is_counted_and_not_guessed_at(tmp_path):
     given = models()
     given["judge"] = ScriptedProvider(script=lambda messages, options: "Who can say?")
     done = begin(matrix(tmp_path, "oracle_ipas", game=SMALL, roles=ROLES), models=given)
@@ -210,11 +204,11 @@ def judged(*answers: str, votes: int = 1) -> Any:
         ("[true]", None),
     ],
 )
-def test_a_judgement_is_read_or_not(answer: str, fit: bool | None) -> None:
+def test_a_judgement_is_read_or_not(answer, fit):
     assert judged(answer) == (fit, 0.0 if fit is None else 1.0, 2 if fit is None else 0)
 
 
-def test_votes_have_a_majority_or_none() -> None:
+def test_votes_have_a_majority_or_none():
     yes, no = '{"fit": true}', '{"fit": false}'
     assert judged(yes, no, yes, votes=3) == (True, 2 / 3, 0)
     assert judged(yes, "?", no, "?", votes=3) == (None, 0.0, 2)
@@ -222,7 +216,7 @@ def test_votes_have_a_majority_or_none() -> None:
     assert judged("?", "?", votes=2) == (None, 0.0, 4)
 
 
-def test_a_judgement_that_cannot_be_read_is_asked_for_after_the_others_in_other_words() -> None:
+def test_a_judgement_that_cannot_be_read_is_asked_for_after_the_others_in_other_words():
     yes, no = '{"fit": true}', '{"fit": false}'
     assert judged("I would say yes.", no, yes, yes, votes=3) == (True, 2 / 3, 1)
     provider = ScriptedProvider(["I would say yes.", yes])
@@ -234,7 +228,7 @@ def test_a_judgement_that_cannot_be_read_is_asked_for_after_the_others_in_other_
     assert first != second
 
 
-def test_a_simulator_opens_with_the_goal_and_ends(tmp_path: Path) -> None:
+def test_a_simulator_opens_with_the_goal_and_ends(tmp_path):
     role = RoleModel(ScriptedProvider(["Shorter!", "DONE."]), Meter(tmp_path / "calls", None, None))
     user = ModelSimulator(role, load_prompt("simulator"))
 
@@ -251,7 +245,7 @@ def test_a_simulator_opens_with_the_goal_and_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_limit_stops_the_run_and_a_higher_one_goes_on(tmp_path: Path) -> None:
+def test_a_limit_stops_the_run_and_a_higher_one_goes_on(tmp_path):
     given, uncut = models(), models()
     whole = begin(
         matrix(tmp_path / "whole", "no_memory", "oracle_ipas", game=SMALL, roles=ROLES), models=uncut
@@ -279,7 +273,7 @@ def test_a_limit_stops_the_run_and_a_higher_one_goes_on(tmp_path: Path) -> None:
     )
 
 
-def test_tokens_are_limited_over_all_processes(tmp_path: Path) -> None:
+def test_tokens_are_limited_over_all_processes(tmp_path):
     first, second = (Meter(tmp_path / "calls.log", None, 25) for _ in range(2))
     first.check()
     first.add(10)
@@ -291,7 +285,7 @@ def test_tokens_are_limited_over_all_processes(tmp_path: Path) -> None:
     assert (first.calls, first.tokens) == (2, 25)
 
 
-def test_tokens_that_a_model_does_not_tell_cannot_be_limited(tmp_path: Path) -> None:
+def test_tokens_that_a_model_does_not_tell_cannot_be_limited(tmp_path):
     limits = {"max_tokens": 10**9}
     given = {
         **models(),
@@ -305,7 +299,7 @@ def test_tokens_that_a_model_does_not_tell_cannot_be_limited(tmp_path: Path) -> 
     assert len(given["judge"].requests) == 1
 
 
-def test_another_prompt_is_not_resumed(tmp_path: Path) -> None:
+def test_another_prompt_is_not_resumed(tmp_path):
     """A file in place of our prompt: its hash stands in the manifest, and a changed one is another experiment."""
     file = tmp_path / "judge.md"
     file.write_text("Wish: {wish}\nTalk: {conversation}\nReply with JSON.", encoding="utf-8")
@@ -322,7 +316,7 @@ def test_another_prompt_is_not_resumed(tmp_path: Path) -> None:
         )
 
 
-def test_a_prompt_without_its_placeholder_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_prompt_without_its_placeholder_is_refused_before_anything_is_written(tmp_path):
     file = tmp_path / "judge.md"
     file.write_text("Judge {conversation}.", encoding="utf-8")
     roles: dict[str, Any] = {**ROLES, "judge": {"provider": "scripted", "prompt": str(file)}}
@@ -337,7 +331,7 @@ def test_a_prompt_without_its_placeholder_is_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_that_fails_ends_its_cell_with_the_reason(tmp_path: Path) -> None:
+def test_a_model_that_fails_ends_its_cell_with_the_reason(tmp_path):
     given = models()
     given["assistant"] = ScriptedProvider([BackendUnavailable("gone")])
     done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=ROLES), models=given)
@@ -365,9 +359,7 @@ class Clock:
         self.slept.append(round(seconds, 3))
 
 
-def test_a_rate_limit_is_waited_for_as_the_server_asks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rate_limit_is_waited_for_as_the_server_asks(tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
     model = ScriptedProvider([limited(7.5), limited(None), limited(None), "At last."])
     role = RoleModel(model, Meter(tmp_path / "calls", None, None))
@@ -416,9 +408,7 @@ class Recording(HttpServer):
 @pytest.mark.parametrize(
     ("given", "sent"), [({}, 2048), ({"max_tokens": 77}, 77), ({"max_tokens": None}, None)]
 )
-def test_a_judge_and_a_simulator_have_a_limit_of_their_own(
-    tmp_path: Path, given: dict[str, Any], sent: int | None
-) -> None:
+def test_a_judge_and_a_simulator_have_a_limit_of_their_own(tmp_path, given, sent):
     with Recording() as server:
         limits: dict[str, Any] = {"assistant": {}, "simulator": given, "judge": given}
         roles = {
@@ -433,9 +423,7 @@ def test_a_judge_and_a_simulator_have_a_limit_of_their_own(
 
 
 @pytest.mark.thorough
-def test_one_500_is_tried_again_and_a_model_that_stays_away_stops_a_cell_that_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_500_is_tried_again_and_a_model_that_stays_away_stops_a_cell_that_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("memory.bench.engine.models._RETRY_PAUSES_S", (0.0, 0.0))
 
     def asked(server: Breaking) -> Any:
@@ -462,7 +450,7 @@ def test_one_500_is_tried_again_and_a_model_that_stays_away_stops_a_cell_that_go
 
 
 @pytest.mark.thorough
-def test_seeds_and_temperatures_are_sent_and_recorded(tmp_path: Path) -> None:
+def test_seeds_and_temperatures_are_sent_and_recorded(tmp_path):
     roles: dict[str, Any] = {
         "assistant": {"provider": "scripted", "seed": 5, "temperature": 0.5},
         "simulator": {"provider": "scripted"},
@@ -486,7 +474,7 @@ def test_seeds_and_temperatures_are_sent_and_recorded(tmp_path: Path) -> None:
     assert "judge: scripted, temperature not given, seed 100, 3 votes" in page
 
 
-def test_a_seed_that_an_api_does_not_take_is_refused(tmp_path: Path) -> None:
+def test_a_seed_that_an_api_does_not_take_is_refused(tmp_path):
     roles = {**ROLES, "judge": {"provider": "anthropic", "seed": 1}}
     with pytest.raises(ConfigError, match=r"bench\.roles\.judge\.seed: the provider anthropic takes none"):
         begin(matrix(tmp_path, "no_memory", game=SMALL, roles=roles))
@@ -507,16 +495,14 @@ def test_a_seed_that_an_api_does_not_take_is_refused(tmp_path: Path) -> None:
         ({"provider": "opnai"}, r"bench\.roles\.judge.*did you mean openai"),
     ],
 )
-def test_a_model_that_cannot_be_made_is_refused_before_anything_is_written(
-    tmp_path: Path, judge: dict[str, Any], message: str
-) -> None:
+def test_a_model_that_cannot_be_made_is_refused_before_anything_is_written(tmp_path, judge, message):
     experiment = matrix(tmp_path, "no_memory", game=SMALL, roles={"judge": judge})
     with pytest.raises(MemslotError, match=message):
         begin(experiment)
     assert not list(tmp_path.iterdir())
 
 
-def test_no_key_of_a_role_is_in_any_file(tmp_path: Path) -> None:
+def test_no_key_of_a_role_is_in_any_file(tmp_path):
     roles = {
         role: {
             "provider": "scripted",
@@ -538,6 +524,6 @@ def test_no_key_of_a_role_is_in_any_file(tmp_path: Path) -> None:
         ({"assistant": "rules", "judge": "chance"}, "judge"),
     ],
 )
-def test_roles_that_do_not_fit_are_refused(tmp_path: Path, roles: dict[str, Any], message: str) -> None:
+def test_roles_that_do_not_fit_are_refused(tmp_path, roles, message):
     with pytest.raises(ConfigError, match=message):
         matrix(tmp_path, "no_memory", roles=roles)

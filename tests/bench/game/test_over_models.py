@@ -1,7 +1,5 @@
 """The shipped matrix over everything it names: controls, embedded memories with a scripted model, servers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -59,7 +57,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         return begin(experiment)
 
 
-def test_every_memory_plays_and_is_scored(outcome: Outcome) -> None:
+def test_every_memory_plays_and_is_scored(outcome):
     assert not outcome.manifest.left_out
     labels = {variant.label for variant in outcome.manifest.variants}
     assert labels == {*CONTROLS, *BACKENDS, "phrase list"}
@@ -72,7 +70,7 @@ def test_every_memory_plays_and_is_scored(outcome: Outcome) -> None:
     assert all(cell.readiness.keys() <= {"ready", "not_offered"} for cell in others)
 
 
-def test_the_truth_scores_all_nothing_scores_nothing_and_memories_are_in_between(outcome: Outcome) -> None:
+def test_the_truth_scores_all_nothing_scores_nothing_and_memories_are_in_between(outcome):
     fits = {label: figures["style fit"] for label, figures in scores(outcome).items()}
     assert fits["oracle_ipas"] == 1.0
     assert fits["no_memory"] == 0.0
@@ -80,13 +78,11 @@ def test_the_truth_scores_all_nothing_scores_nothing_and_memories_are_in_between
         assert 0.0 < (fits[label] or 0.0) <= 1.0, (label, fits)
 
 
-def test_what_was_played_agrees_with_itself(outcome: Outcome) -> None:
+def test_what_was_played_agrees_with_itself(outcome):
     assert verify(outcome.directory).deviations == ()
 
 
-def test_what_the_environment_does_not_name_is_left_out_and_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_environment_does_not_name_is_left_out_and_said(tmp_path, monkeypatch):
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HONCHO_URL", "http://127.0.0.1:1")

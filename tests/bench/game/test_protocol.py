@@ -1,7 +1,5 @@
 """The probe protocol of spec section 4.2: ready, closed, played, judged, offered and refused, opened again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -43,7 +41,7 @@ def statuses(records: Sequence[ProbeRecord]) -> set[str]:
     return {record.status for record in records}
 
 
-async def test_a_backend_with_everything_is_played_and_scored(tmp_path: Path) -> None:
+async def test_a_backend_with_everything_is_played_and_scored(tmp_path):
     played, slot = await play(tmp_path, FakeBackend())
     assert statuses(played.records) == {"scored"}
     assert played.readiness == {"ready": 2}
@@ -71,9 +69,7 @@ class RecordingBackend(FakeBackend):
 @pytest.mark.parametrize(
     "cs", [("context",), (), ("scenario", "context")], ids=lambda cs: "+".join(cs) or "none"
 )
-async def test_every_recall_has_the_matrix_s_budget_and_cs_fields_and_every_turn_the_timeline_s(
-    tmp_path: Path, cs: Any
-) -> None:
+async def test_every_recall_has_the_matrix_s_budget_and_cs_fields_and_every_turn_the_timeline_s(tmp_path, cs):
     adapter = RecordingBackend()
     _, slot = await play(tmp_path, adapter, cs=cs)
     scripts = {
@@ -112,9 +108,7 @@ class OneReadiness(FakeBackend):
     ("state", "status"),
     [("pending", "unready"), ("unknown", "unready"), ("ready", "scored")],
 )
-async def test_what_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(
-    tmp_path: Path, state: str, status: str
-) -> None:
+async def test_what_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(tmp_path, state, status):
     adapter = OneReadiness()
     adapter.state = state
     played, slot = await play(tmp_path, adapter)
@@ -134,7 +128,7 @@ class Torn(RuleJudge):
         return await super().judge(script, beat, exchanges)
 
 
-async def test_the_mode_is_restored_when_a_test_session_breaks(tmp_path: Path) -> None:
+async def test_the_mode_is_restored_when_a_test_session_breaks(tmp_path):
     slot = MemorySlot(FakeBackend())
     roles = replace(ROLES, judge=Torn(ENGLISH))
     context = CellContext(slot=slot, roles=roles, journal=CellJournal(tmp_path / "journal.jsonl"))
@@ -160,7 +154,7 @@ class Leaky(MemorySlot):
         return await super().set_mode(mode.model_copy(update={"read_only": False}))
 
 
-async def test_a_test_session_that_writes_ends_the_cell(tmp_path: Path) -> None:
+async def test_a_test_session_that_writes_ends_the_cell(tmp_path):
     slot = Leaky(FakeBackend())
     context = CellContext(slot=slot, roles=ROLES, journal=CellJournal(tmp_path / "journal.jsonl"))
     with pytest.raises(Stopped, match=r"a turn of a test session was written \(committed\)"):

@@ -1,7 +1,5 @@
 """The published figures, recomputed by a script that shares no code with the engine."""
 
-from __future__ import annotations
-
 import ast
 import json
 import subprocess
@@ -30,13 +28,13 @@ def recompute(directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.thorough
-def test_every_figure_is_the_one_that_is_recomputed(outcome: Outcome) -> None:
+def test_every_figure_is_the_one_that_is_recomputed(outcome):
     done = recompute(outcome.directory)
     assert (done.returncode, done.stdout) == (0, "80 figures recomputed, none differs\n"), done.stderr
 
 
 @pytest.mark.thorough
-def test_a_figure_that_was_touched_differs(outcome: Outcome, tmp_path: Path) -> None:
+def test_a_figure_that_was_touched_differs(outcome, tmp_path):
     file = outcome.directory / "metrics.json"
     whole = file.read_text("utf-8")
     metrics = json.loads(whole)
@@ -50,7 +48,7 @@ def test_a_figure_that_was_touched_differs(outcome: Outcome, tmp_path: Path) -> 
     assert "full_history: style fit is 0.5123" in done.stdout
 
 
-def test_the_script_imports_nothing_of_memslot() -> None:
+def test_the_script_imports_nothing_of_memslot():
     tree = ast.parse(SCRIPT.read_text("utf-8"))
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

@@ -1,7 +1,5 @@
 """A run that ends at any moment goes on to the same scores, the same record and no event twice."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -58,7 +56,7 @@ begin(matrix(Path({out!r}), "full_history", game={game!r}))
 
 
 @pytest.mark.thorough
-def test_a_process_that_was_killed_repeats_less_than_a_session(whole: Outcome, tmp_path: Path) -> None:
+def test_a_process_that_was_killed_repeats_less_than_a_session(whole, tmp_path):
     journal = lines(whole.directory / "cells" / "01-s1-r1-p1" / "journal.jsonl")
     # In the middle of a session: over a turn that is noted and not yet written.
     turn = next(
@@ -81,7 +79,7 @@ def test_a_process_that_was_killed_repeats_less_than_a_session(whole: Outcome, t
 
 
 @pytest.mark.thorough
-def test_a_journal_whose_last_line_is_torn_goes_on(whole: Outcome, tmp_path: Path) -> None:
+def test_a_journal_whose_last_line_is_torn_goes_on(whole, tmp_path):
     experiment = matrix(tmp_path, "full_history", game=SMALL)
     done = begin(experiment)
     cell = done.directory / "cells" / "01-s1-r1-p1"
@@ -101,7 +99,7 @@ def test_a_journal_whose_last_line_is_torn_goes_on(whole: Outcome, tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_only_what_did_not_end_well_is_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_did_not_end_well_is_played_again(tmp_path, monkeypatch):
     experiment = matrix(tmp_path, "no_memory", "full_history", game=SMALL)
     done = begin(experiment)
     played: list[str] = []
@@ -133,7 +131,7 @@ def test_only_what_did_not_end_well_is_played_again(tmp_path: Path, monkeypatch:
         ),
     ],
 )
-def test_a_matrix_that_changed_is_not_resumed(tmp_path: Path, change: dict[str, Any], part: str) -> None:
+def test_a_matrix_that_changed_is_not_resumed(tmp_path, change, part):
     done = begin(matrix(tmp_path, "full_history", game=SMALL))
     before = read_manifest(done.directory)
     with pytest.raises(ConfigError, match=f"cannot be resumed: {part}"):
@@ -141,7 +139,7 @@ def test_a_matrix_that_changed_is_not_resumed(tmp_path: Path, change: dict[str, 
     assert read_manifest(done.directory) == before
 
 
-def test_where_it_runs_and_what_it_may_cost_may_change(tmp_path: Path) -> None:
+def test_where_it_runs_and_what_it_may_cost_may_change(tmp_path):
     done = begin(matrix(tmp_path, "full_history", game=SMALL))
     other = matrix(
         tmp_path,
@@ -153,6 +151,6 @@ def test_where_it_runs_and_what_it_may_cost_may_change(tmp_path: Path) -> None:
     assert resume(other, done.directory).metrics == done.metrics
 
 
-def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_is_none_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="does not exist; give the directory of a run"):
         resume(matrix(tmp_path, "no_memory"), tmp_path)

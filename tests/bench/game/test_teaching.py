@@ -1,7 +1,5 @@
 """Tests do not teach: what a memory keeps of the questions of tests gains it nothing, and is seen."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -92,7 +90,7 @@ def played(out: Path, memory: Any, **bench: Any) -> Outcome:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("memory", [QueriesOnly, OnServer, LateOnServer])
-def test_who_keeps_only_the_questions_of_tests_gains_nothing(tmp_path: Path, memory: Any) -> None:
+def test_who_keeps_only_the_questions_of_tests_gains_nothing(tmp_path, memory):
     outcome = played(tmp_path, memory)
     found = figures(outcome)
     assert found["style fit"] == 0.0
@@ -112,7 +110,7 @@ def test_who_keeps_only_the_questions_of_tests_gains_nothing(tmp_path: Path, mem
 
 
 @pytest.mark.thorough
-def test_an_honest_memory_answers_the_same_again(tmp_path: Path) -> None:
+def test_an_honest_memory_answers_the_same_again(tmp_path):
     outcome = played(tmp_path, Honest)
     for cell in outcome.manifest.cells:
         assert cell.counts["asked_again"] > 0
@@ -128,7 +126,7 @@ def test_an_honest_memory_answers_the_same_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_labels_reach_a_memory_only_where_the_file_says_so_and_the_page_tells(tmp_path: Path) -> None:
+def test_labels_reach_a_memory_only_where_the_file_says_so_and_the_page_tells(tmp_path):
     without, told = (played(tmp_path / str(labels), ReadsLabels, labels=labels) for labels in (False, True))
     assert figures(without)["style fit"] == 0.0
     assert (figures(told)["style fit"] or 0.0) > 0.5
@@ -148,7 +146,7 @@ class Watches(Honest):
 
 
 @pytest.mark.thorough
-def test_neither_seed_nor_change_can_be_read_in_a_name(tmp_path: Path) -> None:
+def test_neither_seed_nor_change_can_be_read_in_a_name(tmp_path):
     outcome = played(tmp_path, Watches, seeds=[987654321, 4])
     assert not [name for name in Watches.seen if "987654321" in name or "evolv" in name]
     assert len({cell.scope.run_id for cell in outcome.manifest.cells}) == 2
@@ -162,7 +160,7 @@ def test_neither_seed_nor_change_can_be_read_in_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_list_of_the_package_s_phrases_finds_little(tmp_path: Path) -> None:
+def test_a_list_of_the_package_s_phrases_finds_little(tmp_path):
     """The eight wordings of each setting: 99 % of style fit before they had surface forms."""
     words = load_language("en")
     phrases = [w.casefold() for item in words.attributes for m in item.markers for w in words.wordings(m)]
@@ -176,7 +174,7 @@ def test_a_list_of_the_package_s_phrases_finds_little(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_phrase_list_is_a_control_of_the_matrix(tmp_path: Path) -> None:
+def test_a_phrase_list_is_a_control_of_the_matrix(tmp_path):
     providers = ["full_history", {"provider": "full_history", "name": "phrase list", "phrase_list": True}]
     done = play(tmp_path, *providers, game=SIZE, budgets=[200])
     found = scores(done)
@@ -192,16 +190,14 @@ def test_a_phrase_list_is_a_control_of_the_matrix(tmp_path: Path) -> None:
         ({"timeline": "locomo", "data": "x.json", "wordings": "w.yaml"}, "wordings are those of a game"),
     ],
 )
-def test_what_would_hand_out_answers_is_refused(tmp_path: Path, given: Any, why: str) -> None:
+def test_what_would_hand_out_answers_is_refused(tmp_path, given, why):
     with pytest.raises(ConfigError, match=why):
         matrix(tmp_path, *given.pop("providers", ["no_memory"]), **given)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("provider", ["full_history", "simple_rag"])
-def test_what_a_memory_writes_into_its_files_in_a_test_is_gone_after_it(
-    tmp_path: Path, provider: str
-) -> None:
+def test_what_a_memory_writes_into_its_files_in_a_test_is_gone_after_it(tmp_path, provider):
     registry, real = MemoryAdapterRegistry(), MemoryAdapterRegistry.create
     found: list[bool] = []
 
@@ -234,7 +230,7 @@ def test_what_a_memory_writes_into_its_files_in_a_test_is_gone_after_it(
 
 
 @pytest.mark.thorough
-def test_a_memory_with_rows_in_the_store_of_memslot_is_copied_for_each_test(tmp_path: Path) -> None:
+def test_a_memory_with_rows_in_the_store_of_memslot_is_copied_for_each_test(tmp_path):
     outcome = play(tmp_path, "full_history", "rolling_summary", game={**SIZE, "sessions": 10, "tests": 3})
     rows = [row for file in outcome.directory.glob("cells/*/journal.jsonl") for row in lines(file)]
     assert {row["way"] for row in rows if row["kind"] == "test"} == {"copy"}

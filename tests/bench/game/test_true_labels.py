@@ -1,12 +1,9 @@
 """In an experiment, too, what stands in for a model and what was not ready is said wherever a figure stands."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 
 import pytest
 from cli_support import invoke
@@ -30,16 +27,14 @@ def outputs(outcome: Outcome) -> dict[str, str]:
     }
 
 
-def test_a_stand_in_is_named_wherever_its_figures_stand(tmp_path: Path) -> None:
+def test_a_stand_in_is_named_wherever_its_figures_stand(tmp_path):
     outcome = play(tmp_path, "rolling_summary", "full_history")
     for name, text in outputs(outcome).items():
         assert "rolling_summary (extractive summariser)" in text, name
     assert [provider.label for provider in outcome.metrics.providers] == ["rolling_summary", "full_history"]
 
 
-def test_requests_to_an_unready_memory_are_counted_and_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_to_an_unready_memory_are_counted_and_said(tmp_path, monkeypatch):
     from conditions.rolling_summary import RollingSummary
 
     async def pending(*_: object) -> BackendReadiness:
@@ -55,7 +50,7 @@ def test_requests_to_an_unready_memory_are_counted_and_said(
             assert said in text, name
 
 
-def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) -> None:
+def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path):
     outcome = play(tmp_path, "rolling_summary", "static_profile", "oracle_ipas")
     printed = {form: stdout_of("report", outcome.directory, "--as", form) for form in ("csv", "markdown")}
     rows = list(csv.DictReader(io.StringIO(printed["csv"])))
@@ -73,7 +68,7 @@ def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) 
     assert "style fit" in stdout_of("report", outcome.directory)
 
 
-def test_figures_for_papers_have_their_intervals(tmp_path: Path) -> None:
+def test_figures_for_papers_have_their_intervals(tmp_path):
     outcome = play(tmp_path, "full_history", game={**SIZE, "users": 5, "sessions": 10})
     printed = stdout_of("report", outcome.directory, "--as", "markdown").replace("\\", "")
     assert re.search(r"\d+\.\d% \(\d+\.\d% to \d+\.\d%\) of \d+", printed)

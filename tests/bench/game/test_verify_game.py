@@ -1,7 +1,5 @@
 """An experiment that was left alone verifies; in one of which any one value was changed, the change is named."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -86,7 +84,7 @@ def claimed_complete(directory: Path) -> Path:
 
 
 @pytest.mark.thorough
-def test_an_experiment_that_was_left_alone_agrees_with_itself(kept: Path) -> None:
+def test_an_experiment_that_was_left_alone_agrees_with_itself(kept):
     found = verify(kept)
     assert found.deviations == ()
     assert found.unchecked == ("stores: a provider's own files are not covered",)
@@ -106,7 +104,7 @@ LONGER = {**SIZE, "sessions": 10, "tests": 2, "attributes": 4, "language": "zh"}
         pytest.param({"game": LONGER, "replicates": 2}, id="Chinese, twice", marks=pytest.mark.thorough),
     ],
 )
-def test_other_experiments_agree_too(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_other_experiments_agree_too(tmp_path, more):
     size = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
     done = play(tmp_path, "simple_rag", "rolling_summary", **{"game": size, **more})
     found = verify(done.directory)
@@ -118,7 +116,7 @@ def test_other_experiments_agree_too(tmp_path: Path, more: dict[str, Any]) -> No
 
 
 @pytest.mark.thorough
-def test_cells_that_ended_badly_agree_with_what_they_left(tmp_path: Path) -> None:
+def test_cells_that_ended_badly_agree_with_what_they_left(tmp_path):
     experiment = matrix(tmp_path, "no_memory", "full_history", "oracle_ipas")
 
     class Refusing(MemoryAdapterRegistry):
@@ -197,9 +195,7 @@ def section(place: Path) -> None:
     ],
     ids=lambda argument: getattr(argument, "__name__", ""),
 )
-def test_what_was_changed_and_covered_up_is_named(
-    copy: Path, change: Callable[[Path], None], names: tuple[str, ...]
-) -> None:
+def test_what_was_changed_and_covered_up_is_named(copy, change, names):
     change(copy / CELL)
     assert f"{CELL}/" in deviations_text(verify(copy))
     covered_up(copy)
@@ -216,16 +212,14 @@ def test_what_was_changed_and_covered_up_is_named(
         ("manifest.json", '"provider": null', '"provider": "openai"'),
     ],
 )
-def test_a_figure_a_page_and_a_manifest_that_were_changed_are_named(
-    copy: Path, name: str, old: str, new: str
-) -> None:
+def test_a_figure_a_page_and_a_manifest_that_were_changed_are_named(copy, name, old, new):
     text = (copy / name).read_text("utf-8")
     assert old in text
     (copy / name).write_text(text.replace(old, new, 1), "utf-8")
     assert name in deviations_text(verify(copy))
 
 
-def test_a_cell_that_is_missing_or_double_is_named(copy: Path) -> None:
+def test_a_cell_that_is_missing_or_double_is_named(copy):
     """However well it is covered up: a persona less is a figure more."""
     whole = read_manifest(copy)
     for cells in (whole.cells[:1], (*whole.cells, whole.cells[1])):
@@ -247,9 +241,7 @@ def test_a_cell_that_is_missing_or_double_is_named(copy: Path) -> None:
         ("at most 20 by the budget", lambda variant: _budget(variant, 20)),
     ],
 )
-def test_what_a_manifest_says_of_a_provider_is_derived(
-    tmp_path: Path, what: str, change: Callable[[VariantRecord], dict[str, Any]]
-) -> None:
+def test_what_a_manifest_says_of_a_provider_is_derived(tmp_path, what, change):
     place = play(tmp_path, "oracle_ipas", game={**SIZE, "sessions": 10, "tests": 1}).directory
     assert verify(place).deviations == ()
     whole = read_manifest(place)
@@ -269,7 +261,7 @@ def _budget(variant: VariantRecord, tokens: int) -> dict[str, Any]:
     return {"budget": variant.budget.model_copy(update={"max_tokens": tokens}), "config": config}
 
 
-def test_settings_that_nobody_can_play_by_are_named(copy: Path) -> None:
+def test_settings_that_nobody_can_play_by_are_named(copy):
     whole = read_manifest(copy)
     settings = {**whole.settings, "game": {"users": 0}}
     write_record(whole.model_copy(update={"settings": settings}), copy / "manifest.json")
@@ -277,7 +269,7 @@ def test_settings_that_nobody_can_play_by_are_named(copy: Path) -> None:
     assert "manifest.json: settings: cannot be used / game.users" in deviations_text(verify(copy))
 
 
-def test_texts_that_were_taken_away_are_named(copy: Path) -> None:
+def test_texts_that_were_taken_away_are_named(copy):
     (copy / CELL / "texts.jsonl").unlink()
     covered_up(copy)
     assert f"{CELL}/texts.jsonl: missing" in deviations_text(verify(copy))
@@ -285,7 +277,7 @@ def test_texts_that_were_taken_away_are_named(copy: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["shows_current", "shows_stale"])
-def test_what_sections_hold_is_computed_anew_where_models_play(tmp_path: Path, name: str) -> None:
+def test_what_sections_hold_is_computed_anew_where_models_play(tmp_path, name):
     roles = {role: {"provider": "scripted"} for role in ("assistant", "simulator", "judge")}
     experiment = matrix(tmp_path, "full_history", game={**SIZE, "sessions": 10, "tests": 2}, roles=roles)
     models = {role: ScriptedProvider(script=lambda *_: '{"fit": false}') for role in roles}
@@ -302,13 +294,13 @@ def test_what_sections_hold_is_computed_anew_where_models_play(tmp_path: Path, n
     assert f"{name}: " in deviations_text(verify(place))
 
 
-def test_a_directory_of_no_cell_is_named(copy: Path) -> None:
+def test_a_directory_of_no_cell_is_named(copy):
     shutil.copytree(copy / CELL, copy / "cells" / "02-s1-r1-p2")
     assert deviations_text(verify(copy)) == "cells/02-s1-r1-p2: present / no cell of manifest.json"
 
 
 @pytest.mark.thorough
-def test_a_file_that_is_missing_is_named(copy: Path) -> None:
+def test_a_file_that_is_missing_is_named(copy):
     for file in sorted(path for path in (copy / CELL).iterdir() if path.is_file() and path.name != ".lock"):
         content = file.read_bytes()
         file.unlink()
@@ -321,7 +313,7 @@ def test_a_file_that_is_missing_is_named(copy: Path) -> None:
         verify(copy)
 
 
-def test_a_file_that_cannot_be_read_is_named(copy: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(copy):
     for name in ("results.jsonl", "journal.jsonl", "traces.jsonl"):
         content = (copy / CELL / name).read_bytes()
         (copy / CELL / name).unlink()
@@ -356,7 +348,7 @@ def flipped(value: Any) -> Any:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
-def test_whichever_value_is_changed_it_is_named(kept: Path, copy: Path, data: st.DataObject) -> None:
+def test_whichever_value_is_changed_it_is_named(kept, copy, data):
     files = sorted(
         path.relative_to(kept)
         for path in kept.rglob("*")
