@@ -38,7 +38,7 @@ from memory.contract.receipts import ContextEntry
 from memory.contract.requests import Operation
 from memory.contract.scope import IdAlphabet, ScopeEncoder
 from memory.contract.traits import FILTER_OPERATORS, AdapterTraits
-from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions, hookimpl
+from memory.plugins.hookspecs import AdapterSettings, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
 
 __all__ = [
@@ -52,7 +52,6 @@ __all__ = [
     "BackendProtocolError",
     "BackendRateLimited",
     "BackendRejected",
-    "BareLibrary",
     "BaseAdapter",
     "ContextEntry",
     "DataPath",

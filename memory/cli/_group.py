@@ -54,7 +54,6 @@ FORMER_NAMES = {
     "init": "setup",
     "mcp": "tools mcp",
     "new-plugin": "tools new-plugin",
-    "perf": "tools perf",
     "scripted-llm": "tools scripted-llm",
     "signet": "tools signet",
     "stigmem": "tools stigmem",

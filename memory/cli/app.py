@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from memory.cli import backends, data, doctor, example, hosts, perf, results, run, setup
+from memory.cli import backends, data, doctor, example, hosts, results, run, setup
 from memory.cli._group import CommandGroup, ToolGroup
 
 app = typer.Typer(
@@ -50,12 +50,11 @@ app.command("setup")(setup.setup)
 app.command("example")(example.example)
 tools = typer.Typer(
     cls=ToolGroup,
-    help="Rarely needed: plugins of your own, agents, data sets, speed.",
+    help="Rarely needed: plugins of your own, agents, data sets.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
 tools.command("hosts")(hosts.hosts)
-tools.command("perf")(perf.perf)
 tools.add_typer(backends.commands, name="config")
 tools.add_typer(data.commands, name="data")
 app.add_typer(tools, name="tools")

@@ -1,4 +1,4 @@
-"""The hooks that a plugin module implements (DESIGN section 6): two required and two optional ones.
+"""The hooks that a plugin module implements (DESIGN section 6): two required and one optional one.
 
 An entry point in the group ``memslot.backends`` or ``memslot.conditions`` names the module. Users write the
 entry point's name in YAML. Hooks are synchronous, because pluggy has no async support. The module must not
@@ -7,7 +7,7 @@ import its SDK at the top: listing plugins imports every plugin module and may i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -208,33 +208,6 @@ class AdapterSettings(Generic[OptionsT]):
         return Partitions(self.store, self.name)
 
 
-class BareLibrary(Protocol):
-    """A plugin's library as its users call it, without memslot, for ``memslot tools perf``.
-
-    Attributes:
-        cold_start: source of a Python program without memslot. It opens the filled library below
-            ``sys.argv[1]``, searches 20 texts of user ``sys.argv[3]`` for ``sys.argv[2]``, and prints how
-            many it got.
-    """
-
-    cold_start: str
-
-    def add(self, text: str, user: str) -> object:
-        """Store one message. Blocks."""
-
-    def search(self, query: str, user: str, top_k: int) -> Sequence[str]:
-        """Texts, best first. Blocks."""
-
-    async def add_async(self, text: str, user: str) -> object:
-        """:meth:`add` by the library's asynchronous interface, or in a thread if it has none."""
-
-    async def search_async(self, query: str, user: str, top_k: int) -> Sequence[str]:
-        """:meth:`search` by the library's asynchronous interface, or in a thread if it has none."""
-
-    def close(self) -> None:
-        """Release everything. Blocks."""
-
-
 @hookspec(firstresult=True)
 def memslot_describe() -> PluginInfo:
     """Describe this plugin, without importing an SDK."""
@@ -252,14 +225,5 @@ def memslot_conformance() -> type[Any]:
     """A subclass of :class:`memory.testing.ConformanceProfile`, with the facts that the kit needs. Optional.
 
     Without it, the kit skips tests that need the author's facts. Import ``memory.testing`` inside the hook.
-    """
-    raise NotImplementedError
-
-
-@hookspec(firstresult=True)
-def memslot_bare(directory: Path) -> BareLibrary:
-    """Open the library itself on files below a directory, to measure it beside the plugin. Optional.
-
-    It must need neither a key nor a server. The plugin is measured with an empty block of options.
     """
     raise NotImplementedError

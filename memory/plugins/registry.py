@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,7 +21,6 @@ from pydantic import BaseModel, Field, create_model
 
 from memory.contract.adapter import MemoryAdapter, check_adapter
 from memory.contract.errors import (
-    CapabilityNotSupported,
     ConfigError,
     InputError,
     MemslotError,
@@ -33,7 +32,7 @@ from memory.contract.receipts import ConditionKind
 from memory.plugins import hookspecs
 from memory.plugins.blocks import nearest, parse_block
 from memory.plugins.config import MemslotConfig, Spelling, load_config
-from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions
+from memory.plugins.hookspecs import AdapterSettings, PluginInfo, PluginOptions
 from memory.plugins.installed import entry_points, prints_on_stderr
 from memory.plugins.redaction import resolve_paths
 
@@ -243,16 +242,6 @@ class MemoryAdapterRegistry:
             return None if info.made_of is None else self.conformance(info.made_of)
         found: type[Any] = manager.hook.memslot_conformance()
         return found
-
-    def bare(self, name: str) -> Callable[[Path], BareLibrary]:
-        """The function that opens a backend's bare library, as its hook ``memslot_bare`` does."""
-        manager, info = self._find(name, _KINDS)
-        if not manager.hook.memslot_bare.get_hookimpls():
-            raise CapabilityNotSupported(
-                f"{name}: its plugin does not offer the bare library to compare with (the hook memslot_bare)"
-            )
-        _require_sdk(info)
-        return lambda directory: manager.hook.memslot_bare(directory=directory)
 
     def _row(self, kind: ConditionKind, name: str, point: EntryPoint) -> PluginRow:
         distribution = point.dist.name if point.dist else None

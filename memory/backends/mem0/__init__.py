@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from memory import MemoryAdapter
-from memory.adapter import AdapterSettings, BareLibrary, IdAlphabet, PluginInfo, hookimpl
+from memory.adapter import AdapterSettings, IdAlphabet, PluginInfo, hookimpl
 from memory.backends.mem0.options import Mem0Options
 
 
@@ -31,13 +30,6 @@ def memslot_create(settings: AdapterSettings[Mem0Options]) -> MemoryAdapter:
     from memory.backends.mem0.adapter import Mem0Adapter
 
     return Mem0Adapter(settings)
-
-
-@hookimpl
-def memslot_bare(directory: Path) -> BareLibrary:
-    from memory.backends.mem0.bare import BareMem0
-
-    return BareMem0(directory)
 
 
 @hookimpl

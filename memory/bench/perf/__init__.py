@@ -1,1 +1,0 @@
-"""``memslot tools perf``: compares a backend with its bare library. Imports no other room of ``bench``."""
