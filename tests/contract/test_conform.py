@@ -1,4 +1,4 @@
-"""``memslot tools conform``: without pytest, cut off where a plugin does not come back, and honest about levels."""
+"""``memslot tools conform``: without pytest, and honest about levels."""
 
 import json
 import subprocess
@@ -78,63 +78,23 @@ def conform(tmp_path: Path):
 
 
 @pytest.mark.thorough
-def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform, tmp_path):
-    names = ["a_new_scope_is_empty_and_that_is_no_error", "a_committed_write_is_retrievable_at_once"]
-    names += ["is_an_adapter"]
-    only = [part for name in names for part in ("--only", name)]
-    ended = conform("loops.yaml", "--limit", "0.5", "--loop", "asyncio", "--json", *only)
-    assert ended.returncode == 1, ended.stderr
-    found = {row["spec"]: row for row in json.loads(ended.stdout)["specs"]}
-    assert {name: found[name]["outcome"] for name in names} == {
-        names[0]: "passed", names[1]: "failed", names[2]: "passed",
-    }  # fmt: skip
-    assert list((tmp_path / "tmp").iterdir()) == [], "what was cut off left its files"
-    failure = found[names[1]]["failure"]
-    assert failure["problem"] == "cut off after 0.5 s"
-    assert "loops.py" in failure["seen"][0]
-    assert "record_event" in failure["seen"][0]
-    assert failure["remedies"][0] == "end the loop, or give the wait a limit of its own"
+def test_a_plugin_that_blocks_its_loop_ends_the_command_with_its_stack(conform):
+    name = "a_committed_write_is_retrievable_at_once"
+    ended = conform("loops.yaml", "--limit", "0.5", "--loop", "asyncio", "--json", "--only", name)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "loops.py" in ended.stderr
+    assert f"in {name}" in ended.stderr
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("does", "problem", "seen"),
-    [
-        ("import os; os._exit(5)", "the process that played it ended with exit code 5", ""),
-        (
-            "import ctypes; ctypes.string_at(0)",
-            "the process that played it ended by SIGSEGV",
-            "in record_event",
-        ),
-    ],
-)
-def test_a_plugin_that_ends_its_process_is_named_and_how_it_ended(conform, tmp_path, does, problem, seen):
-    text = LOOPS_FOREVER.replace("while True:\n            pass", does)
+def test_what_a_plugin_prints_is_no_part_of_the_json(conform, tmp_path):
+    text = LOOPS_FOREVER.replace("while True:\n            pass", "import os; os.write(1, b'a banner')")
     (tmp_path / "site/loops.py").write_text(f"print('a banner')\n{text}")
     name = "a_committed_write_is_retrievable_at_once"
     ended = conform("loops.yaml", "--loop", "asyncio", "--json", "--only", name, "--only", "is_an_adapter")
     assert ended.returncode == 1, ended.stderr
-    failed, rest = json.loads(ended.stdout)["specs"]
-    assert failed["failure"]["problem"] == problem
-    assert seen in " ".join(failed["failure"]["seen"])
-    assert rest["outcome"] == "passed"
-
-
-def test_a_stack_is_read_where_the_plugin_stands_also_on_a_thread_of_its_own():
-    import selectors
-    import socket
-
-    from memory.testing.contract import _worker
-
-    head = "Thread 0x1 (most recent call first):\n"
-    waits = (
-        f'  File "{selectors.__file__}", line 468 in select\n  File "{_worker.__file__}", line 1 in _main\n'
-    )
-    reads = (
-        f'  File "{socket.__file__}", line 7 in recv\n  File "/venv/site-packages/sdk.py", line 3 in ask\n'
-    )
-    assert _worker._stack(head + reads + head + waits) == ['"/venv/site-packages/sdk.py", line 3 in ask']
-    assert len(_worker._stack(head + waits)) == 2
+    assert [row["outcome"] for row in json.loads(ended.stdout)["specs"]] == ["failed", "passed"]
+    assert list((tmp_path / "tmp").iterdir()) == [], "a spec left its files"
 
 
 @pytest.mark.thorough

@@ -11,6 +11,7 @@ import typer
 
 from memory.contract.errors import InputError
 from memory.plugins.console import progress, say
+from memory.plugins.installed import prints_on_stderr
 
 commands = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -28,10 +29,6 @@ def conform(
         list[str] | None, typer.Option(help="asyncio or trio; default: both that are installed.")
     ] = None,
     limit: Annotated[float, typer.Option(help="Seconds for each spec.", min=0.1)] = 60.0,
-    profile: Annotated[
-        str | None,
-        typer.Option(help="module:class with native_fault and fingerprint; default: the plugin's own."),
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole report as JSON.")] = False,
     list_specs: Annotated[
         bool, typer.Option("--specs", help="Print what is promised, and play nothing.")
@@ -39,16 +36,15 @@ def conform(
 ) -> None:
     """Test a memory with the conformance kit. It lists the promises that the memory keeps, breaks or does not make.
 
-    Each spec runs on an empty store in its own scope. A spec that never returns is ended and named, and the
-    others still run. Exits with 1 if a promise is broken.
+    Each spec runs on an empty store in its own scope. A spec that blocks the event loop for ever ends the command,
+    and the stack on stderr names it. Exits with 1 if a promise is broken.
     """
     if not __debug__:
         raise InputError("the kit checks by assert: run it without -O, and without PYTHONOPTIMIZE")
     from memory.plugins.config import load_config
     from memory.plugins.registry import MemoryAdapterRegistry
-    from memory.testing.contract._run import Report, catalogue, of_level
+    from memory.testing.contract._run import Report, catalogue, of_level, play
     from memory.testing.contract._spec import specs
-    from memory.testing.contract._worker import play
 
     if list_specs:
         say(catalogue(specs().values()).rstrip())
@@ -65,10 +61,10 @@ def conform(
     versions = {name: version for name, version in shipped if name and version}
     loops = loop or [name for name in ("asyncio", "trio") if name == "asyncio" or find_spec(name)]
     chosen = [specs()[name] for name in only] if only else of_level(level)
-    todo = [(spec.name, name) for name in loops for spec in chosen]
+    todo = [(spec, name) for name in loops for spec in chosen]
     report = Report(memory=described.name, versions=versions)
-    with progress() as advance:
-        for result in play(str(config), todo, limit_s=limit, profile=profile):
+    with progress() as advance, prints_on_stderr():
+        for result in play(registry, settings, todo, limit):
             report.results.append(result)
             advance("conformance", len(report.results), len(todo))
             if result.outcome == "failed" and not as_json:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -14,9 +15,11 @@ from typing import Any, Literal
 
 import anyio
 
-from memory import AdapterMode, MemoryAdapter
+from memory import AdapterMode, ConfigError, InputError, MemoryAdapter, PluginError
 from memory.adapter import PluginInfo
 from memory.contract._loops import on_trio
+from memory.plugins.config import MemslotConfig
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract._declared import ConformanceProfile
 from memory.testing.contract._kit import Kit
 from memory.testing.contract._spec import DOCS, Failure, NotRun, Spec, cut_off, failure_of, specs
@@ -189,7 +192,7 @@ async def validate(
         profile: the promises that the memory does not make, and the aids of its author.
         described: the plugin's description of the memory.
         level: ``core`` runs the promises of every memory, ``full`` runs all.
-        limit_s: seconds for each spec. Only ``memslot tools conform`` cuts off a call that blocks the event loop.
+        limit_s: seconds for each spec. A call that blocks the event loop is not cut off.
         progress: called with each result.
 
     Returns:
@@ -220,7 +223,7 @@ async def run_spec(spec: Spec, open_kit: OpenKit, limit_s: float) -> Result:
                 traces = kit.traces.all
                 await spec.check(kit)
     except TimeoutError:
-        found = replace(found, outcome="failed", failure=cut_off(spec, limit_s, ()))
+        found = replace(found, outcome="failed", failure=cut_off(spec, limit_s))
     except Exception as error:
         left: BaseException = error  # or the only exception in a group
         while isinstance(left, BaseExceptionGroup) and len(left.exceptions) == 1:
@@ -256,3 +259,37 @@ async def opened(
             async with kit.slot:
                 yield kit
                 await kit.close(clean_up=declared.clean_up)
+
+
+def play(
+    registry: MemoryAdapterRegistry,
+    config: MemslotConfig,
+    chosen: Sequence[tuple[Spec, str]],
+    limit_s: float,
+) -> Iterator[Result]:
+    """Run specs on their event loops against the memory of a configuration. Yields each result at once.
+
+    A spec that blocks its event loop for ``limit_s`` seconds ends the process and leaves its stack on stderr.
+
+    Raises:
+        InputError: no adapter can be made, because an option is wrong or an SDK is missing.
+    """
+    described = registry.selected(config)
+    profile = registry.conformance(described.name) or ConformanceProfile
+    refused: list[str] = []
+
+    def make(directory: Path) -> MemoryAdapter:
+        try:
+            return registry.create(config, data_dir=directory)
+        except (ConfigError, PluginError) as error:
+            refused.append(str(error))
+            raise
+
+    for spec, loop in chosen:
+        faulthandler.dump_traceback_later(limit_s + 2.0, exit=True)
+        kit = partial(opened, make, profile, described, in_directory=True)
+        result = anyio.run(run_spec, spec, kit, limit_s, backend=loop)
+        faulthandler.cancel_dump_traceback_later()
+        if refused:
+            raise InputError(refused[0])
+        yield result

@@ -154,15 +154,11 @@ def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Fai
     return Failure(spec.promise, problem, done, tuple(seen), remedies, f"{DOCS}#{spec.name}")
 
 
-def cut_off(spec: Spec, limit_s: float, where: Sequence[str]) -> Failure:
-    """The failure of a spec that did not return. ``where`` is the stack of the running thread, innermost first."""
+def cut_off(spec: Spec, limit_s: float) -> Failure:
+    """The failure of a spec that did not return in time."""
     promise = f"every call comes back, here within {limit_s:g} s. {spec.promise}"
-    seen = tuple(where if len(where) < 5 else (*where[:3], where[-1]))
-    remedies = (
-        "end the loop, or give the wait a limit of its own",
-        "where the machine is slow, allow more: --limit SECONDS",
-    )
-    return Failure(promise, f"cut off after {limit_s:g} s", (), seen, remedies, f"{DOCS}#{spec.name}")
+    remedies = ("give the wait a limit of its own", "where the machine is slow, allow more: --limit SECONDS")
+    return Failure(promise, f"cut off after {limit_s:g} s", (), (), remedies, f"{DOCS}#{spec.name}")
 
 
 def shown(value: Any) -> str:
