@@ -1,20 +1,17 @@
-"""A real HTTP/1.1 server on the loopback: uvicorn in threads, with faults that no framework plays."""
+"""A real HTTP/1.1 server on the loopback, in threads, with faults that no framework plays."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Self
-from urllib.parse import parse_qsl
-
-from memory.contract.errors import ConfigError
+from http.server import BaseHTTPRequestHandler
+from typing import Any, ClassVar, Self, cast
+from urllib.parse import parse_qsl, unquote
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,6 @@ class HttpServer:
         keep_alive: whether a connection serves more than one request.
 
     Raises:
-        ConfigError: uvicorn is not installed.
         RuntimeError: on exit, if ``respond`` raised. Its request got a 500.
     """
 
@@ -165,129 +161,115 @@ class HttpServer:
 
 
 class _Running:
+    """The running server: a thread that accepts connections, and one for each connection."""
+
     def __init__(self, owner: HttpServer, address: tuple[str, int]) -> None:
-        try:
-            from uvicorn import Config
-            from uvicorn.protocols.http.h11_impl import H11Protocol
-            from uvicorn.server import ServerState
-        except ImportError as error:
-            raise ConfigError("a server on the loopback needs uvicorn: pip install uvicorn") from error
-        connections: dict[Any, asyncio.Transport] = {}
-        alive: set[asyncio.Transport] = set()  # a peer that has left has no address to find it by
-        self._connections, self._alive = connections, alive
-
-        class Protocol(H11Protocol):
-            """Keeps its connections, so that the application can break them."""
-
-            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-                super().connection_made(transport)
-                connections[transport.get_extra_info("peername")] = transport
-                alive.add(transport)
-                owner.connections += 1
-
-            def connection_lost(self, problem: Exception | None) -> None:
-                alive.discard(self.transport)
-                connections.pop(self.transport.get_extra_info("peername"), None)
-                super().connection_lost(problem)
-
         self._owner = owner
-        self._doomed: set[asyncio.Transport] = set()
         self._socket = _bound(address)
+        self._socket.listen(256)
         self.port = int(self._socket.getsockname()[1])
-        config = Config(
-            self._serve, http=Protocol, interface="asgi3", loop="asyncio", ws="none", lifespan="off",
-            log_config=None, access_log=False, proxy_headers=False, server_header=False, date_header=False,
-            timeout_keep_alive=3600,
-        )  # fmt: skip
-        config.load()
-        self._state = ServerState()
-        self._protocol = lambda: Protocol(config, self._state, app_state={})
-        self._loop = asyncio.new_event_loop()
-        self._threads = ThreadPoolExecutor(256, thread_name_prefix=type(owner).__name__)
-        self._ended = asyncio.Event()
-        started, run = threading.Event(), self._loop.run_until_complete
-        self._thread = threading.Thread(target=lambda: run(self._live(started)), name=type(owner).__name__)
-        self._thread.start()
-        started.wait()
+        self._closing = False
+        self._changing = threading.Lock()
+        self._open: dict[threading.Thread, socket.socket] = {}
+        self._acceptor = threading.Thread(target=self._accept, name=type(owner).__name__)
+        self._acceptor.start()
 
     def stop_listening(self) -> None:
-        closed = threading.Event()  # an answer's thread waits for it
-        self._loop.call_soon_threadsafe(self._listening.close)
-        self._loop.call_soon_threadsafe(closed.set)
-        closed.wait()
+        self._closing = True
+        with suppress(OSError):  # wakes the thread that accepts
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        self._acceptor.join()
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join()
-        self._threads.shutdown()
-        self._loop.close()
-        self._socket.close()
+        self.stop_listening()
+        with self._changing:
+            left = list(self._open)
+            for connection in self._open.values():
+                with suppress(OSError):  # its peer has left
+                    connection.shutdown(socket.SHUT_RDWR)
+        for thread in left:
+            thread.join()
 
-    async def _live(self, started: threading.Event) -> None:
-        self._listening = await self._loop.create_server(self._protocol, sock=self._socket, backlog=256)
-        started.set()
-        await self._ended.wait()
-        # A connection accepted a moment ago is still a task. Closing the listener now would leak its socket.
-        if self._listening.is_serving():
-            self._loop.remove_reader(self._socket)
-        for _ in range(3):
-            await asyncio.sleep(0)
-        self._listening.close()
-        while self._alive or self._state.tasks or len(asyncio.all_tasks()) > 1:
-            for transport in list(self._alive):
-                transport.abort()
-            await asyncio.sleep(0.002)
+    def _accept(self) -> None:
+        with self._socket:
+            while True:
+                connection, _ = self._socket.accept()
+                if self._closing:
+                    connection.close()
+                    return
+                self._owner.connections += 1
+                name = type(self._owner).__name__
+                thread = threading.Thread(target=self._talk, args=(connection,), name=name)
+                with self._changing:
+                    self._open[thread] = connection
+                thread.start()
 
-    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
-        transport = self._connections.get(scope["client"])
-        if transport is None or transport in self._doomed:
-            return await _reset(transport)
-        body, message = b"", {"more_body": True}
-        while message.get("more_body"):
-            message = await receive()  # without more_body if the client has left
-            body += message.get("body", b"")
+    def _talk(self, connection: socket.socket) -> None:
+        try:
+            with connection, suppress(OSError):
+                _Connection(self._owner, connection)
+        finally:
+            with self._changing:
+                del self._open[threading.current_thread()]
+
+
+class _Connection(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else the second part of an answer waits 40 ms for the first
+    wbufsize = -1
+
+    def __init__(self, owner: HttpServer, connection: socket.socket) -> None:
+        self._owner = owner
+        self._doomed = False
+        super().__init__(connection, connection.getpeername(), cast(Any, None))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("do_"):  # the method for requests such as GET
+            return self._serve
+        raise AttributeError(name)
+
+    def log_message(self, *said: object) -> None:
+        """Print nothing."""
+
+    def _serve(self) -> None:
+        if self._doomed:
+            return self._reset()
+        path, _, query = self.path.partition("?")
         request = LoopbackRequest(
-            method=scope["method"],
-            path=scope["path"],
-            raw_path=scope["raw_path"].decode(),
-            params=dict(parse_qsl(scope["query_string"].decode(), keep_blank_values=True)),
-            headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
-            body=body,
+            method=self.command,
+            path=unquote(path),
+            raw_path=path,
+            params=dict(parse_qsl(query, keep_blank_values=True)),
+            headers={name.lower(): value for name, value in self.headers.items()},
+            body=self.rfile.read(int(self.headers.get("content-length", 0))),
         )
-        answer = await self._loop.run_in_executor(self._threads, self._owner._answer, request)
+        answer = self._owner._answer(request)
         if answer is None:
-            return await _reset(transport)
-        if answer.drop:
-            self._doomed.add(transport)
+            return self._reset()
+        self._doomed = answer.drop
         kind = "text/plain; charset=utf-8" if isinstance(answer.body, str) else "application/json"
         headers = {"content-type": kind, **{k.lower(): v for k, v in answer.headers.items()}}
         if answer.status != 204:
             headers["content-length"] = str(len(answer.data))
         if not self._owner.keep_alive:
             headers["connection"] = "close"
-        sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": answer.status, "headers": sent})
-        whole = answer.send is None
-        await send({"type": "http.response.body", "body": answer.data[: answer.send], "more_body": not whole})
-        if not whole:
-            transport.close()
-            await asyncio.sleep(0)
+        self.send_response_only(answer.status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(answer.data[: answer.send])
+        if answer.send is not None:
+            self.close_connection = True
 
-
-async def _reset(transport: asyncio.Transport | None) -> None:
-    if transport is not None:
+    def _reset(self) -> None:
         # A linger time of zero turns the close into a reset.
-        end = transport.get_extra_info("socket")
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-        transport.abort()
-        await asyncio.sleep(0)  # let uvicorn notice, or it complains about the missing answer
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        self.close_connection = True
 
 
 def _bound(address: tuple[str, int]) -> socket.socket:
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Without it, the second part of an answer waits 40 ms for the acknowledgement of the first.
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         made.bind(address)
     except OSError:
