@@ -1,15 +1,13 @@
-"""Listening sockets, limits on their connections, and the signals that stop a server cleanly."""
+"""Listening sockets, and the signals that stop a server cleanly."""
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import socket
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskStatus
@@ -18,8 +16,6 @@ from memory.contract.errors import ConfigError
 
 if TYPE_CHECKING:
     import uvicorn
-
-_MAX_HEAD_BYTES = 65_536  # the limit of h11
 
 
 def listening_socket(host: str, port: int, *, field: str) -> socket.socket:
@@ -44,68 +40,6 @@ def listening_socket(host: str, port: int, *, field: str) -> socket.socket:
         raise ConfigError(f"{field}: cannot listen on {host} port {port} ({what})") from error
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
-
-
-def bounded_protocol(header_s: float, max_per_address: int) -> type[asyncio.Protocol]:
-    """Return uvicorn's HTTP protocol with limits on connections.
-
-    It closes a connection that sends no complete head within ``header_s`` seconds, or a head over 64 KiB. It
-    also closes connections of an address beyond ``max_per_address``.
-    """
-    from uvicorn.protocols.http.auto import AutoHTTPProtocol
-
-    connections: Counter[str] = Counter()
-
-    class Bounded(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-        def connection_made(self, transport: Any) -> None:
-            peer = transport.get_extra_info("peername")
-            self._address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
-            self._deadline: asyncio.TimerHandle | None = None
-            self._head_bytes: int | None = None  # received so far; None between heads
-            connections[self._address] += 1
-            super().connection_made(transport)
-            if connections[self._address] > max_per_address:
-                transport.abort()
-            else:
-                self._begin_deadline()
-
-        def data_received(self, data: bytes) -> None:
-            before = self.cycle
-            super().data_received(data)
-            if self.cycle is not before:
-                self._end_deadline()
-            elif self._deadline is None and (before is None or before.response_complete):
-                self._begin_deadline()
-            if self._head_bytes is not None:
-                self._head_bytes += len(data)
-                if self._head_bytes > _MAX_HEAD_BYTES:
-                    self.transport.abort()
-
-        # Only httptools calls these two methods. It has no limit for heads.
-        def on_message_begin(self) -> None:
-            self._head_bytes = 0
-            super().on_message_begin()
-
-        def on_headers_complete(self) -> None:
-            self._head_bytes = None
-            super().on_headers_complete()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._end_deadline()
-            connections[self._address] -= 1
-            if not connections[self._address]:
-                del connections[self._address]
-            super().connection_lost(exc)
-
-        def _begin_deadline(self) -> None:
-            self._deadline = self.loop.call_later(header_s, self.transport.abort)
-
-        def _end_deadline(self) -> None:
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
-
-    return Bounded
 
 
 def stop_at_signals(

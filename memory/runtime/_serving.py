@@ -23,7 +23,7 @@ from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.installed import entry_points
 from memory.runtime._attach import open_shared
-from memory.runtime._listening import bounded_protocol, listening_socket, stop_at_signals
+from memory.runtime._listening import listening_socket, stop_at_signals
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet.changing import only_read
 from memory.runtime.signet.reach import Reach, TokenGrant
@@ -182,7 +182,6 @@ async def serve_app(
         server_header=False,
         proxy_headers=False,  # the client's address decides nothing
         ws="none",
-        http=bounded_protocol(settings.header_s, settings.max_connections_per_address),
     )
     running = uvicorn.Server(options)
     stop_at_signals(running, settings.leave_s, leaving)

@@ -92,7 +92,7 @@ async def test_a_body_that_never_ends_is_given_up():
         yield b"{"
         await anyio.sleep_forever()
 
-    async with daemon(header_s=0.05) as signet:
+    async with daemon(body_s=0.05) as signet:
         with anyio.fail_after(20):
             answer = await signet.http.post("/api/memory/remember", content=trickle())
         assert answer.status_code == 408
@@ -283,7 +283,7 @@ async def test_what_is_mounted_beside_has_the_same_limits():
         yield b"{"
         await anyio.sleep_forever()
 
-    async with daemon(max_body_bytes=1000, header_s=0.05, max_requests=1) as signet:
+    async with daemon(max_body_bytes=1000, body_s=0.05, max_requests=1) as signet:
         signet.server.mount("/beside", lambda scope, read_only: app)
         with anyio.fail_after(20):
             assert (await signet.http.post("/beside", content=pieces(10))).status_code == 200
@@ -319,7 +319,7 @@ async def test_reads_register_nothing_and_recall_does_not_depend_on_the_number_o
         await signet.post("/api/memory/recall", {"query": "tea", "project": f"evil{number}"})
         await signet.post("/api/memory/forget", {"query": "tea", "project": f"evil{number}"})
         await signet.hook("session-start", sessionKey=f"e{number}", project=f"evil{number}")
-    assert len(signet.server.endpoints.reach.used(signet.server.endpoints._callers.known()[0])) == 4
+    assert len(signet.server.endpoints.reach.used(signet.server._callers.known()[0])) == 4
     for number in range(40):
         await signet.post("/api/memory/remember", {"content": f"note {number}", "project": f"more{number}"})
     for words in PROMPTS:

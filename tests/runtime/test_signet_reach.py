@@ -243,16 +243,6 @@ async def test_the_mcp_server_of_signet_gives_its_reason_in_a_body(signet):
     assert (await signet.send("DELETE", path, {"reason": "gone"}, MCP_HEADERS))[1]["status"] == "deleted"
 
 
-async def test_feedback_goes_to_a_backend_that_takes_it(signet):
-    await signet.hook("session-start", sessionKey="s")
-    _, stored = await signet.post("/api/memory/remember", {"content": "the pot is blue"})
-    body = {"sessionKey": "s", "feedback": {stored["id"]: 1, "nobody": -1}}
-    status, answer = await signet.post("/api/memory/feedback", body)
-    assert (status, answer) == (200, {"ok": True, "recorded": 1})
-    for wrong in ({}, {"sessionKey": "s", "feedback": {"x": "2"}}, {"sessionKey": "s", "feedback": [1]}):
-        assert (await signet.post("/api/memory/feedback", wrong))[0] == 400
-
-
 # -- read-only --------------------------------------------------------------------------------------------
 
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import anyio.to_thread
 
 from memory.contract import errors, receipts
-from memory.contract.adapter import SupportsFeedback
-from memory.contract.requests import AdapterMode, MemoryFeedback
+from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate
 from memory.runtime._items import Item, MemoryItems
@@ -167,33 +164,6 @@ class Changes:
         ]
         deleted = sum(result["status"] == "deleted" for result in results)
         return {"mode": "execute", "requested": len(results), "deleted": deleted, "results": results}
-
-    async def rated(self, caller: Caller, session_key: str, ratings: Mapping[str, float]) -> int:
-        feedback = self._slot.capability(SupportsFeedback)
-        if feedback is None:
-            why = f"{self._slot.backend_name} takes no feedback; nothing was recorded"
-            raise errors.CapabilityNotSupported(why)
-        if self.memories.is_read_only(caller):
-            raise Refused(403, "this memory is read-only; nothing was recorded")
-        session = self.memories.sessions.find(caller, session_key)
-        taken = 0
-        for item_id, rating in ratings.items():
-            found = await self.memories.find(caller, session.scope if session else caller.scope, item_id)
-            if found is None:
-                continue
-            verdict = "of use" if rating > 0 else "harmful" if rating < 0 else "not used"
-            sent = MemoryFeedback(
-                feedback_id=uuid.uuid4().hex,
-                scope=found[0],
-                session_id=session_key,
-                timestamp=datetime.now(UTC),
-                content=f"This memory was {verdict} ({rating:g}).",
-                native_ids=(item_id,),
-            )
-            async with self._slot.delivery.leases.lease(found[0]):
-                receipt = await feedback.apply_feedback(sent)
-            taken += receipt.status not in ("skipped_read_only", "unknown")
-        return taken
 
     async def _candidates(
         self, caller: Caller, scope: MemoryScope, params: ForgetParams

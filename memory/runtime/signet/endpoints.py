@@ -79,7 +79,6 @@ ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
     ("POST", "/api/memory/remember", "remember", types.RememberParams),
     ("POST", "/api/memory/modify", "modify", types.ModifyParams),
     ("POST", "/api/memory/forget", "forget", types.ForgetParams),
-    ("POST", "/api/memory/feedback", "feedback", types.FeedbackParams),
     ("GET", "/api/memory/{item_id:path}", "get", None),
     ("PATCH", "/api/memory/{item_id:path}", "patch", types.PatchParams),
     ("DELETE", "/api/memory/{item_id:path}", "delete", types.DeleteParams),
@@ -120,14 +119,6 @@ class Endpoints(SignetService):
         rows = await self.memories.recall(call.caller, call.params)
         query = call.params.query or call.params.keyword_query
         return {"results": rows, "count": len(rows), "query": query, "method": self.memory.slot.backend_name}
-
-    async def feedback(self, call: Call[types.FeedbackParams]) -> dict[str, Any]:
-        """Record which injected memories were of use, where the backend takes feedback."""
-        ratings = {item_id: max(-1.0, min(1.0, score)) for item_id, score in call.params.feedback.items()}
-        return {
-            "ok": True,
-            "recorded": await self._changes.rated(call.caller, call.params.session_key, ratings),
-        }
 
     async def modify(self, call: Call[types.ModifyParams]) -> dict[str, Any]:
         """Change several memories; every patch has a result of its own."""

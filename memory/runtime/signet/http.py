@@ -139,13 +139,13 @@ async def given_in(request: Request, settings: ServeSettings) -> Mapping[str, An
 
 async def _bytes_of(request: Request, settings: ServeSettings) -> bytes:
     raw = bytearray()
-    with anyio.move_on_after(settings.header_s) as waiting:
+    with anyio.move_on_after(settings.body_s) as waiting:
         async for piece in request.stream():
             raw += piece
             if len(raw) > settings.max_body_bytes:
                 raise Refused(413, f"the body is longer than {settings.max_body_bytes} bytes")
     if waiting.cancelled_caught:
-        raise Refused(408, f"the body did not arrive within {settings.header_s:g} s")
+        raise Refused(408, f"the body did not arrive within {settings.body_s:g} s")
     return bytes(raw)
 
 

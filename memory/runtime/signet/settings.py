@@ -82,14 +82,12 @@ class ServeSettings(PluginOptions):
     """Requests in work at once; more are answered 503."""
     max_requests_per_caller: int | None = Field(default=None, gt=0)
     """Of these, for one token. Default: half, where there are several tokens."""
-    max_connections_per_address: int = Field(default=256, gt=0)
-    """Open connections of one address; further ones are closed at once. Behind a proxy all are of its address."""
     leave_s: float = Field(default=0.0, ge=0)
     """Seconds in which it goes on answering after SIGTERM, while ``/health/ready`` says 503."""
     opentelemetry: bool = False
     """Send the trace of every call of the memory to OpenTelemetry, as its environment variables say."""
-    header_s: float = Field(default=10.0, gt=0)
-    """Seconds until the head of a request must have arrived, and then its body."""
+    body_s: float = Field(default=10.0, gt=0)
+    """Seconds until the body of a request must have arrived."""
     policy: ServedPolicy = Field(default_factory=ServedPolicy)
     """What callers grant the memory, see ``TurnPolicy``."""
 

@@ -368,12 +368,3 @@ class DeleteParams(SessionParams):
 
     reason: Filled
     force: Literal["1", "true", True] | None = None
-
-
-class FeedbackParams(SessionParams):
-    """Ratings of injected memories: id -> -1 (harmful) to 1 (useful)."""
-
-    refused_without = "sessionKey and feedback required: feedback maps ids to numbers (-1 to 1)"
-
-    session_key: Filled
-    feedback: dict[str, Number] = Field(min_length=1)
