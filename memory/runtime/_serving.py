@@ -119,7 +119,6 @@ async def answer(
             await only_read(slot, Reach(settings.isolate, store), Callers(grants, slot.scope).known())
         await stack.enter_async_context(memory)
         server = RuntimeAdapterServer(memory, settings, tokens=grants, store=store)
-        slot.delivery.trace_to(server.endpoints.metrics)
         if settings.opentelemetry:
             slot.delivery.trace_to(OpenTelemetrySink())
         if settings.tokens_file is not None:

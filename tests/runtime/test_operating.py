@@ -105,28 +105,18 @@ def test_a_file_of_tokens_that_cannot_be_used_is_refused_at_the_start(tmp_path, 
         settings_of(load_config(both), None, None)
 
 
-def figures(text: str) -> dict[str, float]:
-    rows = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, _, value in rows}
-
-
-async def test_figures_are_told_to_callers_and_hold_no_text():
+async def test_counts_are_told_to_callers_and_hold_no_text():
     async with daemon(tokens={ADA: BASE}) as signet:
-        signet.memory.slot.delivery.trace_to(signet.server.endpoints.metrics)
         headers = {"authorization": f"Bearer {ADA}"}
         body = {"harness": "t", "sessionKey": "s", "userMessage": "an unspeakable word"}
         await signet.http.post("/api/hooks/user-prompt-submit", json=body, headers=headers)
         await signet.drain()
-        assert (await signet.http.get("/metrics")).status_code == 401
-        answer = await signet.http.get("/metrics", headers=headers)
-    assert answer.headers["content-type"].startswith("text/plain")
-    found = figures(answer.text)
-    route = '{route="/api/hooks/user-prompt-submit",status="200"}'
-    assert found[f"memslot_request_seconds_count{route}"] == 1
-    assert found['memslot_request_seconds_count{route="/metrics",status="401"}'] == 1
-    assert found['memslot_memory_call_seconds_count{error="",operation="record_event"}'] == 1
-    assert (found["memslot_recorded_total"], found["memslot_waiting"]) == (1, 0)
-    assert found["memslot_left_alone"] == 0
+        assert (await signet.http.get("/health/ready")).status_code == 401
+        answer = await signet.http.get("/health/ready", headers=headers)
+    found = answer.json()
+    counted = [found[name] for name in ("recalls", "recalls_failed", "recorded", "not_recorded", "waiting")]
+    assert counted == [1, 0, 1, 0, 0]
+    assert found["recall_circuit"] == "closed"
     assert "unspeakable" not in answer.text
 
 

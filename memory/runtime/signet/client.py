@@ -17,7 +17,6 @@ from memory.runtime._provider import encodable
 from memory.runtime.signet import types
 
 DEFAULT_URL = "http://127.0.0.1:3850"  # the daemon's default address
-_POLL_S = 0.25
 
 
 class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterClient"]):
@@ -180,35 +179,16 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         body = {"ids": list(ids), "mode": "execute", "reason": reason, "force": force}
         return await self._rows("POST", "/api/memory/forget", "results", body=body)
 
-    async def run_with_secrets(
-        self, command: str, secrets: Mapping[str, str], within_s: float = 60.0
-    ) -> JsonObject:
+    async def run_with_secrets(self, command: str, secrets: Mapping[str, str]) -> JsonObject:
         """``POST /api/secrets/exec``: run a command on the daemon's machine.
 
-        Returns ``{stdout, stderr, code}``.
-
-        Later daemons answer 202 with a job. This method polls the job until it is done.
+        Returns ``{stdout, stderr, code}``. A later daemon answers with a job, and this returns the job.
 
         Args:
             command: a command for the daemon's shell.
             secrets: name of an environment variable -> name of its secret.
-            within_s: seconds to wait for a job.
-
-        Raises:
-            BackendTimeout: the job is not done in time. It continues on the daemon's machine.
         """
-        answer = await self._call("POST", "/api/secrets/exec", {"command": command, "secrets": dict(secrets)})
-        job = answer.get("jobId") or answer.get("id")
-        if "code" in answer or not isinstance(job, str):
-            return answer
-        with anyio.move_on_after(within_s):
-            while True:
-                answer = await self._call("GET", f"/api/secrets/exec/{quote(job, safe='')}")
-                if "code" in answer or answer.get("status") not in ("queued", "pending", "running", None):
-                    return answer
-                await anyio.sleep(_POLL_S)
-        late = f"signet: the command is not done within {within_s:g} s"
-        raise errors.BackendTimeout(late, backend_name="signet", operation="secrets/exec")
+        return await self._call("POST", "/api/secrets/exec", {"command": command, "secrets": dict(secrets)})
 
     async def health(self) -> JsonObject:
         """``GET /health``"""

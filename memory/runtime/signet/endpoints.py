@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 import tomllib
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -13,13 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 import anyio
 import anyio.to_thread
-from fastapi.responses import JSONResponse, Response
-from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from fastapi.responses import JSONResponse
 
 from memory.contract.errors import StoreError
-from memory.contract.receipts import BackendHealth, Trace
+from memory.contract.receipts import BackendHealth
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
@@ -28,45 +24,7 @@ from memory.runtime.signet.service import SignetService
 from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused
 
-_COUNTED = {
-    "recalls": "Recalls for a turn.",
-    "recalls_failed": "Recalls that failed, or were late.",
-    "recorded": "Events that went into the outbox.",
-    "not_recorded": "Events that could not be kept.",
-}
-
-
-class Metrics(Collector):
-    """The metrics of one server. It is also a trace sink."""
-
-    def __init__(self, memory: TurnMemory) -> None:
-        self._memory = memory
-        self.registry = CollectorRegistry()
-        self.registry.register(self)
-        ProcessCollector(registry=self.registry)
-        self._requests = self._seconds("request", "Requests by route and status.", "route", "status")
-        self._calls = self._seconds("memory_call", "Calls of the memory.", "operation", "error")
-
-    def _seconds(self, what: str, help_text: str, *labels: str) -> Histogram:
-        return Histogram(f"memslot_{what}_seconds", help_text, labels, registry=self.registry)
-
-    def emit(self, trace: Trace) -> None:
-        if trace.latency_ms is not None:
-            self._calls.labels(trace.operation or "call", trace.error or "").observe(trace.latency_ms / 1000)
-
-    def answered(self, route: str, status: int, seconds: float) -> None:
-        self._requests.labels(route, str(status)).observe(seconds)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics that the memory counts, for prometheus_client."""
-        status: dict[str, Any] = self._memory.status()
-        for name, what in _COUNTED.items():
-            yield CounterMetricFamily(f"memslot_{name}", what, value=status[name])
-        yield GaugeMetricFamily("memslot_waiting", "Events not delivered yet.", value=status["waiting"])
-        left_alone = float(status["recall_circuit"] != "closed")
-        yield GaugeMetricFamily("memslot_left_alone", "1 while recall is left alone.", value=left_alone)
-
-
+_COUNTED = ("recalls", "recalls_failed", "recorded", "not_recorded", "waiting", "recall_circuit")
 ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
     ("POST", "/api/hooks/session-start", "session_start", types.SessionStartParams),
     ("POST", "/api/hooks/user-prompt-submit", "user_prompt_submit", types.PromptSubmitParams),
@@ -84,7 +42,6 @@ ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
     ("DELETE", "/api/memory/{item_id:path}", "delete", types.DeleteParams),
     ("GET", "/api/memories", "list", types.ListParams),
     ("GET", "/health/ready", "ready", None),
-    ("GET", "/metrics", "figures", None),
     ("GET", "/openapi.json", "openapi", None),
 )
 """HTTP method, path, method of :class:`Endpoints`, body. The order matters, because ids may hold a slash."""
@@ -97,7 +54,6 @@ class Endpoints(SignetService):
         super().__init__(memory, changes.memories, settings)
         self.port: int | None = None
         self.leaving = False
-        self.metrics = Metrics(memory)
         self._changes = changes
         self._started = datetime.now(UTC)
         self._looking = anyio.Lock()
@@ -168,11 +124,6 @@ class Endpoints(SignetService):
     def leave(self) -> None:
         self.leaving = True  # from now on, /health/ready answers 503
 
-    async def figures(self, call: Call[None]) -> Response:
-        """The figures of this server, in Prometheus' form."""
-        text = generate_latest(self.metrics.registry)
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
     def _process(self) -> dict[str, Any]:
         uptime_s = (datetime.now(UTC) - self._started).total_seconds()
         return {"uptime": uptime_s, "pid": os.getpid(), "version": version("memslot"), "port": self.port}
@@ -184,7 +135,7 @@ class Endpoints(SignetService):
         health = self._looked[1]
         turns: dict[str, Any] = self.memory.status()
         answer = {"status": health.status, "backend": health.backend_name}
-        answer |= {name: turns[name] for name in ("waiting", "recall_circuit")}
+        answer |= {name: turns[name] for name in _COUNTED}
         answer |= {
             "isolate": self.reach.isolate,
             "labels": f"kept in {without_directories(self.book.store.place)}",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -81,7 +80,6 @@ class RuntimeAdapterServer:
         at_once, tokens = settings.max_requests, tokens or {}
         half = max(1, at_once // 2) if len(tokens) > 1 else at_once
         self.work = http.Work(at_once, settings.max_requests_per_caller or half)
-        self._note_answer: Callable[[str, int, float], None] = lambda *_: None
         if isinstance(memory, RuntimeAdapter):
             # A harness's adapter has no scopes, so all callers share this one.
             self._callers = http.Callers(tokens, MemoryScope(run_id="adapter", persona_id="adapter"))
@@ -101,7 +99,6 @@ class RuntimeAdapterServer:
         self._changes = Changes(Memories(memory.slot, sessions, self.store, settings.longest_prompt))
         self._callers = http.Callers(tokens, memory.slot.scope, read_only=memory.slot.read_only)
         self.endpoints = Endpoints(memory, self._changes, settings)
-        self._note_answer = self.endpoints.metrics.answered
         self.app = _application(own)
         self.app.add_api_route("/health", self.endpoints.health, methods=["GET"])
         for method, path, name, params in ROUTES:
@@ -140,7 +137,6 @@ class RuntimeAdapterServer:
         self, request: Request, path: str, endpoint: Endpoint, params: type[types.Wire] | None
     ) -> Response:
         """Identify the caller, run the endpoint and return its answer. A failure becomes an answer, too."""
-        began = time.perf_counter()
         try:
             caller = self.caller(request)
             with self.work.request(caller):
@@ -163,7 +159,6 @@ class RuntimeAdapterServer:
                 raise
             log.error("%s: unexpected %s", path, type(error).__name__)
             response = http.error_answer(500, "internal error")
-        self._note_answer(path, response.status_code, time.perf_counter() - began)
         return response
 
     def caller(self, request: Request) -> Caller:
