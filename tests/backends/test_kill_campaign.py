@@ -103,9 +103,6 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-# -- processes that are killed ----------------------------------------------------------------------------
-
-
 def play(name: str, data_dir: str, base_url: str, start: str, seed: str) -> None:
     """Write, and now and then reset, until killed; say each step before it begins, and when it is acknowledged."""
     ways = {"slot": play_slot, "host": play_host, "serve": play_server}
@@ -243,9 +240,6 @@ def writers(name: str, directory: Path, base_url: str) -> Iterator[Writers]:
         yield opened
     finally:
         opened.close()
-
-
-# -- what must be there -----------------------------------------------------------------------------------
 
 
 @dataclass

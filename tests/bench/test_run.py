@@ -261,9 +261,6 @@ async def test_a_provider_that_returns_nothing_scores_nothing(run_provider):
     assert outcome.manifest.status == "completed"
 
 
-# -- readiness ------------------------------------------------------------------------------------------
-
-
 async def test_it_waits_until_what_was_written_can_be_found(run_provider):
     outcome = await run_provider(FakeBackend(FakeNativeStore(derivation_s=0.05)))
     assert outcome.manifest.cells[0].readiness == {"ready": 1}
@@ -289,9 +286,6 @@ async def test_a_failed_derivation_ends_its_cell_and_its_requests_are_misses(run
     assert "rows were never derived" in outcome.manifest.cells[0].error.message, "why, as the backend says it"
     found = figure(outcome, "evidence recall")
     assert (found.value, found.n, found.failed) == (0.0, 6, 6)
-
-
-# -- failures -------------------------------------------------------------------------------------------
 
 
 async def test_a_failed_retrieval_is_a_miss_and_no_empty_one(run_provider):
@@ -404,18 +398,12 @@ async def test_a_leak_between_personas_is_seen(tmp_path):
     assert "the isolation is broken" in outcome.report.read_text(encoding="utf-8")
 
 
-# -- floors and ceilings --------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 async def test_a_condition_with_data_of_its_own_keeps_it(run_provider):
     own = {"static_profile": {"profiles": {"mara": "nothing"}}}
     outcome = await run_provider(provider="static_profile", block=GAME, conditions=own)
     assert outcome.manifest.variants[0].wired == ()
     assert figure(outcome, "shown").value == 0.0
-
-
-# -- texts, doctor ---------------------------------------------------------------------------
 
 
 async def test_contexts_are_kept_where_the_run_asks_for_it_and_nowhere_else(run_provider, talks):
@@ -463,9 +451,6 @@ async def test_a_run_whose_backend_fails_a_check_ends_there(run_provider):
     assert {cell.status for cell in outcome.manifest.cells} == {"not_run"}
     assert not store.rows
     assert outcome.metrics.providers[0].failed == outcome.metrics.providers[0].requests > 0
-
-
-# -- several ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -578,9 +563,6 @@ async def test_a_name_is_no_formula_of_a_spreadsheet(compared, name):
         shown = ["+25.0%", "-10.0% to +60.0%", "– 1"]
         copied = (await anyio.run_process([node, "-e", asked, json.dumps([[name, *shown]])])).stdout
         assert next(csv.reader([copied.decode()])) == [f"'{name}", *shown]
-
-
-# -- what cannot begin, and what is old ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,6 @@ class Mutant:
         return self.healthy, self.derivation_s if own is None else own
 
 
-# -- faults of several mutants ------------------------------------------------------------------------------
-
-
 def committed(feedback: MemoryFeedback) -> FeedbackReceipt:
     return FeedbackReceipt(feedback_id=feedback.feedback_id, status="committed")
 
@@ -97,9 +94,6 @@ async def asks_twice(adapter: Narrow, sound: Any, *arguments: Any) -> Any:
         for _ in range(2):
             tasks.start_soon(adapter.store.ping)
     return await sound(*arguments)
-
-
-# -- feedback, health and life ------------------------------------------------------------------------------
 
 
 class _Notes(FakeBackend):

@@ -19,9 +19,6 @@ def unlimited(request: RetrieveRequest) -> dict[str, Any]:
     return {"budget": request.budget.model_copy(update={"max_items": None})}
 
 
-# -- scopes -------------------------------------------------------------------------------------------------
-
-
 class _Unlabelled(FakeBackend):
     """Not a mutant: its rows do not say whose they are, so that the slot cannot see what is wrong with them."""
 
@@ -81,9 +78,6 @@ class FoldsCase(_OwnSpace):
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         return {"space": repr(scope).lower()}
-
-
-# -- filters and budgets ------------------------------------------------------------------------------------
 
 
 class Soft(FakeBackend):
@@ -153,9 +147,6 @@ async def falls_back_to_all(adapter: Any, sound: Any, request: RetrieveRequest) 
         return result
     result = await sound(request.model_copy(update={**NO_FIELDS, "filters": {}}))
     return result.model_copy(update={"request": request})
-
-
-# -- answers ------------------------------------------------------------------------------------------------
 
 
 async def writes_while_reading(adapter: Any, sound: Any, request: RetrieveRequest) -> RetrieveResult:

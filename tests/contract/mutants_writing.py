@@ -25,8 +25,6 @@ from memory import (
 from memory.adapter import BackendRejected
 from memory.testing import FakeBackend, FakeNativeStore
 
-# -- one event ----------------------------------------------------------------------------------------------
-
 
 async def dedupes_over_all_scopes(adapter: Any, sound: Any, event: MemoryEvent) -> WriteReceipt:
     """Knows events by their id alone, so that another person's event is a repeat."""
@@ -130,9 +128,6 @@ async def warns_always(adapter: Any, sound: Any, event: MemoryEvent) -> WriteRec
     return receipt.model_copy(update={"warnings": ("some content may not have been stored",)})
 
 
-# -- queues and locks ---------------------------------------------------------------------------------------
-
-
 class _Queues(FakeBackend):
     """Not a mutant: a queue of writes."""
 
@@ -188,9 +183,6 @@ class ClaimsAHarmlessSetup(FakeBackend):
         self.traits = replace(self.traits, setup_writes=False)
 
 
-# -- a bulk -------------------------------------------------------------------------------------------------
-
-
 async def stores_five_of_a_bulk(
     adapter: Any, sound: Any, events: Sequence[MemoryEvent]
 ) -> list[WriteReceipt]:
@@ -216,9 +208,6 @@ async def writes_a_bulk_of_users(
     if len(events) == 1:
         return await sound(events)
     return await sound([event.model_copy(update={"messages": event.messages[:1]}) for event in events])
-
-
-# -- changes and resets -------------------------------------------------------------------------------------
 
 
 async def mutates_any_scope(

@@ -61,9 +61,6 @@ def texts(result: RetrieveResult) -> list[str]:
     return [entry.text for entry in result.entries]
 
 
-# -- what comes back ------------------------------------------------------------------------------------
-
-
 async def test_memories_keep_their_groups_and_exact_types(memos_rig_process: Rig) -> None:
     def use(number: int) -> list[Message]:
         call = {"id": f"t{number}", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
@@ -121,9 +118,6 @@ async def test_memory_outlives_the_slot_and_a_reset_spares_the_bystander(
     assert cubes.isdisjoint(cube for (cube,) in left)
 
 
-# -- the model behind the server fails ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["500", "401", "reset"])
 async def test_without_its_embedder_a_search_is_no_empty_memory(memos_rig_process: Rig, kind: str) -> None:
     async with opened(memos_rig_process, **FAST) as memory:
@@ -173,9 +167,6 @@ async def test_what_the_scheduler_lost_or_kept_raw_is_told(memos_rig_process: Ri
         assert "nothing is stored" in detail
 
 
-# -- the server is not what the configuration says ------------------------------------------------------
-
-
 async def test_a_database_that_ignores_filters_is_not_taken_for_one_that_filters(
     memos_rig_process: Rig,
 ) -> None:
@@ -187,9 +178,6 @@ async def test_a_database_that_ignores_filters_is_not_taken_for_one_that_filters
         assert memory.traits.cs_filtering == "soft"
         assert (await memory.health()).details["filters"] == "ignored"
         assert texts(await ask(memory, "Where do I live?", context="work")) == ["I live in Berlin."]
-
-
-# -- many -----------------------------------------------------------------------------------------------
 
 
 async def test_a_full_index_loses_no_scope(memos_rig_process: Rig) -> None:

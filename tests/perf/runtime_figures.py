@@ -74,9 +74,6 @@ async def overhead() -> None:
     )  # fmt: skip
 
 
-# -- a second window ---------------------------------------------------------------------------------------
-
-
 def owner(directory: str) -> None:
     """Have a memory open, for another process to attach to, until stdin ends."""
 
@@ -116,9 +113,6 @@ async def attached() -> None:
             process.stdin.close()
     added = took_ms[1] - took_ms[0]
     show("attaching adds to a call, CPU of both processes", f"{added:.2f} ms", "< 2 ms", added < 2)
-
-
-# -- the server -------------------------------------------------------------------------------------------
 
 
 CONFIGURATIONS: dict[str, tuple[dict[str, Any], float | None]] = {

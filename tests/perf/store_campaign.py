@@ -54,9 +54,6 @@ logging.disable(logging.CRITICAL)
 warnings.simplefilter("ignore")
 
 
-# -- kills, clocks and rounds -------------------------------------------------------------------------------
-
-
 @dataclass
 class Seen:
     """Figures of one kind on one store."""
@@ -243,9 +240,6 @@ def judge(place: Place, seen: Seen) -> None:
         seen.lost = len(set(acknowledged) - set(arrivals[0]))  # the shadow's difference was reported
 
 
-# -- hangs --------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def silent_proxy(state: str) -> Iterator[tuple[str, Callable[[bool], None]]]:
     """A proxy of a PostgreSQL on a Unix socket; yields its URL, and a call by which it falls silent."""
@@ -335,9 +329,6 @@ async def hang(place: Place, state: str, times: int, chance: random.Random) -> t
     return longest, calls, seen
 
 
-# -- forks --------------------------------------------------------------------------------------------------
-
-
 def fork(place: Place, times: int) -> Seen:
     """A host that forks between its writes; its child opens the memory anew and writes, too."""
     seen = Seen()
@@ -367,9 +358,6 @@ def fork(place: Place, times: int) -> Seen:
     judge(place, seen)
     seen.errors += errors
     return seen
-
-
-# -- the run ------------------------------------------------------------------------------------------------
 
 
 @contextmanager

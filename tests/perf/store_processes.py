@@ -153,9 +153,6 @@ def event(name: str) -> MemoryEvent:
     )
 
 
-# -- processes ----------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Speaker:
     """Names the events of one process, says what became of each, and moves its own clock where it is told to."""

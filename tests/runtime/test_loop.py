@@ -264,9 +264,6 @@ async def test_what_the_start_recalled_stands_in_the_first_prompt_beside_what_th
     assert (asked(small)[0][1].system_prompt or "").count("\n- ") == 1, "one budget"
 
 
-# -- channels ---------------------------------------------------------------------------------------------
-
-
 class Lines(CommandLine):
     def __init__(self, *lines: str) -> None:
         self.out = io.StringIO()

@@ -88,9 +88,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-# -- recall ---------------------------------------------------------------------------------------------
-
-
 async def test_recalled_context_alone_is_nothing_to_record_and_no_failure(slot):
     section = '<memory-context backend="fake" scope="r:ada">\n- tea\n</memory-context>'
     async with TurnMemory(slot, TurnPolicy(on_failure="raise")) as memory:
@@ -196,9 +193,6 @@ async def test_a_new_persons_set_up_goes_on_after_the_deadline(slot, adapter):
     assert adapter.asked == 1
 
 
-# -- the circuit ----------------------------------------------------------------------------------------
-
-
 async def test_new_scopes_that_take_their_time_keep_nobody_from_recall(slot, adapter):
     gate = anyio.Event()
     async with TurnMemory(slot, TurnPolicy(recall_s=0.05, open_after=2)) as memory:
@@ -278,9 +272,6 @@ async def test_a_failure_between_successes_opens_nothing(slot, adapter):
             await memory.recall("tea?", session_id="s")
         assert memory.status()["recall_circuit"] == "closed"
         assert memory.status()["recalls_failed"] == 3
-
-
-# -- writing --------------------------------------------------------------------------------------------
 
 
 async def test_a_write_delays_nobody_and_is_drained_on_closing(slot, adapter):

@@ -47,9 +47,6 @@ async def pieces(of: Provider, said: Sequence[Message] = SAID, **options: Any) -
     return [chunk async for chunk in of.stream(said, CompletionOptions(**options))]
 
 
-# -- what holds for all -----------------------------------------------------------------------------------
-
-
 def test_the_four_are_entry_points():
     assert {*KINDS, "scripted"} <= set(entry_points(group=GROUP).names)
 
@@ -120,9 +117,6 @@ async def test_available_says_whether_the_server_answers(kind):
             assert not await model.available()
         await model.aclose()
         await model.aclose()
-
-
-# -- OpenAI and what speaks like it -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -235,9 +229,6 @@ async def test_the_scripted_endpoint_answers_the_real_sdk():
     assert "oolong" in result.content
 
 
-# -- Anthropic --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("given", "stop"),
     [
@@ -280,9 +271,6 @@ async def test_anthropic_streams_text():
     assert [chunk.text for chunk in chunks[:-1]] == ["Ool", "ong."]
     assert chunks[-1].result is not None
     assert (chunks[-1].result.content, chunks[-1].result.stop_reason) == ("Oolong.", "end_turn")
-
-
-# -- scripted -----------------------------------------------------------------------------------------------
 
 
 async def test_scripted_says_its_lines_and_then_what_memory_knows():

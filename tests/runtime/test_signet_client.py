@@ -206,9 +206,6 @@ def test_an_adapter_is_a_runtime_adapter():
     assert (adapter.harness, adapter.url) == ("openclaw", "http://127.0.0.1:3850")
 
 
-# -- parity -----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 async def routes() -> AsyncIterator[set[str]]:
     async with daemon() as signet:

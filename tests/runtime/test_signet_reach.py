@@ -137,9 +137,6 @@ async def test_strict_walls_hold_for_every_way_in():
             assert await found(signet, "iguana", **alike) == set()
 
 
-# -- one session, one record ------------------------------------------------------------------------------
-
-
 async def test_plugin_and_legacy_hooks_of_one_session_record_it_once(signet):
     body = {"harness": "t", "sessionKey": "s", "userMessage": "My bike is red."}
     hook = "/api/hooks/user-prompt-submit"
@@ -172,9 +169,6 @@ async def test_the_same_words_are_one_memory_until_they_are_forgotten_or_changed
     assert "deduped" not in anew
     await signet.send("PATCH", f"/api/memory/{anew['id']}", {"content": "the pot is red", "reason": "r"})
     assert "deduped" not in (await signet.post("/api/memory/remember", body))[1]
-
-
-# -- said once, shown once --------------------------------------------------------------------------------
 
 
 async def test_what_the_host_still_shows_is_not_injected_again(signet):
@@ -221,9 +215,6 @@ async def test_a_compaction_that_names_no_session_is_of_each_of_its_client(signe
         assert f"The pot of {key} is blue." in (await signet.post(hook, body, **OPENCODE))[1]["inject"]
 
 
-# -- what clients call ------------------------------------------------------------------------------------
-
-
 async def test_odd_values_are_read_as_the_daemon_reads_them(signet):
     await signet.post("/api/memory/remember", {"content": "the pot is blue"})
     for limit, rows in ((0, 0), ("0", 0), ("5", 1), (2.5, 1), (5000, 1), (None, 1)):
@@ -241,9 +232,6 @@ async def test_the_mcp_server_of_signet_gives_its_reason_in_a_body(signet):
         assert (await signet.send("DELETE", path, wrong))[0] == 400
     assert (await signet.send("DELETE", path, b"{"))[0] == 400
     assert (await signet.send("DELETE", path, {"reason": "gone"}, MCP_HEADERS))[1]["status"] == "deleted"
-
-
-# -- read-only --------------------------------------------------------------------------------------------
 
 
 async def test_a_read_only_token_plays_a_whole_session_and_leaves_nothing():

@@ -80,9 +80,6 @@ async def test_a_session_goes_on_after_the_server_was_started_again(started):
         assert "Summary: We spoke of wheels.\n- user: My car is blue." in again["inject"]
 
 
-# -- what is taken out is gone ----------------------------------------------------------------------------
-
-
 async def test_a_forgotten_memory_leaves_no_word_beside_it(signet, tmp_path):
     await spoken(signet, "s", f"I sailed to {WORD}.")
     _, stored = await signet.post("/api/memory/remember", {"content": f"{WORD} trip", "tags": WORD})
@@ -167,9 +164,6 @@ async def test_a_reset_that_cannot_be_noted_is_not_begun(tmp_path):
         with pytest.raises(StoreError, match=r"memslot\.db: damaged, or not a SQLite file"):
             await slot.reset_scope(BASE)
     assert slot.delivery.resets_of(BASE) == 0
-
-
-# -- attacks ----------------------------------------------------------------------------------------------
 
 
 async def test_of_two_changes_of_one_version_one_is_a_conflict(signet):

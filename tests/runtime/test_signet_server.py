@@ -25,8 +25,6 @@ async def signet() -> AsyncIterator[Daemon]:
         yield opened
 
 
-# -- the recorded pairs -----------------------------------------------------------------------------------
-
 OTHERWISE = {
     "01e": "answered alike; this server has no stub of a session start",
     "02b": "the daemon refuses `prompt`; real clients send it, so this one takes it",
@@ -104,9 +102,6 @@ async def test_its_errors_say_what_the_daemons_say(signet):
             recorded["response"]["status"],
             recorded["response"]["body"]["error"],
         )
-
-
-# -- what real clients add (facts A2) ---------------------------------------------------------------------
 
 
 async def test_a_session_is_heard_and_remembered_in_the_next(signet):
@@ -278,9 +273,6 @@ async def test_the_marketplace_is_not_here_and_health_is(signet):
     assert (await signet.send("GET", "/health/ready"))[0] == 200
     paths = (await signet.send("GET", "/openapi.json"))[1]["paths"]
     assert "userMessage" in json.dumps(paths["/api/hooks/user-prompt-submit"])
-
-
-# -- isolation --------------------------------------------------------------------------------------------
 
 
 ADA, EVE = {"authorization": "Bearer of-ada"}, {"authorization": "Bearer of-eve"}

@@ -115,9 +115,6 @@ async def test_a_tool_that_cannot_be_offered_is_refused(tool, said):
         ToolRegistry([Echo(), Echo()])
 
 
-# -- the memory's own -------------------------------------------------------------------------------------
-
-
 async def use(slot: MemorySlot, tool: str, scope: Any = ADA, **arguments: Any) -> Any:
     registry = ToolRegistry(memory_tools(slot))
     result = await registry.execute(ToolCall(id="1", name=tool, arguments=arguments), context(slot, scope))

@@ -41,9 +41,6 @@ def events(items: Iterable[Any], *, cut: bool = False) -> LoopbackAnswer:
     return LoopbackAnswer(200, "".join(lines).encode(), {"content-type": "text/event-stream"})
 
 
-# -- OpenAI -----------------------------------------------------------------------------------------------
-
-
 def chat(content: str | None = None, calls: Any = None, finish: str = "stop", **more: Any) -> LoopbackAnswer:
     message = {"role": "assistant", "content": content, "tool_calls": calls}
     choice = {"index": 0, "message": message, "finish_reason": finish}
@@ -62,9 +59,6 @@ def call(name: str, arguments: str, call_id: str = "c1") -> dict[str, Any]:
 def delta(finish: str | None = None, **fields: Any) -> dict[str, Any]:
     choice = {"index": 0, "delta": fields, "finish_reason": finish}
     return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m-1", "choices": [choice]}
-
-
-# -- Anthropic --------------------------------------------------------------------------------------------
 
 
 def message(*blocks: Any, stop: str = "end_turn") -> dict[str, Any]:

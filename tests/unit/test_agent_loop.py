@@ -66,9 +66,6 @@ async def test_without_a_memory_it_knows_nothing(agent_loop, tmp_path):
     assert answers["What is my dog called?"] == "I do not know."
 
 
-# -- when the memory fails -----------------------------------------------------------------------------------
-
-
 @pytest.fixture
 async def store() -> FakeNativeStore:
     return FakeNativeStore()

@@ -59,8 +59,6 @@ CYCLE: dict[str, Any] = {}
 CYCLE["self"] = CYCLE
 ODD = {"digits": 10**5000, "deep": deep(200), "cycle": CYCLE}  # by name, because they have no repr
 
-# -- what a host hands over -----------------------------------------------------------------------------
-
 EVENT = {"event_id": "e", "scope": SCOPE, "session_id": "s", "turn_id": "t", "timestamp": NOON}
 SAID = [{"role": "user", "content": "x"}]
 ASKED = {"query": "q", "scope": SCOPE, "session_id": "s"}
@@ -182,8 +180,6 @@ def test_a_backends_moment_at_the_end_of_the_calendar_is_shown(moment):
     assert is_well_formed(section)
     assert str(moment.year) in section
 
-
-# -- what stands in a configuration ---------------------------------------------------------------------
 
 HEAD = "memory:\n  backend: mem0\n  scope: {run_id: r, persona_id: p}\n"
 BLOCK = HEAD + "  backends:\n    mem0:\n      x: "
@@ -361,8 +357,6 @@ def test_no_mapping_escapes_as_another_error(source):
     except ConfigError as error:
         a_line_each(error)
 
-
-# -- token counters -------------------------------------------------------------------------------------
 
 NUMBER = 5
 

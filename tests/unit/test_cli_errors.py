@@ -97,9 +97,6 @@ def test_version():
     assert invoke("--version").stdout == f"memslot {memory.__version__}\n"
 
 
-# -- as a process ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("command", [("doctor",), ("doctor", "--json"), ("doctor", "nowhere.yaml")])
 def test_whoever_stops_reading_hears_no_complaint(command):

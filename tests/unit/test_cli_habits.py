@@ -48,9 +48,6 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-# -- completion -------------------------------------------------------------------------------------------
-
-
 def shell(instruction: str, words: str = "") -> Any:
     """What the command answers the shell's completion."""
     typed = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
@@ -82,9 +79,6 @@ def test_help_says_how_to_install_completion():
     assert "--install-completion" in invoke("--help").stdout
 
 
-# -- --json -----------------------------------------------------------------------------------------------
-
-
 def test_every_command_that_prints_a_result_prints_it_as_json():
     every = commands(typer.main.get_command(app))
     assert {"run", "report", "tools conform", "setup", "doctor", "tools config show"} <= every.keys()
@@ -104,9 +98,6 @@ def test_a_report_as_json_is_what_the_run_said(config, tmp_path):
 def test_setup_as_json_says_what_is_next(tmp_path):
     printed = json.loads(invoke("setup", tmp_path / "new.yaml", "--json").stdout)
     assert printed == {"wrote": str(tmp_path / "new.yaml"), "next": f"memslot doctor {tmp_path / 'new.yaml'}"}
-
-
-# -- the demo ---------------------------------------------------------------------------------------------
 
 
 def without(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
@@ -151,9 +142,6 @@ def test_help_shows_twelve_commands_in_four_groups():
     }
 
 
-# -- progress ---------------------------------------------------------------------------------------------
-
-
 def test_progress_says_how_much_time_is_left(monkeypatch, capsys):
     clock = iter([0.0, 10.0, 16.0, 17.0, 416.0, 420.0, 430.0])
     monkeypatch.setattr("memory.plugins.console.time.monotonic", lambda: next(clock))
@@ -173,9 +161,6 @@ def test_progress_says_how_much_time_is_left(monkeypatch, capsys):
         "steps: 206 of 212, 12 s left, honcho",
         "steps: 212 of 212",
     ]
-
-
-# -- interrupts -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -204,9 +189,6 @@ def test_an_interrupted_run_says_where_its_files_are(tmp_path):
     assert "Traceback" not in complaints
     (place,) = re.findall(r"^incomplete: (.*); --resume \1 goes on$", complaints, re.M)
     assert json.loads((Path(place) / "manifest.json").read_text(encoding="utf-8"))["status"] == "incomplete"
-
-
-# -- colours ----------------------------------------------------------------------------------------------
 
 
 def on_a_terminal(*arguments: object, **environment: str) -> str:
@@ -244,9 +226,6 @@ def test_colours_are_for_terminals(config, tmp_path):
     assert "warning: " in piped.stdout
     assert "\x1b" not in piped.output
     assert "\x1b" not in invoke("run", tmp_path / "nowhere.yaml").output
-
-
-# -- examples ---------------------------------------------------------------------------------------------
 
 
 def test_what_pip_compiles_is_no_example(monkeypatch):

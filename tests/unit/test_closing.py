@@ -171,9 +171,6 @@ async def test_what_still_waits_when_the_adapter_is_released_never_reaches_it():
     assert "nothing was sent" in errors[0]
 
 
-# -- what adapters are built from ---------------------------------------------------------------------------
-
-
 async def test_every_step_is_taken_and_the_first_error_told():
     taken = []
 

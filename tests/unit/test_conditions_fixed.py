@@ -106,9 +106,6 @@ async def test_wrong_options_name_the_field(name, options, message):
     assert message in str(caught.value)
 
 
-# -- static_profile -------------------------------------------------------------------------------------
-
-
 async def test_profile_of_the_persona_or_the_default_or_a_warning(tmp_path):
     (tmp_path / "anyone.md").write_text("\ufeffA person.\n", encoding="utf-8")
     profiles = {"alice": "Alice sails."}
@@ -159,8 +156,6 @@ async def test_a_small_budget_cuts_the_profile_at_a_line():
     assert tiny.formatted_context == ""
     assert [entry.text for entry in single.entries] == ["First things first."]
 
-
-# -- oracle_ipas ----------------------------------------------------------------------------------------
 
 MATRIX: dict[str, Any] = {
     "alice": {

@@ -20,9 +20,6 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.001)
 
 
-# -- what the extractive summariser keeps ---------------------------------------------------------------
-
-
 async def summary(*events: MemoryEvent, **options: Any) -> list[str]:
     async with Host(**options) as host:
         await host.write(*events)

@@ -13,9 +13,6 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.0)
 
 
-# -- when -----------------------------------------------------------------------------------------------
-
-
 async def test_a_session_is_summarised_when_the_next_one_begins():
     async with Host(Noting()) as host:
         first, second = await host.write(event(1, "a", "b"), event(2, "c"))
@@ -115,9 +112,6 @@ async def test_a_session_too_long_for_one_call_is_taken_in_parts():
     assert all(call[0].endswith("x") for call in noting.calls[:2]), "parts begin where the user speaks"
 
 
-# -- failure --------------------------------------------------------------------------------------------
-
-
 async def test_a_failure_is_tried_again_and_nothing_is_lost():
     noting = Noting()
     noting.faults = 2
@@ -177,6 +171,3 @@ async def test_a_slow_summariser_does_not_turn_a_write_into_a_timeout():
         noting.hold.set()
         await host.ready()
     assert noting.calls == [["a", "b"]]
-
-
-# -- scopes ---------------------------------------------------------------------------------------------

@@ -21,8 +21,6 @@ SERVER = {"base_url": "http://127.0.0.1:1"}
 DATABASE = {"graph_db": "neo4j-community"}
 
 
-# -- whole files, as the document writes them --------------------------------------------------------------
-
 SECTION_4_3 = """
 memory:
   backend: {backend}

@@ -53,9 +53,6 @@ async def test_a_good_backend_passes_and_leaves_nothing():
     assert (store.rows, store.clients) == ({}, 0)
 
 
-# -- isolation ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("adapter", [Leaky, LeakyRaw])
 async def test_a_leak_is_seen(adapter):
     report = await examine(on(FakeNativeStore(), adapter))
@@ -99,9 +96,6 @@ async def test_what_recalls_nothing_has_nothing_to_leak():
     report = await examine(on(FakeNativeStore(), Static))
     assert report.ok
     assert "by design" in found(report, "isolation").evidence
-
-
-# -- writes ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("fault", "said"), [("500", "HTTP 500"), ("401", "HTTP 401"), ("429", "HTTP 429")])
@@ -151,9 +145,6 @@ async def test_nothing_of_it_is_kept_in_a_journal_which_would_send_it_again(tmp_
     assert "the journal is left out" in found(report, "config").evidence
 
 
-# -- readiness ------------------------------------------------------------------------------------------
-
-
 async def test_ready_is_looked_at_again():
     check = found(await examine(on(FakeNativeStore(derivation_s=60), SaysReady)), "write_read")
     assert check.status == "failed"
@@ -177,9 +168,6 @@ async def test_what_comes_later_is_waited_for_where_nobody_can_say_when():
     assert report.ok, report
     report = await examine(on(FakeNativeStore(derivation_s=60), NoReadiness), ready_timeout_s=0.1)
     assert status(report, "write_read") == "pending"
-
-
-# -- read-only and reset --------------------------------------------------------------------------------
 
 
 async def test_a_question_that_is_remembered_fails_read_only():
@@ -212,9 +200,6 @@ async def test_the_second_persona_is_cleared_though_the_first_reset_failed():
     assert status(report, "reset") == "failed"
     assert store.rows
     assert all("doctor_2da" in row.space for row in store.rows.values())
-
-
-# -- health ---------------------------------------------------------------------------------------------
 
 
 async def test_a_running_server_is_not_down_and_may_be_mended_by_a_setup():
@@ -260,9 +245,6 @@ async def test_a_health_that_is_late_is_not_set_up_again_and_names_the_address()
         "or raise memory.deadlines.health_s"
     )
     assert "create_space" not in store.operations
-
-
-# -- the doctor itself ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -181,9 +181,6 @@ async def test_an_answer_of_another_type_is_an_error_of_the_adapters(name):
         assert error.ambiguous if error is not None else answer.status in ("unknown", "unavailable")
 
 
-# -- refused, given up --------------------------------------------------------------------------------------
-
-
 async def test_refusals_of_what_was_said_or_asked_are_traced():
     adapter, sink = Everything(), Sink()
     nothing = event(text=NOTHING)
@@ -310,9 +307,6 @@ async def test_health_does_not_wait_for_ever_behind_others():
             await slot._calls.call(span, 1.0, adapter.health, queue_timeout_s=0.02)
         assert not late.value.sent
         adapter.release.set()
-
-
-# -- mode and order -----------------------------------------------------------------------------------------
 
 
 async def test_a_switch_does_not_wait_for_ever_and_leaves_the_mode_as_it_was():

@@ -47,9 +47,6 @@ def known(block: BaseModel, base: Path = Path(), **secrets: str) -> str:
     return slow_hash(Redaction(base, taken).content(block, ("x",)))
 
 
-# -- every model that is shipped --------------------------------------------------------------------------
-
-
 @SHIPPED
 def test_no_plant_is_shown(name):
     planted = Planted()
@@ -73,9 +70,6 @@ def test_every_option_but_credentials_and_places_tells_in_the_hash(name, monkeyp
             continue
         other = known(Planted(other=place).model(MODELS[name]))
         assert (other == original) == (kind in ("secret", "data", "input")), f"{place} is {kind}"
-
-
-# -- what is shown ----------------------------------------------------------------------------------------
 
 
 class Tone(Enum):
@@ -219,9 +213,6 @@ def test_names_of_credentials(name, expected):
     assert is_credential(name) is expected
 
 
-# -- what is hashed ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "other", "same"),
     [
@@ -309,9 +300,6 @@ def test_a_guess_costs_time(monkeypatch):
     assert slow_hash("a") == hashlib.pbkdf2_hmac("sha256", plain, b"memslot ", 200_000).hex()
 
 
-# -- paths ------------------------------------------------------------------------------------------------
-
-
 def test_relative_paths_anywhere_in_options_move_below_the_base():
     class Nested(PluginOptions):
         single: Path
@@ -331,9 +319,6 @@ def test_relative_paths_anywhere_in_options_move_below_the_base():
     assert moved.named == {"x": [Path.home() / "d"]}
     assert moved.block.store == Path("/base/e")
     assert resolve_paths(Options(label="plain"), Path("/base")) == Options(label="plain")
-
-
-# -- whole configurations ---------------------------------------------------------------------------------
 
 
 def config_of(**options: Any) -> Any:

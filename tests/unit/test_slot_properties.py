@@ -19,8 +19,6 @@ def no_pauses(monkeypatch):
     monkeypatch.setattr(sending, "_RETRY_PAUSE_S", 0)
 
 
-# -- the truth of a write -----------------------------------------------------------------------------------
-
 AMBIGUOUS = (ConnectionResetError, TimeoutError, RuntimeError, ValueError, KeyError)
 ATTEMPTS = st.lists(
     st.one_of(
@@ -94,8 +92,6 @@ def test_a_receipt_is_true_whatever_the_server_does(loop, attempts, looks, retri
     if looks is not None and all(fate != "late" for fate, _ in sent):
         assert len(adapter.stored) <= 1, "what is stored was sent again"
 
-
-# -- order and mode -----------------------------------------------------------------------------------------
 
 STEPS = st.lists(
     st.one_of(

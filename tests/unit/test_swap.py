@@ -56,9 +56,6 @@ def write(directory: Path, line: str, more: str = BLOCKS) -> Path:
     return path
 
 
-# -- one agent, one word ----------------------------------------------------------------------------------
-
-
 async def one_turn(path: Path, said: str) -> Any:
     """An agent that knows nothing of backends."""
     async with open_memory(path) as memory:
@@ -131,9 +128,6 @@ def test_a_control_under_either_word_is_the_same(directory):
     assert next(iter(seen))[0] == "control"
 
 
-# -- messages ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -175,9 +169,6 @@ def test_every_message_names_the_place_and_the_fix(directory, line, complaint):
     assert result.exit_code == 2
     failed = next(text for text in result.stdout.splitlines() if text.startswith("failed"))
     assert f"{path}{complaint}" in failed
-
-
-# -- paths ------------------------------------------------------------------------------------------------
 
 
 async def test_paths_in_a_file_are_relative_to_it(directory):

@@ -12,8 +12,6 @@ _COLUMNS = frozenset(
     {"id", "session_id", "workspace_id", "observer_id", "observed_id", "created_at", "level", "metadata"}
 )
 
-# -- what is derived ------------------------------------------------------------------------------------
-
 
 @route("GET", "/{}/sessions/{}/context")
 def session_context(

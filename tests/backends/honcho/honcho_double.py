@@ -86,9 +86,6 @@ class HonchoDouble(LoopbackServer):
             }
 
 
-# -- workspaces, peers, sessions ------------------------------------------------------------------------
-
-
 @route("POST", "")
 def make_workspace(model: HonchoModel, request: LoopbackRequest) -> LoopbackAnswer:
     check_id(request.json["id"])
@@ -177,9 +174,6 @@ def delete_session(
         raise Refused(404, f"Session {session_id} not found in workspace {workspace_id}")
     model.delete_session(workspace, session)
     return LoopbackAnswer(202, {"message": "Session deleted successfully"})
-
-
-# -- messages -------------------------------------------------------------------------------------------
 
 
 @route("POST", "/{}/sessions/{}/messages")

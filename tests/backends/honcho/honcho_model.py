@@ -121,8 +121,6 @@ class HonchoModel:
         self._later: list[tuple[float, Callable[[], None]]] = []
         self._ids = itertools.count(1)
 
-    # -- making -----------------------------------------------------------------------------------------
-
     def new_id(self, kind: str) -> str:
         """Like a nanoid: 21 characters."""
         return f"{kind}_{next(self._ids):_>{20 - len(kind)}}".replace("__", "Z-")
@@ -203,8 +201,6 @@ class HonchoModel:
             workspace.queue = [row for row in workspace.queue if row.session is not session]
 
         self.later(self.delete_s, gone)
-
-    # -- time -------------------------------------------------------------------------------------------
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
         """Do something in a while."""
@@ -311,8 +307,6 @@ class HonchoModel:
             "created_at": now(),
             "token_count": tokens(content),
         }
-
-    # -- looking ----------------------------------------------------------------------------------------
 
     def representation(
         self, workspace: Workspace, peer_id: str, query: str | None, top_k: int | None, max_conclusions: int | None,

@@ -47,9 +47,6 @@ async def _query(slot: MemorySlot, operation: str, **arguments: Any) -> Any:
     return (await query.native_query(request)).raw
 
 
-# -- looking makes nothing ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_fresh_read_only_slot_makes_nothing(double, mode):
     async with build_slot(config(double, **MODES[mode])) as slot:
@@ -114,9 +111,6 @@ async def test_models_down_behind_the_server_never_look_empty(double):
                 assert FACT in (await ask(slot, session_id="s1")).formatted_context
 
 
-# -- what is asked --------------------------------------------------------------------------------------
-
-
 async def test_one_call_with_the_budget_in_it(double):
     async with slot_on(double, search_max_distance=0.7, include_most_frequent=True) as slot:
         await slot.record_event(event(1))
@@ -176,9 +170,6 @@ async def test_a_long_or_special_question_is_shortened_and_made_harmless(double)
         assert len(asked) == 2000
         assert "shortened" in result.trace.warnings[0]
         assert (await ask(slot)).trace.warnings == ()
-
-
-# -- what comes back ------------------------------------------------------------------------------------
 
 
 async def test_a_context_is_prose_card_summary_and_messages_in_that_order(double):
@@ -249,9 +240,6 @@ async def test_limiting_to_the_session_leaves_other_sessions_out(double):
         assert "blue drawer" in (await ask(slot, session_id="s1")).formatted_context
 
 
-# -- filters --------------------------------------------------------------------------------------------
-
-
 async def test_filters_hold_in_a_search_and_are_refused_elsewhere(double):
     async with slot_on(double, retrieval="search") as slot:
         for number, region in enumerate(["north", "south", "*", "in"]):
@@ -278,9 +266,6 @@ async def test_filters_hold_in_a_search_and_are_refused_elsewhere(double):
             assert slot.traits.cs_filtering == "soft"
             with pytest.raises(CapabilityNotSupported):
                 await ask(slot, filters={"region": "north"})
-
-
-# -- records --------------------------------------------------------------------------------------------
 
 
 async def test_provenance_of_messages_conclusions_and_the_user(double):

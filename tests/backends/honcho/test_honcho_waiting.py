@@ -43,9 +43,6 @@ async def _fired(double: HonchoDouble) -> None:
     await until(lambda: double.faults.fired)
 
 
-# -- derivation -----------------------------------------------------------------------------------------
-
-
 async def test_an_empty_queue_after_a_write_is_not_ready(double):
     double.model.enqueue_s = NEVER
     async with slot_on(double, quiet_period_s=0.02) as slot:
@@ -201,9 +198,6 @@ async def test_what_only_the_assistant_said_needs_quiet_alone(double):
         assert (await _wait(slot)).state == "ready"
 
 
-# -- reset ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 async def test_a_reset_waits_until_everything_is_gone(double):
     double.model.delete_s = 0.15
@@ -276,9 +270,6 @@ async def test_resetting_what_was_never_written_makes_nothing(double):
         receipt = await slot.reset_scope(ADA)
         assert (receipt.verified, receipt.removed, receipt.left) == (True, 0, ())
     assert double.model.workspaces == {}
-
-
-# -- corrections ----------------------------------------------------------------------------------------
 
 
 async def _mutate(

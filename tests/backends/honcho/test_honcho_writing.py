@@ -137,9 +137,6 @@ async def test_as_many_keys_and_levels_as_honcho_keeps_are_kept(double):
     assert stored(double)[0]["metadata"]["metadata.deep"] == {"b": {"c": {"d": [{"e": 1}]}}}
 
 
-# -- nothing twice --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("fault", ["lost", "truncated", "unreadable"])
 async def test_a_write_whose_answer_was_lost_is_found_and_not_sent_again(double, fault):
     async with slot_on(double) as slot:
@@ -246,9 +243,6 @@ async def test_a_session_that_haunts_the_cache_is_one_clear_error(double, monkey
         assert (await slot.record_event(event(1))).status == "queued"
 
 
-# -- in bulk --------------------------------------------------------------------------------------------
-
-
 def _bulk(slot: Any) -> Any:
     return slot.capability(SupportsBulkIngest)
 
@@ -296,9 +290,6 @@ async def test_a_bulk_that_failed_says_what_is_stored_and_goes_on_where_it_ended
         assert all(len(receipt.native_ids) == 1 for receipt in receipts)
     ids = [row["metadata"]["event_id"] for row in stored(double)]
     assert ids == ["e999", *(event.event_id for event in events)]
-
-
-# -- read-only ------------------------------------------------------------------------------------------
 
 
 async def test_scopes_are_workspaces(double):

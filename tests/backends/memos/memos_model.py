@@ -87,8 +87,6 @@ class MemosModel:
         self.mixes_cubes = self.undeletable = self.held = self.database_down = False
         self.rates_all: float | None = None
 
-    # -- adding -----------------------------------------------------------------------------------------
-
     def add(self, body: dict[str, Any]) -> tuple[int, Any]:
         user_id = body.get("user_id")
         if not isinstance(user_id, str):
@@ -170,8 +168,6 @@ class MemosModel:
             task.perform()
             task.status = "completed"
 
-    # -- searching --------------------------------------------------------------------------------------
-
     def search(self, body: dict[str, Any]) -> tuple[int, Any]:
         missing = [name for name in ("query", "user_id") if not isinstance(body.get(name), str)]
         if missing:
@@ -237,8 +233,6 @@ class MemosModel:
             for clause in wanted.get("and", wanted.get("or"))
         )
 
-    # -- listing and deleting ---------------------------------------------------------------------------
-
     def get_memory(self, body: dict[str, Any]) -> tuple[int, Any]:
         cube = body.get("mem_cube_id")
         if not isinstance(cube, str):
@@ -284,8 +278,6 @@ class MemosModel:
         if by_ids is not None:
             return 200, _answer("Memories deleted successfully", {"status": "success"})
         return 200, _answer("Failed to delete memories", {"status": "failure"})
-
-    # -- the rest ---------------------------------------------------------------------------------------
 
     def feedback(self, body: dict[str, Any]) -> tuple[int, Any]:
         missing = [name for name in ("user_id", "history", "feedback_content") if name not in body]

@@ -25,9 +25,6 @@ async def delete(slot, native_id, scope=ALICE, **fields):
     return await mutate.native_mutation(NativeMutationRequest(scope=scope, **fields))
 
 
-# -- isolation, delete, reset -------------------------------------------------------------------------------
-
-
 async def test_a_row_of_another_user_in_the_answer_is_never_shown(double):
     async with opened(double, BOB) as slot:
         await slot.record_event(event("I like oolong tea.", scope=BOB))
@@ -100,9 +97,6 @@ async def test_a_reset_while_the_scheduler_works_is_not_verified(double):
         assert "scheduler" in receipt.left[0]
         double.model.held = False
         assert (await slot.reset_scope(ALICE)).verified
-
-
-# -- feedback, provenance, native queries ---------------------------------------------------------------------
 
 
 async def test_feedback_changes_memory_or_says_that_it_did_not(double):

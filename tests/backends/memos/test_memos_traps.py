@@ -9,8 +9,6 @@ from memory.adapter import BackendProtocolError
 from memory.backends.memos.client import CANARY
 from memory.plugins.opening import build_slot
 
-# -- a server that does not work, at setup and in health ------------------------------------------------
-
 
 async def test_a_server_that_finds_nothing_is_refused_at_setup_and_unavailable_in_health(double):
     double.model.embedder_down = True
@@ -181,9 +179,6 @@ async def test_health_says_what_filters_do(graph_db, filters):
     with MemosDouble(graph_db=graph_db) as double:
         async with opened(double) as slot:
             assert (await slot.health()).details["filters"] == filters
-
-
-# -- writes -----------------------------------------------------------------------------------------------
 
 
 async def test_an_asynchronous_write_is_queued_and_its_ids_are_only_for_now(double):

@@ -256,9 +256,6 @@ async def test_a_native_mutation_is_told_to_be_missing(make):
         assert any("native mutations" in warning for warning in (await pair.state())["warnings"])
 
 
-# -- from a configuration -----------------------------------------------------------------------------------
-
-
 def config(**options: Any) -> dict[str, Any]:
     block = {"primary": "full_history", "shadows": ["rolling_summary"], **options}
     return {

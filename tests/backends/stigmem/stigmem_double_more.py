@@ -23,8 +23,6 @@ def _missing(node: NodeModel, group: str) -> bool:
 NOT_FOUND = Answer(404, {"detail": "Not Found"})
 
 
-# -- lint ---------------------------------------------------------------------------------------------------
-
 _BETWEEN = "stigmem:conflict:between"
 _CHECKS = ("contradiction", "stale", "orphan", "broken_ref", "namespacing")
 
@@ -70,9 +68,6 @@ def _findings(node: NodeModel, check: str, rows: list[dict[str, Any]], ahead: st
         routing = ("intent:handoff_to", "intent:context_ref")
         return [finding(row, "error" if row["relation"] in routing else "warning") for row in broken]
     return [finding(row, "warning") for row in alive if ":" not in row["relation"]]
-
-
-# -- decay and synthesis ------------------------------------------------------------------------------------
 
 
 @route("POST", "/v1/decay/sweep")
@@ -134,9 +129,6 @@ def synthesis(node: NodeModel, caller: Caller, groups: Groups, request: Request)
     kept = [entry for entry in entries.values() if entry["confidence"] >= body.get("min_confidence", 0)]
     counts = {"scope": body["scope"], "fact_count": len(entries), "filtered_count": len(entries) - len(kept)}
     return Answer(200, {"summary": kept, **counts, "synthesized_at": now()})
-
-
-# -- intents ------------------------------------------------------------------------------------------------
 
 
 @route("POST", "/v1/intents")

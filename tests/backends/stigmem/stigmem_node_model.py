@@ -122,8 +122,6 @@ class NodeModel:
         except Unhandled:
             return Answer(500, "Internal Server Error")
 
-    # -- who --------------------------------------------------------------------------------------------
-
     def _caller(self, headers: Mapping[str, str]) -> Caller:
         given = headers.get("authorization", "")
         if not self.auth:
@@ -157,8 +155,6 @@ class NodeModel:
             raise Refused(409, "raw_key already exists; generate a new key value")
         self.keys[raw] = self._key(entity, sorted(permissions), tenant, text)
         return self.keys[raw]
-
-    # -- facts ------------------------------------------------------------------------------------------
 
     def add(self, tenant: str, **fields: Any) -> dict[str, Any]:
         """Store a row as it is and index it."""

@@ -19,9 +19,6 @@ PROJECT = "stigmem://node/project/x"
 WELL_KNOWN = "/.well-known/stigmem"
 
 
-# -- environment ------------------------------------------------------------------------------------------
-
-
 def env(**variables: str) -> dict[str, str]:
     return {f"STIGMEM_{name}": value for name, value in variables.items()}
 
@@ -114,9 +111,6 @@ async def test_an_agent_with_an_informal_uri_writes_and_is_handed_to(double, to)
     assert "half done" in context.summary
     assert "half done" not in (await StigmemAbi(double.url, source="agent:opencla").boot(USER)).summary
     assert {fact["source"] for fact in double.node.facts} == {"agent:cto"}
-
-
-# -- the handshake ----------------------------------------------------------------------------------------
 
 
 def fact(entity: str, relation: str, value: Any, type: Any = "text", **fields: Any) -> NewFact:
@@ -277,9 +271,6 @@ async def test_stored_text_cannot_take_over_the_prompt(double):
     assert "```" not in summary
     assert "</memory-context" not in summary
     assert len(summary) < 5000
-
-
-# -- escalations ------------------------------------------------------------------------------------------
 
 
 async def submit(node: StigmemDouble, intent_id: str | None, priority: str) -> None:

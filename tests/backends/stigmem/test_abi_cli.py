@@ -35,9 +35,6 @@ def relations(node: StigmemDouble) -> list[str]:
     return [fact["relation"] for fact in node.node.facts]
 
 
-# -- what they do -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
@@ -87,9 +84,6 @@ def test_boot_prints_what_goes_into_the_prompt_and_nothing_else(double):
     assert printed["summary"] + "\n" == result.stdout
     assert [fact["relation"] for fact in printed["facts"]] == ["intent:handoff_to", "intent:handoff_summary"]
     assert printed["problems"] == []
-
-
-# -- how they fail ----------------------------------------------------------------------------------------
 
 
 @every

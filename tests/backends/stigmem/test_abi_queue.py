@@ -37,9 +37,6 @@ def is_full(written: Future[Any]) -> bool:
     return written.done() and isinstance(written.exception(), BackendUnavailable)
 
 
-# -- hosts ------------------------------------------------------------------------------------------------
-
-
 def events(abi: StigmemAbi) -> list[Future[Any]]:
     return [abi.checkout("t-1"), abi.blocked("t-1", "t-2"), abi.decide("d", "s")]
 
@@ -69,9 +66,6 @@ def test_a_host_goes_on_while_the_queue_drains_and_closing_sends_the_rest(double
     assert threads() == []
 
 
-# -- the agent never waits --------------------------------------------------------------------------------
-
-
 def test_bad_input_is_refused_at_once_and_never_raised(double, caplog):
     with agent(double) as abi:
         assert isinstance(abi.handoff("reviewer", "the secret plan").exception(0), InputError)
@@ -92,9 +86,6 @@ def test_pings_are_sent_once_while_one_is_valid(double):
     assert [(fact["relation"], fact["scope"]) for fact in double.node.facts] == [
         ("paperclip:last_active", "local")
     ] * 2
-
-
-# -- the bound --------------------------------------------------------------------------------------------
 
 
 def test_the_queue_never_grows_past_its_bound(caplog):
@@ -119,9 +110,6 @@ def test_room_comes_back_as_writes_end_and_a_ping_without_room_keeps_none_back()
         assert error_of(first) is not None
         until(lambda: not abi.queued_facts)
         assert len(abi.ping("t-1").result(60)) == 1
-
-
-# -- closing ----------------------------------------------------------------------------------------------
 
 
 def test_closing_in_the_middle_of_a_handoff_says_what_exists(caplog):

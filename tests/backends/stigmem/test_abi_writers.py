@@ -33,9 +33,6 @@ def rows(write: Write) -> list[tuple[str, str, Any, str, float]]:
     ]
 
 
-# -- what is written --------------------------------------------------------------------------------------
-
-
 def test_lifecycle_facts():
     assert rows(surfaces.checkout("t-1")) == [("paperclip:checkout", "string", "in_progress", "company", 1.0)]
     assert rows(surfaces.done("t-1")) == [("paperclip:issue_status", "string", "done", "company", 1.0)]
@@ -126,9 +123,6 @@ def test_a_decision_has_the_uri_that_other_agents_use():
         assert surfaces.decision(slug, "s").entity == "stigmem://node/decision/use-sqlite"
 
 
-# -- what is refused --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -217,9 +211,6 @@ def test_a_write_is_about_one_entity_and_of_a_known_kind():
         check_write(Write("decision", ISSUE, write.facts))
     with pytest.raises(InputError, match="what: must be one of"):
         check_write(Write("gossip", write.entity, write.facts))
-
-
-# -- what reaches a node ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,6 @@ async def test_a_node_with_auth_is_asked_with_the_key():
     assert all(ADMIN_KEY not in row.why for row in (*rows, *without))
 
 
-# -- ours: on any machine -----------------------------------------------------------------------------------
-
-
 async def test_our_vectors_pass_on_the_model_node_and_are_marked(double):
     rows = await run_conformance(double.url, expire_scope=True)
     assert [row.id for row in rows] == list(OWN)
@@ -166,9 +163,6 @@ async def test_each_of_our_vectors_fails_on_the_node_it_is_there_to_find(double,
     mutate(*MUTANTS[vector_id])
     rows = await run_conformance(double.url, expire_scope=True)
     assert vector_id in by_status(rows, Status.FAILED)
-
-
-# -- live ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not os.environ.get("STIGMEM_URL"), reason="STIGMEM_URL names no Stigmem node")

@@ -158,9 +158,6 @@ async def test_a_timeout_leaves_a_trace_and_the_envelope_whole(intents):
     assert same(await intents.get(receipt.entity), envelope)
 
 
-# -- what goes wrong ----------------------------------------------------------------------------------------
-
-
 async def test_a_native_answer_that_was_lost_is_looked_up(double):
     class Lossy(StigmemNode):
         async def request(self, method, path, **more):

@@ -123,9 +123,6 @@ def test_a_record_says_how_it_departs_from_section_4():
     assert full().violations == ()
 
 
-# -- as bodies ----------------------------------------------------------------------------------------------
-
-
 def record_of(envelope):
     return IntentRecord(**envelope.body())
 
@@ -176,9 +173,6 @@ def test_foreign_envelopes_are_read_as_far_as_they_go():
 )
 def test_envelopes_are_told_from_escalations(entity, is_envelope):
     assert names_envelope(entity) is is_envelope
-
-
-# -- escalation and timeouts --------------------------------------------------------------------------------
 
 
 def test_an_escalation_carries_the_envelope_only_where_the_policy_says_so():

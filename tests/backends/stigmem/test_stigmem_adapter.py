@@ -64,9 +64,6 @@ def sent(double: StigmemDouble, path: str, method: str = "POST") -> list[dict[st
     return [request for request in double.requests if (request.method, request.path) == (method, path)]
 
 
-# -- what goes over the wire ----------------------------------------------------------------------------
-
-
 async def test_every_message_is_a_fact_of_its_own(tenant_double):
     async with memory_on(tenant_double) as memory:
         receipt = await memory.record_event(
@@ -160,9 +157,6 @@ async def test_cards_and_other_clients_facts(tenant_double):
     assert "1 cards left out" in result.trace.warnings[0]
 
 
-# -- writing --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("fault", ["503", "429"])
 async def test_half_a_turn_says_so_and_can_be_completed(double, monkeypatch, fault):
     """Also where the second half was refused: raising would say that nothing of the turn is stored."""
@@ -189,9 +183,6 @@ async def test_a_message_too_long_sends_nothing(double):
         with pytest.raises(InputError, match="bytes"):
             await memory.record_event(event("short", "é" * MAX_VALUE_BYTES))
     assert sent(double, "/v1/facts") == []
-
-
-# -- scopes ---------------------------------------------------------------------------------------------
 
 
 async def test_each_scope_is_a_tenant_with_a_key_of_its_own(tenant_double):
@@ -291,9 +282,6 @@ async def test_a_node_for_each_scope(double):
             assert set((await memory.health()).details["nodes"]) == {double.url, second.url}
         assert len(double.node.facts) == 2
         assert len(second.node.facts) == 1
-
-
-# -- capabilities ---------------------------------------------------------------------------------------
 
 
 async def test_provenance_by_id_and_by_time(double):

@@ -25,9 +25,6 @@ def shell(line: str, url: str, **variables: str) -> subprocess.CompletedProcess[
     )
 
 
-# -- streams ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "streams", [">&-", ">/dev/full", "2>&-", ">&- 2>&-", ">/dev/full 2>/dev/full", "<&-"]
@@ -56,8 +53,6 @@ def test_a_result_that_cannot_be_written_is_said(double):
     assert result.stderr.startswith("warning: the result cannot be written: No space left on device")
     assert shell("memslot tools stigmem done t-1 --process >/dev/full", double.url).returncode == 1
 
-
-# -- wrong usage ------------------------------------------------------------------------------------------
 
 WRONG: dict[str, tuple[list[str], str]] = {
     "an empty variable": (["done"], "Missing argument 'TASK'"),
@@ -104,9 +99,6 @@ def test_a_closed_stdin_and_one_that_is_no_text_are_said(double):
     assert "warning: summary: holds half" in shell(f"printf '\\xff' | {line}", double.url).stderr
     assert shell(f"{line} --process <&-", double.url).returncode == 2
     assert double.node.facts == []
-
-
-# -- time -------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -159,12 +151,6 @@ def test_a_slow_node_is_waited_for_and_each_wait_is_told(double):
         help_text = run(command, "--help", url=None).stdout
         assert "--wait" in help_text, command
         assert "5.0" in help_text, command
-
-
-# -- what is left half-way --------------------------------------------------------------------------------
-
-
-# -- ping -------------------------------------------------------------------------------------------------
 
 
 def test_a_closed_port_is_no_reason_to_wait():

@@ -116,9 +116,6 @@ def test_a_provider_has_one_colour_on_every_page():
     assert first.colour == second.colour == plots.colour_of("two")
 
 
-# -- who won --------------------------------------------------------------------------------------------------
-
-
 def _won(low: float | None, high: float | None, value: float = 0.25) -> str:
     fit, miss = [True] * 3 + [False], [True, False] * 2
     samples = {
@@ -187,9 +184,6 @@ def test_nobody_wins_with_nothing_with_failures_or_by_guessing():
     )
 
 
-# -- what it cost -----------------------------------------------------------------------------------------
-
-
 def _cell(place: Path, label: str, waits: list[float], tokens: int | None, **counts: int) -> Any:
     place.mkdir()
     (place / "times.jsonl").write_text(json.dumps({"wait": waits}) + "\n", encoding="utf-8")
@@ -254,9 +248,6 @@ def test_questions_are_counted_as_the_slot_counts_them(tmp_path):
     asked = [*(row["user"] for row in turns), *requests.values()]
     assert cell.counts["asked_tokens"] == sum(-(-len(said.encode()) // 4) for said in asked) > 0
     assert cell.usage["ingest"] == LlmUse(calls=0, tokens=0)
-
-
-# -- what must be known before figures are compared ------------------------------------------------------------
 
 
 def _page_of(outcome: Outcome) -> str:

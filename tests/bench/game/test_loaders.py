@@ -19,8 +19,6 @@ from memory.bench.data.personamem import load_personamem
 from memory.bench.data.timeline import ChoiceTruth, EvidenceTruth
 from memory.bench.engine.manifest import read_manifest
 
-# -- PersonaMem -----------------------------------------------------------------------------------------------
-
 MESSAGES = [
     {"role": "system", "content": "Name: Ada"},
     {"role": "user", "content": "I adore pottery and clay."},
@@ -136,8 +134,6 @@ def test_personamem_needs_its_columns_and_each_question_once(tmp_path):
         load_personamem(Path(__file__).parent)
 
 
-# -- LongMemEval ----------------------------------------------------------------------------------------------
-
 ASKED = {
     "question_id": "lme1",
     "question_type": "knowledge-update",
@@ -208,9 +204,6 @@ def test_longmemeval_is_played_and_its_evidence_found(tmp_path):
 def test_longmemeval_that_is_wrong_is_named(tmp_path, fields, message):
     with pytest.raises(ConfigError, match=message):
         load_longmemeval(longmemeval(tmp_path / "lme.json", **fields))
-
-
-# -- MemPABench's layout --------------------------------------------------------------------------------------
 
 
 def beat(goal: str, attribute: str | None = None) -> dict[str, str]:
