@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from memory import BackendError, InputError
+from memory import InputError
 from memory.adapter import normalise_error
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import (
@@ -85,31 +85,6 @@ class Write:
     what: str  # a key of ``_REQUIRED``
     entity: str
     facts: tuple[NewFact, ...]
-
-
-class IncompleteWrite(BackendError):
-    """A write failed after some of its facts were stored. Facts cannot be deleted.
-
-    Send the same :class:`Write` again to complete it, because a node stores equal facts once.
-
-    Attributes:
-        existing: the stored facts.
-        uncertain: the fact that was sent and not answered; None if there is no such fact.
-        missing: the facts that were not sent.
-    """
-
-    def __init__(
-        self, write: Write, existing: Sequence[Fact], uncertain: NewFact | None, error: BackendError
-    ) -> None:
-        super().__init__(
-            f"{error}; {_account(write, existing, uncertain)}",
-            backend_name=error.backend_name,
-            operation=error.operation,
-            diagnostics=error.diagnostics,
-        )
-        self.existing = tuple(existing)
-        self.uncertain = uncertain
-        self.missing = write.facts[len(existing) + (uncertain is not None) :]
 
 
 def _account(write: Write, existing: Sequence[Fact], uncertain: NewFact | None) -> str:
@@ -299,8 +274,8 @@ async def carry_out(
 
     Raises:
         InputError: the write breaks a rule.
-        IncompleteWrite: the node failed, and facts exist or may exist.
-        BackendError: the node failed, and no fact exists.
+        BackendError: the node failed. The message names the facts that exist or may exist. Facts cannot be
+            deleted. Send the same write again to complete it, because a node stores equal facts once.
     """
     check_write(write)
     existing: list[Fact] = []
@@ -312,8 +287,8 @@ async def carry_out(
             # An unreadable or failed answer does not tell whether the node stored the fact first.
             uncertain = fact if failure.ambiguous else None
             if existing or uncertain is not None:
-                raise IncompleteWrite(write, existing, uncertain, failure) from error
-            raise
+                failure.args = (f"{failure}; {_account(write, existing, uncertain)}",)
+            raise failure from (error.__cause__ if failure is error else error)
         except BaseException:  # after a cancellation, the log still tells what was written
             log.warning("stigmem: abandoned half-way; %s", _account(write, existing, fact))
             raise

@@ -13,7 +13,6 @@ from signet_support import BASE, daemon
 
 from memory import MemoryScope
 from memory.runtime import listening_socket
-from memory.testing._http_server import _bound
 
 HALF = b"POST /api/hooks/session-start HTTP/1.1\r\nhost: x\r\n"
 
@@ -64,12 +63,9 @@ async def test_one_token_leaves_room_for_others(trickle):
                 assert theirs.status_code == 200
 
 
-@pytest.mark.parametrize("kind", ["server", "model of a server"])
-def test_an_answer_in_two_parts_waits_for_no_acknowledgement(kind):
+def test_an_answer_in_two_parts_waits_for_no_acknowledgement():
     """Each turn of an agent that keeps its connection would take 40 ms longer."""
-    address = ("127.0.0.1", 0)
-    made = listening_socket(*address, field="port") if kind == "server" else _bound(address)
-    with made as listener:
+    with listening_socket("127.0.0.1", 0, field="port") as listener:
         listener.listen()
         with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
