@@ -138,11 +138,3 @@ def test_the_other_contexts_value_with_its_context_does_not(entry):
     hit = scored(entry)
     assert hit["shows_other"]
     assert not hit["shows_unlabelled"]
-
-
-def test_one_unlabelled_entry_is_enough():
-    labelled, bare = (
-        ContextEntry("personal: be warm and encouraging"),
-        ContextEntry("be warm and encouraging"),
-    )
-    assert scored(labelled, bare)["shows_unlabelled"]

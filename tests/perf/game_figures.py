@@ -1,14 +1,12 @@
-"""Prints what an experiment costs: the full game's time, the harness's share, and what workers and a kill do to it.
+"""Prints what an experiment costs: the full game's time, the harness's share, and what workers do to it.
 
-python tests/perf/game_figures.py [full] [share] [workers] [dask] [resume] [report]
+python tests/perf/game_figures.py [full] [share] [workers] [dask] [report]
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from figures import finish, show
 
-from memory.bench.engine.experiment import Outcome, begin, resume
+from memory.bench.engine.experiment import Outcome, begin
 from memory.bench.engine.matrix import Experiment, load_experiment
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "preference_game.yaml"
@@ -86,49 +84,6 @@ def speedup(kind: str, target: float) -> None:
     show(name, f"{ratio:.2f} x", f">= {target} x", ratio >= target)
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-sys.path.insert(0, {here!r})
-from game_figures import experiment
-from memory.bench.engine.experiment import begin
-from memory.bench.engine.files import CellJournal
-
-real, written = CellJournal.add, [0]
-def add(self, kind, **row):
-    real(self, kind, **row)
-    written[0] += 1
-    if written[0] == 300:
-        os.kill(os.getpid(), signal.SIGKILL)
-CellJournal.add = add
-begin(experiment({out!r}, **{given!r}))
-"""
-
-
-def killed() -> None:
-    """Turns and events that a resumed cell does again."""
-    given = {
-        "game": {"users": 1},
-        "providers": ["full_history"],
-        "executor": {"kind": "local"},
-    }
-    with tempfile.TemporaryDirectory() as out:
-        code = KILLED.format(here=str(Path(__file__).parent), out=out, given=given)
-        ended = subprocess.run([sys.executable, "-c", code], check=False, env=dict(os.environ))
-        assert ended.returncode == -signal.SIGKILL
-        (directory,) = Path(out).iterdir()
-        outcome = resume(experiment(out, **given), directory)
-        (cell,) = outcome.manifest.cells
-        rows = [
-            json.loads(line)
-            for line in (directory / "cells" / cell.cell_id / "journal.jsonl").read_text("utf-8").splitlines()
-        ]
-        done = [(row["session"], row["n"]) for row in rows if row["kind"] == "turn"]
-        events = [row["event"] for row in rows if row["kind"] == "written"]
-        again = len(done) - len(set(done)) + len(events) - len(set(events))
-    show("turns and events done twice after a kill -9", str(again), "0", again == 0)
-
-
 MEASURED = """
 import resource, sys
 from pathlib import Path
@@ -175,7 +130,6 @@ WHAT = {
     "share": share,
     "workers": lambda: speedup("processes", 1.7),
     "dask": lambda: speedup("dask", 1.6),
-    "resume": killed,
 }
 
 if __name__ == "__main__":

@@ -34,12 +34,10 @@ from memory.hosts._installing import HookFolder
 from memory.hosts._table import HOSTS
 
 ROOT = Path(__file__).resolve().parents[2]
-TURNS, CONVERSATION, MAX_MS, MAX_LINES, HOOKS, MAX_CPU_MS = 210, 10, 5.0, 200, 20, 60.0
+TURNS, CONVERSATION, MAX_MS, HOOKS, MAX_CPU_MS = 210, 10, 5.0, 20, 60.0
 AT_ONCE = 50
 SESSIONS, MAX_GROWN_MB = 1500, 5.0
 ITEMS, FEW, MAX_TO_ONE = 10_000, 5, 1.7
-OF_HOOKS = ("hooks", "_coding_agents", "_installing", "_foreign_files")
-OTHER_FILES = {"langchain": ("_langchain_turns", "langgraph_store", "_item_store", "_item_values")}
 CLASSES = {
     "nanobot": "TestNanobot",
     "langchain": "TestMiddleware",
@@ -116,22 +114,6 @@ def bindings(wanted: list[str]) -> None:
             f" a conversation's first turn adds {begins[1] - begins[0]:.2f}",
             flush=True,
         )
-
-
-def lines() -> None:
-    print(f"\nlines a host, at most {MAX_LINES}")
-    for name, host in HOSTS.items():
-        place = ROOT / "memory" / "hosts" / host.module
-        own = [place.with_suffix(".py")] if place.with_suffix(".py").exists() else sorted(place.glob("*.py"))
-        others = OTHER_FILES.get(name, () if own else OF_HOOKS)
-        files = own + [place.with_name(f"{other}.py") for other in others]
-        counted = {file.name: len(file.read_text("utf-8").splitlines()) for file in files}
-        longest = max(counted.values())
-        print(
-            f"{name:16} {sum(counted.values()):4} ({', '.join(f'{n} {c}' for n, c in counted.items())})",
-            end="",
-        )
-        print("" if longest <= MAX_LINES else "  MISSED")
 
 
 def hooks() -> None:
@@ -283,7 +265,6 @@ def main() -> None:
         return
     bindings(sys.argv[1:])
     if not sys.argv[1:]:
-        lines()
         hooks()
         if HOSTS["mcp"].installed:
             sessions()

@@ -244,8 +244,3 @@ def test_parity_is_printed(monkeypatch):
 async def test_no_address_means_the_daemon_of_this_machine():
     async with create_adapter("x", None) as client:
         assert client.url == DEFAULT_URL
-
-
-def test_what_the_contract_names_and_nobody_does_is_in_the_table():
-    absent = {row.action for row in parity() if row.server == "absent"}
-    assert {"FTS hits for the predictive scorer", "Continuity scoring job"} <= absent

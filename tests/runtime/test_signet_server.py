@@ -216,16 +216,6 @@ async def test_forgetting_many_needs_the_previews_token(signet):
     assert done["deleted"] == 26
 
 
-async def test_one_key_stores_once(signet):
-    body = {"harness": "t", "content": "tea", "idempotencyKey": "k"}
-    first, second = (
-        (await signet.post("/api/hooks/remember", body))[1],
-        (await signet.post("/api/hooks/remember", body))[1],
-    )
-    assert first == second
-    assert len(signet.backend.store.rows) == 1  # type: ignore[attr-defined]
-
-
 async def test_a_transcript_is_recorded_where_its_prompts_were_not_heard(signet, tmp_path):
     text = "User: My bike is red.\nAssistant: Noted, red.\nUser: Bye.\nAssistant: Bye."
     answer = await signet.hook("session-end", sessionKey="s", transcript=text)

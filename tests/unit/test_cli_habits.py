@@ -70,15 +70,6 @@ def test_the_shell_completes(words, expected):
     assert shell("complete_bash", words).stdout.split() == expected
 
 
-@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-def test_completion_for_a_shell_is_printed(name):
-    assert "_MEMSLOT_COMPLETE" in shell(f"source_{name}").stdout
-
-
-def test_help_says_how_to_install_completion():
-    assert "--install-completion" in invoke("--help").stdout
-
-
 def test_every_command_that_prints_a_result_prints_it_as_json():
     every = commands(typer.main.get_command(app))
     assert {"run", "report", "tools conform", "setup", "doctor", "tools config show"} <= every.keys()

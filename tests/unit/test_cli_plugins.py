@@ -55,11 +55,6 @@ def test_a_plugins_help_looks_like_ours(add_command):
     assert "completion" not in help_text
 
 
-def test_stigmem_comes_by_the_same_door():
-    assert "stigmem" in installed.command_names()
-    assert "handoff" in invoke("tools", "stigmem", "--help").stdout
-
-
 def test_a_broken_command_is_named_and_breaks_nothing_else(add_command):
     add_command("broken", "raise RuntimeError('a secret of the plugin')")
     listing = invoke("--help")

@@ -21,14 +21,6 @@ async def test_every_check_passes(name, tmp_path):
     assert (report.provider, report.kind) == (name, "control")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_usual_scope_and_budget(name):
-    memory = load_config(CONFIGS / f"{name}.yaml").memory
-    assert memory.scope is not None
-    assert (memory.scope.run_id, memory.scope.persona_id) == ("demo", "alice")
-    assert (memory.budget.max_tokens, memory.budget.max_items) == (2000, 20)
-
-
 def test_the_commented_llm_block_is_valid():
     text = (CONFIGS / "rolling_summary.yaml").read_text(encoding="utf-8")
     text = text.replace("      summariser: extractive", "      # summariser: extractive")

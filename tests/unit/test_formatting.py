@@ -87,11 +87,6 @@ def test_stripping_leaves_no_section_behind(text):
     assert strip_context(stripped) == stripped
 
 
-def test_text_without_a_section_is_untouched():
-    text = "  I said <b>memory context</b>, not more  "
-    assert strip_context(text) == text
-
-
 def test_a_lone_tag_takes_nothing_else_with_it():
     assert strip_context("keep <memory-context> this") == "keep  this"
     assert strip_context("keep </memory-context> this") == "keep  this"
@@ -122,10 +117,6 @@ def test_groups_stand_together_under_their_native_label():
     ]
     section = render_section("memos", "r:p", entries)
     assert section.split("\n")[1:-1] == ["[UserMemory]", "- a", "- c", "[Skill]", "- b"]
-
-
-def test_nothing_is_no_section():
-    assert render_section("mem0", "r:p", []) == ""
 
 
 @given(entries=ENTRIES, limit=st.integers(1, 200), items=st.none() | st.integers(1, 5))

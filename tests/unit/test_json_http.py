@@ -1,7 +1,6 @@
 """JSON over HTTP: what was sent is known, one lost attempt is not forgotten, and no connection is left behind."""
 
 import time
-from collections.abc import AsyncIterator
 
 import anyio
 import anyio.lowlevel
@@ -11,7 +10,6 @@ import pytest
 
 from memory import BackendError, BackendUnavailable, InputError
 from memory.adapter import BackendProtocolError, BackendRejected
-from memory.adapter._bounded import bounded_answers
 from memory.adapter.http import JsonHttp, bearer, check_url, expect, none_if_404, server_address
 from memory.testing import LoopbackAnswer, LoopbackServer
 
@@ -168,11 +166,6 @@ def test_a_query_or_a_fragment_is_refused(url):
         check_url(url)
 
 
-def test_an_address_stays_as_it_was_written():
-    assert server_address(" https://host:8443/base/ ") == "https://host:8443/base"
-    assert server_address("http://host:1") == "http://host:1"
-
-
 @pytest.mark.parametrize("path", ["notes", "//host/notes", ""])
 async def test_a_path_that_may_lead_elsewhere_is_not_asked(path):
     """``//host`` is another server, which would be shown the key."""
@@ -244,24 +237,6 @@ async def test_what_a_refusal_says_is_told_by_code_and_status():
         with pytest.raises(BackendProtocolError, match="redirect"):
             await http.request("GET", "/notes")
         await http.aclose()
-
-
-async def test_an_answer_that_is_too_long_is_not_read_to_its_end():
-    """An endless one would hold its reader for ever, although it was refused."""
-    sent = 0
-
-    async def endless() -> AsyncIterator[bytes]:
-        nonlocal sent
-        while True:
-            await anyio.lowlevel.checkpoint()
-            sent += 1
-            yield b"x" * 10
-
-    answer = httpx.Response(200, content=endless(), request=httpx.Request("GET", "http://server.test"))
-    await bounded_answers("test", 20)(answer)
-    with anyio.fail_after(20), pytest.raises(BackendProtocolError, match="longer than 20 bytes"):
-        await answer.aread()
-    assert sent <= 5
 
 
 async def test_only_what_is_not_there_is_none():

@@ -28,10 +28,6 @@ def test_an_object_is_found(content):
     assert json_of_answer(content) == WANTED
 
 
-def test_a_list_is_found():
-    assert json_of_answer(f"These: {json.dumps([WANTED])}.") == [WANTED]
-
-
 @pytest.mark.parametrize(
     ("content", "reason", "said"),
     [

@@ -8,13 +8,7 @@ from cli_support import invoke
 
 from memory import InputError
 from memory.adapter import AdapterTraits
-from memory.bench.engine.provenance import traits_record
 from memory.plugins.opening import build_slot
-
-
-def test_the_manifest_has_it_and_null_where_nothing_is_declared():
-    assert traits_record(AdapterTraits(pet_observability="weak")).pet_observability == "weak"
-    assert traits_record(AdapterTraits()).pet_observability is None
 
 
 @pytest.mark.parametrize(

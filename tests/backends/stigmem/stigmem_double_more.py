@@ -2,8 +2,6 @@
 
 Import adds them. Modelled on a live node: a retraction leaves its sibling live, a sweep takes query parameters and
 ends facts by expiry, ``/v1/intents`` makes facts of an envelope itself and returns typed values as text.
-Two switches on the model, for nodes of another kind: ``lacks`` (names of route groups that answer 404) and
-``posts_synthesis`` (the specification's ``POST /v1/synthesis`` instead of the GET that nodes have).
 """
 
 import uuid
@@ -14,13 +12,6 @@ from typing import Any
 from stigmem_node_model import Answer, Caller, NodeModel, Refused, Request, invalid, live, now, route
 
 Groups = tuple[str, ...]
-
-
-def _missing(node: NodeModel, group: str) -> bool:
-    return group in getattr(node, "lacks", ())
-
-
-NOT_FOUND = Answer(404, {"detail": "Not Found"})
 
 
 _BETWEEN = "stigmem:conflict:between"
@@ -117,24 +108,8 @@ def synthesize(node: NodeModel, caller: Caller, groups: Groups, request: Request
     return Answer(200, {**synthesized, "contradiction_count": disputed})
 
 
-@route("POST", "/v1/synthesis")
-def synthesis(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    if not getattr(node, "posts_synthesis", False):
-        return NOT_FOUND
-    body = request["json"]
-    entries: dict[tuple[str, str], dict[str, Any]] = {}
-    for entry in _entries(node, body["scope"]):
-        if body.get("entity") in (None, entry["entity"]):
-            entries.setdefault((entry["entity"], entry["relation"]), entry)
-    kept = [entry for entry in entries.values() if entry["confidence"] >= body.get("min_confidence", 0)]
-    counts = {"scope": body["scope"], "fact_count": len(entries), "filtered_count": len(entries) - len(kept)}
-    return Answer(200, {"summary": kept, **counts, "synthesized_at": now()})
-
-
 @route("POST", "/v1/intents")
 def submit_intent(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    if _missing(node, "intents"):
-        return NOT_FOUND
     body = request["json"]
     for name in ("from", "to", "goal"):
         if not body.get(name):
@@ -185,8 +160,6 @@ def _decomposed(root: str, body: dict[str, Any]) -> Iterator[tuple[str, str, str
 
 @route("GET", "/v1/intents/(.+)")
 def get_intent(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    if _missing(node, "intents"):
-        return NOT_FOUND
     envelope = node.intents.get(groups[0])
     if envelope is None or not live({"valid_until": envelope["expires_at"]}):
         raise Refused(404, "intent not found")

@@ -34,12 +34,6 @@ async def test_middleware_without_a_url_is_silently_off(environ, caplog, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("environ", [{}, env(URL="")])
-async def test_a_process_without_a_url_does_not_start(environ):
-    with pytest.raises(ConfigError, match="STIGMEM_URL: is not set; set it to the node"):
-        StigmemAbi.from_env("process", environ)
-
-
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
@@ -209,11 +203,6 @@ async def test_a_user_the_node_cannot_know_is_said_and_not_folded_into_another(d
     context = await agent(double).boot(user)
     assert not any(fact.relation == "preference:tea" for fact in context.facts)
     assert "the entity holds capitals or spaces" in context.problems[0]
-
-
-async def test_an_informal_user_is_asked_for(double):
-    assert (await agent(double).boot("user:alice")).problems == ()
-    assert asked(double)[1][1]["entity"] == "user:alice"
 
 
 async def test_a_boot_has_a_deadline_and_keeps_what_it_has():
