@@ -1,33 +1,20 @@
-"""Common parts of the bindings: the check of the SDK's release, the words of a message, and shared memories.
-
-Several sessions of one process share a memory, because an embedded store has one owner.
-"""
+"""Common parts of the bindings: the check of the SDK's release, the words of messages, and one memory an agent."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from memory import ConfigError, MemorySlot, Message, PluginLoadError, open_memory_sync
+from memory import ConfigError, Message, PluginLoadError
 from memory.hosts._table import host_named
 from memory.runtime import answer_text, parts_of
 
 M = TypeVar("M")
-
-
-@dataclass
-class SharedMemory:
-    config: Path
-    memory: MemorySlot
-    opened: ExitStack
-    users: int = 0
 
 
 def check_exists(config: Path) -> None:
@@ -35,33 +22,6 @@ def check_exists(config: Path) -> None:
         raise ConfigError(
             f"{config} does not exist; write it first: memslot setup {shlex.quote(str(config))}"
         )
-
-
-_open: dict[Path, SharedMemory] = {}
-_lock = threading.Lock()
-
-
-def acquire(config: Path) -> SharedMemory:
-    """Open the memory of a configuration, or share an open one. Give it back with :func:`release`."""
-    config = config.expanduser().absolute()
-    with _lock:
-        shared = _open.get(config)
-        if shared is None:
-            check_exists(config)
-            opened = ExitStack()
-            memory = opened.enter_context(open_memory_sync(config)).slot
-            shared = _open[config] = SharedMemory(config, memory, opened)
-        shared.users += 1
-        return shared
-
-
-def release(shared: SharedMemory) -> None:
-    with _lock:
-        shared.users -= 1
-        if shared.users:
-            return
-        _open.pop(shared.config, None)
-    shared.opened.close()
 
 
 @contextmanager

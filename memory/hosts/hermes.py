@@ -10,16 +10,18 @@ import json
 import logging
 import os
 import sys
+import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memory import MemoryScope, MemslotError
-from memory.hosts._shared import SharedMemory, acquire, release, tested
-from memory.hosts._tools import DESCRIPTIONS, SEARCH, schema
-from memory.runtime import HostTurns, MemoryItems, load_config
+from memory import MemorySlot, MemslotError, open_memory_sync
+from memory.hosts._shared import check_exists, tested
+from memory.hosts._tools import ARGUMENTS, DESCRIPTIONS, ModelTools, schema
+from memory.runtime import HostTurns
 
 with tested("hermes"):
     from agent.memory_provider import MemoryProvider
@@ -30,9 +32,23 @@ _DRAIN_S = 10.0
 
 
 @dataclass
+class _Shared:
+    """A memory that the sessions of this process share, because an embedded store has one owner."""
+
+    config: Path
+    memory: MemorySlot
+    opened: ExitStack
+    users: int = 0
+
+
+_open: dict[Path, _Shared] = {}
+_lock = threading.Lock()
+
+
+@dataclass
 class _Session:
     id: str
-    shared: SharedMemory | None = None
+    shared: _Shared | None = None
     turns: HostTurns | None = None
     problem: str = ""
     writes: bool = True
@@ -76,10 +92,9 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         session = self._session = _Session(session_id)
         session.writes = kwargs.get("agent_context", "primary") == "primary"
         try:
-            session.shared = acquire(config_path(kwargs["hermes_home"]))
-            own = session.shared.memory.delivery.scope_or_default()
-            session.turns = HostTurns(session.shared.memory, "hermes", _scope(own, kwargs))
+            session.shared = _acquire(config_path(kwargs["hermes_home"]))
             session.person = _person(kwargs)
+            session.turns = HostTurns(session.shared.memory, "hermes", session.person or None)
         except Exception as error:  # Hermes would ignore it silently
             session.problem = f"{error}" if isinstance(error, MemslotError) else type(error).__name__
             complaint = f"memslot: long-term memory is NOT working: {session.problem}"
@@ -148,7 +163,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         """Release the memory. The last session of the process closes it."""
         session, self._session = self._session, _Session(self._session.id)
         if session.shared is not None:
-            release(session.shared)
+            _release(session.shared)
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Return search and store. Hermes asks before the memory is open, and every memory supports these."""
@@ -158,34 +173,12 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         ]
 
     def handle_tool_call(self, tool_name: str, args: Mapping[str, Any], **kwargs: Any) -> str:
-        """Run a tool. Returns JSON with ``result`` or ``error``."""
-        if (turns := self._session.turns) is None:
-            return json.dumps({"error": f"long-term memory is not working: {self._session.problem}"})
-        items = MemoryItems(turns.memory.slot, turns.scope)
-        try:
-            if tool_name == SEARCH:
-                found = turns.call_blocking(lambda: items.search(str(args.get("query", ""))))
-                return json.dumps({"result": [item.content for item in found]}, ensure_ascii=False)
-            content = str(args.get("content", ""))
-            receipt = turns.call_blocking(lambda: items.store(content, agent_id="hermes"))
-            return json.dumps({"result": receipt.status})
-        except MemslotError as error:
-            return json.dumps({"error": str(error)})
-
-    def get_config_schema(self) -> list[dict[str, Any]]:
-        path = {"key": "config", "description": "Path of memslot.yaml", "default": "~/.hermes/memslot.yaml"}
-        return [{**path, "required": True}]
-
-    def save_config(self, values: Mapping[str, Any], hermes_home: str) -> None:
-        (Path(hermes_home) / "memslot.json").write_text(json.dumps({"config": values["config"]}), "utf-8")
-
-    def backup_paths(self) -> list[str]:
-        """Return the configuration and its data directory, for ``hermes backup``."""
-        config = config_path(os.environ.get("HERMES_HOME", "~/.hermes"))
-        try:
-            return [str(config), str(load_config(config).data_dir)]
-        except MemslotError:
-            return [str(config)]
+        """Run a tool. Returns memories as a JSON list, the status of the stored fact, or an error in words."""
+        session = self._session
+        if session.turns is None:
+            return f"error: long-term memory is not working: {session.problem}"
+        given = str(args.get(ARGUMENTS[tool_name], ""))
+        return ModelTools(session.turns).answer_blocking(tool_name, given, None, session.id)
 
 
 def _person(given: Mapping[str, Any]) -> str:
@@ -193,6 +186,24 @@ def _person(given: Mapping[str, Any]) -> str:
     return f"{given.get('platform', 'hermes')}:{user}" if user else ""
 
 
-def _scope(own: MemoryScope, given: Mapping[str, Any]) -> MemoryScope:
-    person = _person(given)
-    return own.model_copy(update={"persona_id": person} if person else {})
+def _acquire(config: Path) -> _Shared:
+    """Open the memory of a configuration, or share an open one. Give it back with :func:`_release`."""
+    config = config.absolute()
+    with _lock:
+        shared = _open.get(config)
+        if shared is None:
+            check_exists(config)
+            opened = ExitStack()
+            memory = opened.enter_context(open_memory_sync(config)).slot
+            shared = _open[config] = _Shared(config, memory, opened)
+        shared.users += 1
+        return shared
+
+
+def _release(shared: _Shared) -> None:
+    with _lock:
+        shared.users -= 1
+        if shared.users:
+            return
+        _open.pop(shared.config, None)
+    shared.opened.close()

@@ -26,8 +26,10 @@ from memory.runtime import (
     HookQueue,
     HookTurn,
     HostTurns,
+    MemslotConfig,
     ShownSections,
     SocketOwner,
+    TurnPolicy,
     said_by_user,
     socket_in,
     turns_of,
@@ -57,6 +59,16 @@ def socket_path(data_dir: Path) -> Path:
         ConfigError: the path is too long for a socket.
     """
     return socket_in(data_dir, "hooks.sock")
+
+
+@asynccontextmanager
+async def hooks_answered(slot: MemorySlot, config: MemslotConfig) -> AsyncIterator[None]:
+    """Answer the hooks in the background. Their failures are logged and do not stop the server."""
+    turns_of(slot, TurnPolicy(not_said=config.section("hooks", HookSettings).not_said))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(answer_hooks, slot, config.data_dir)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 async def answer_hooks(slot: MemorySlot, data_dir: Path) -> None:

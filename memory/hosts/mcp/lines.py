@@ -1,4 +1,4 @@
-"""Filters for the messages between a client and a server.
+"""Repairs of a client's messages.
 
 They prevent three faults of a server of the SDK: a cancellation that arrives while its request is answered
 ends it (modelcontextprotocol/python-sdk#2416), text that UTF-8 cannot encode blocks it, and arguments in a
@@ -9,77 +9,35 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import anyio
 
-_MAX_CANCELLED = 1000
+NOT_READ = "arguments that are no JSON object"
+"""The one argument of a tool call whose arguments are a string without a JSON object."""
 _AS_TEXT = re.compile(r'"arguments"\s*:\s*"')
 
 
-class Cancelled:
-    """The ids of cancelled requests. Their answers are not sent."""
-
-    def __init__(self) -> None:
-        self._ids: OrderedDict[str, None] = OrderedDict()
-
-    def add(self, request_id: object) -> None:
-        self._ids[json.dumps(request_id)] = None
-        if len(self._ids) > _MAX_CANCELLED:
-            self._ids.popitem(last=False)
-
-    def take(self, request_id: object) -> bool:
-        """Return whether a request was cancelled, and forget its id."""
-        return bool(self._ids) and self._ids.pop(json.dumps(request_id), self) is None
-
-
-class Incoming:
-    """The client's lines without cancellations. The call is finished, but its answer is not sent."""
-
-    def __init__(self, file: anyio.AsyncFile[bytes], cancelled: Cancelled) -> None:
-        self._file = file
-        self._cancelled = cancelled
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        async for line in self._file:
-            text = readable(line)
-            if not text.strip() or ('"notifications/cancelled"' in text and self._is_cancellation(text)):
-                continue
+async def incoming(file: anyio.AsyncFile[bytes]) -> AsyncIterator[str]:
+    """Yield a client's lines without cancellations. A cancelled call is finished and answered all the same."""
+    async for line in file:
+        text = readable(line)
+        if text.strip() and not ('"notifications/cancelled"' in text and _is_cancellation(text)):
             yield text
 
-    def _is_cancellation(self, text: str) -> bool:
-        try:
-            message = json.loads(text)
-            if message["method"] != "notifications/cancelled":
-                return False
-            self._cancelled.add(message["params"]["requestId"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return False  # the SDK refuses the malformed message
-        return True
 
-
-class Outgoing:
-    """The server's lines, without answers to cancelled requests."""
-
-    def __init__(self, file: anyio.AsyncFile[str], cancelled: Cancelled) -> None:
-        self._file = file
-        self._cancelled = cancelled
-
-    async def write(self, line: str) -> int:
-        if self._cancelled.take(json.loads(line).get("id")):
-            return len(line)
-        return await self._file.write(line)
-
-    async def flush(self) -> None:
-        await self._file.flush()
+def _is_cancellation(text: str) -> bool:
+    try:
+        return bool(json.loads(text)["method"] == "notifications/cancelled")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False  # the SDK refuses the malformed message
 
 
 def readable(line: bytes) -> str:
     """Decode a message, without a byte order mark and with U+FFFD in place of unpaired surrogates.
 
-    Arguments of a tool in a JSON string become an object, which is empty if they are none.
+    Arguments of a tool in a JSON string become an object, with :data:`NOT_READ` if the string holds none.
     """
     text = line.decode("utf-8", "replace").removeprefix("\ufeff")
     as_text = _AS_TEXT.search(text) is not None
@@ -100,8 +58,8 @@ def _object(text: str) -> dict[str, Any]:
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
-        return {}
-    return given if isinstance(given, dict) else {}
+        given = None
+    return given if isinstance(given, dict) else {NOT_READ: True}
 
 
 def readable_body(receive: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from memory import LifecycleError, MemoryScope, MemorySlot, ScopeError
+from memory import LifecycleError, MemoryScope, ScopeError
 from memory.adapter.sdk import quiet_loggers
-from memory.hosts.mcp.lines import Cancelled, Incoming, Outgoing, readable_body
+from memory.hosts.mcp.lines import incoming, readable_body
 from memory.hosts.mcp.server import build_server
 from memory.runtime import (
     MemoryItems,
     MemslotConfig,
-    TurnPolicy,
     listening_socket,
     open_reach,
     open_shared,
     serve_app,
-    turns_of,
 )
 
 if TYPE_CHECKING:
@@ -57,35 +55,22 @@ async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: 
     """
     from mcp.server.stdio import stdio_server
 
+    from memory.hosts.hooks import hooks_answered
+
     _quieten()
     with _own_stdout() as stdout:
         async with _opened(config, read_only) as items:
             server = build_server(items, read_only=read_only)
-            cancelled = Cancelled()
-            client: Any = Incoming(anyio.wrap_file(sys.stdin.buffer), cancelled)
-            ours: Any = Outgoing(anyio.wrap_file(stdout), cancelled)
-            async with _hooks_answered(items.slot, config) if hooks else nullcontext():
+            client: Any = incoming(anyio.wrap_file(sys.stdin.buffer))
+            async with hooks_answered(items.slot, config) if hooks else nullcontext():
                 try:
-                    async with stdio_server(client, ours) as (incoming, outgoing):
-                        await server.run(incoming, outgoing, server.create_initialization_options())
+                    async with stdio_server(client, anyio.wrap_file(stdout)) as streams:
+                        await server.run(*streams, server.create_initialization_options())
                 except* OSError as errors:
                     error: Any = errors
                     while isinstance(error, BaseExceptionGroup):
                         error = error.exceptions[0]
                     raise LifecycleError(f"the client cannot be written to ({error.strerror})") from None
-
-
-@asynccontextmanager
-async def _hooks_answered(slot: MemorySlot, config: MemslotConfig) -> AsyncIterator[None]:
-    """Answer the hooks in the background. Their failures are logged and do not stop the server."""
-    from memory.hosts.hooks import HookSettings, answer_hooks
-
-    policy = TurnPolicy(not_said=config.section("hooks", HookSettings).not_said)
-    turns_of(slot, policy)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(answer_hooks, slot, config.data_dir)
-        yield
-        tasks.cancel_scope.cancel()
 
 
 def _quieten() -> None:

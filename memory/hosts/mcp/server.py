@@ -11,6 +11,7 @@ from typing import Any
 
 from memory import __version__
 from memory.hosts._shared import tested
+from memory.hosts.mcp.lines import NOT_READ
 from memory.runtime import MemoryItems, ToolCall, ToolContext, ToolRegistry, memory_tools
 
 with tested("mcp"):
@@ -94,6 +95,8 @@ class _Handlers:
         return {"tools": tools}
 
     async def call_tool(self, params: Any) -> dict[str, Any]:
-        call = ToolCall(id="mcp", name=params.name, arguments=params.arguments or {})
+        given = params.arguments or {}
+        problem = "arguments: this string holds no JSON object; send an object" if NOT_READ in given else None
+        call = ToolCall(id="mcp", name=params.name, arguments=given, problem=problem)
         result = await self._registry.execute(call, self._context)
         return {"content": [{"type": "text", "text": result.content}], "isError": result.is_error}

@@ -1,21 +1,25 @@
-"""The memory of a stock Nanobot: an entry point of the group ``nanobot.tools``. Only Nanobot imports it."""
+"""The memory of a stock Nanobot: an entry point of the group ``nanobot.tools``. Only Nanobot imports it.
+
+Nanobot keeps a context provider's result in the session's file and shows it again in every later turn.
+Without removal, old sections would pile up in the prompt and be recorded as if a person had said them.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
 import anyio
 
-from memory import MemorySlot, MemslotError, ScopeError
+from memory import ConfigError, MemoryScope, MemorySlot, MemslotError
 from memory.hosts._shared import tested
-from memory.hosts.nanobot.sdk import SOURCE, claim_workspace, is_of_a_machine, said, without_section
-from memory.runtime import HostTurns, TurnPolicy, build_slot, turns_of
+from memory.hosts._tools import DESCRIPTIONS, SEARCH, ModelTools, schema
+from memory.hosts.nanobot._turns import BotTurns
+from memory.runtime import HostTurns, TurnPolicy, build_slot, strip_context, turns_of
 
 with tested("nanobot"):
     from nanobot.agent.tools.base import Tool
@@ -25,76 +29,77 @@ with tested("nanobot"):
         TurnCompleted,
         TurnRunStatusChanged,
     )
-    from nanobot.runtime_context import RuntimeContextBlock, public_history_messages
+    from nanobot.runtime_context import (
+        RUNTIME_CONTEXT_HISTORY_META,
+        RuntimeContextBlock,
+        detach_runtime_context,
+        public_history_messages,
+        reattach_runtime_context,
+    )
 
 log = logging.getLogger("memslot.nanobot")
 
+SOURCE = "memslot"  # the name of memslot's blocks in Nanobot's runtime context
 _OPENING_S = 10.0
 _open: dict[Path, MemorySlot] = {}
 """Open slots, shared because an embedded store has one owner and Nanobot may build its tools twice."""
 
 
-def _config(workspace: str) -> Path | None:
-    """Return ``MEMSLOT_CONFIG``, else ``memslot.yaml`` in the workspace; None if there is neither."""
-    if named := os.environ.get("MEMSLOT_CONFIG"):
-        return Path(named).absolute()
-    file = Path(workspace, "memslot.yaml").absolute()
-    return file if file.exists() else None
+def _slot_for(workspace: str) -> MemorySlot | None:
+    """Return the memory of ``MEMSLOT_CONFIG``, else of ``memslot.yaml`` in the workspace; None without either.
 
-
-def _opened(config: Path) -> MemorySlot:
+    Raises:
+        MemslotError: the configuration cannot be used.
+    """
+    named = os.environ.get("MEMSLOT_CONFIG")
+    config = Path(named or Path(workspace, "memslot.yaml")).absolute()
+    if not (named or config.exists()):
+        return None
     if config not in _open:
-        slot = build_slot(config)
-        if slot.scope is None:
-            raise ScopeError(f"{config}: memory.scope says whose memory this is; add run_id and persona_id")
+        slot = _open[config] = build_slot(config)
         turns_of(slot, TurnPolicy(exclude_session=True))
-        _open[config] = slot
     return _open[config]
 
 
-async def _closing_with_the_loop(config: Path, slot: MemorySlot) -> AsyncGenerator[None, None]:
+async def _closing_with_the_loop(slot: MemorySlot) -> AsyncGenerator[None, None]:
     """Close a slot when the event loop ends its generators, because Nanobot tells no tool that it ends."""
     try:
         yield
     finally:
-        _open.pop(config, None)
+        for config in [config for config, opened in _open.items() if opened is slot]:
+            del _open[config]
         await slot.aclose()
 
 
 class MemslotTool(Tool):  # type: ignore[misc]
     """Recalls before each turn and records after it. To the model, it is a search tool."""
 
-    def __init__(self, config: Path, slot: MemorySlot, sessions: Any) -> None:
-        self._config = config
+    name, description, parameters, read_only = SEARCH, DESCRIPTIONS[SEARCH], schema(SEARCH), True
+
+    def __init__(self, slot: MemorySlot, sessions: Any) -> None:
         self._ending: AsyncGenerator[None, None] | None = None
         self._sessions = sessions
-        self._turns = HostTurns(slot, "nanobot")
-        self._memory = self._turns.memory
-        self._asked: dict[str, str] = {}
+        turns = HostTurns(slot, "nanobot")
+        self._memory, self._turns, self._tools = turns.memory, BotTurns(turns), ModelTools(turns)
         self._delivered: set[str] = set()
 
     @classmethod
     def enabled(cls, ctx: Any) -> bool:
-        """Whether a configuration is named and its memory can be used. A problem is logged in one line.
-
-        The check is here because Nanobot logs a traceback for an error in ``create``.
-        """
-        config = _config(ctx.workspace)
-        if config is None:
-            return False
+        """Whether a configuration is named and its memory can be used. A problem is logged in one line."""
+        # The check is here, because Nanobot logs a traceback for an error in create.
         try:
-            claim_workspace(Path(ctx.workspace), _opened(config).delivery.scope_or_default())
+            if (slot := _slot_for(ctx.workspace)) is not None:
+                claim_workspace(Path(ctx.workspace), slot.delivery.scope_or_default())
+            return slot is not None
         except MemslotError as error:
             log.warning("memslot is not used: %s", error)
             return False
-        return True
 
     @classmethod
     def create(cls, ctx: Any) -> Self:
-        config = _config(ctx.workspace)
-        assert config is not None
-        _warn_of_file_memory(Path(ctx.workspace))
-        tool = cls(config, _opened(config), ctx.sessions)
+        slot = _slot_for(ctx.workspace)
+        assert slot is not None
+        tool = cls(slot, ctx.sessions)
         if ctx.bus is not None:
             for handler, kind in (
                 (tool._begin, SessionTurnStarted),
@@ -105,57 +110,34 @@ class MemslotTool(Tool):  # type: ignore[misc]
                 ctx.bus.subscribe(handler, kind)
         return tool
 
-    name = "memory_search"
-    description = "Search long-term memory of earlier conversations. What fits this turn is shown already."
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        query = {"type": "string", "description": "What to look for, as a question.", "minLength": 1}
-        return {"type": "object", "properties": {"query": query}, "required": ["query"]}
-
-    read_only = True
-
-    async def execute(self, query: str = "", **_: Any) -> Any:
-        """Search the memory. Returns the context section, or an error as a result."""
-        recall = await self._memory.recall(query, session_id="memory_search")
-        if recall.failure is not None:
-            return self.error(f"memory is not available now: {type(recall.failure).__name__}")
-        return recall.section or "nothing is remembered"
+    async def execute(self, query: str = "", **_: Any) -> str:
+        """Search the memory. Returns memories as a JSON list, or an error in words."""
+        return await self._tools.answer(SEARCH, query, None, "memory_search")
 
     def runtime_context_provider(self) -> Any:
         return self._recall
 
     async def _recall(self, request: Any) -> RuntimeContextBlock | None:
-        self._asked[request.session_key or ""] = request.original_user_text or ""
-        try:
-            recall = await self._memory.recall(
-                request.original_user_text or "", session_id=request.session_key or "nanobot"
-            )
-        except Exception as error:  # otherwise Nanobot would abandon the turn
-            log.warning("nothing is recalled in this turn: %s", type(error).__name__)
-            return None
-        return RuntimeContextBlock(SOURCE, recall.section) if recall.section else None
+        section = await self._turns.recall(request)
+        return RuntimeContextBlock(SOURCE, section) if section else None
 
     async def _begin(self, event: Any) -> None:
         """Open the memory, and remove a dead process's sections before Nanobot reads the history."""
         if self._ending is None:
-            self._ending = _closing_with_the_loop(self._config, self._memory.slot)
+            self._ending = _closing_with_the_loop(self._memory.slot)
             await anext(self._ending)
             # Opening a store may take longer than a recall may, and a process may live for one turn only.
             with anyio.move_on_after(_OPENING_S), suppress(MemslotError):
-                await self._memory.slot.setup_scope(self._turns.scope_of(None))
+                await self._memory.slot.setup_scope(self._memory.slot.delivery.scope_or_default())
         key = event.context.session_key
         self._delivered.discard(key)
-        self._asked.pop(key, None)
+        self._turns.forget(key)
         self._clean(key)
 
     async def _record(self, event: Any) -> None:
-        key = event.context.session_key
-        messages = self._clean(key)
-        spoken = public_history_messages(messages)  # blocks of other providers were not said either
-        talk, parts = said(spoken, self._asked.pop(key, ""))
-        if talk and not is_of_a_machine(event):
-            await self._turns.record(event.turn_id, session_id=key, messages=talk, left_out=parts)
+        messages = self._clean(event.context.session_key)
+        # Blocks of other providers were not said either.
+        await self._turns.record(event, public_history_messages(messages))
 
     def _answered(self, event: Any) -> None:
         self._delivered.add(event.context.session_key)
@@ -171,25 +153,47 @@ class MemslotTool(Tool):  # type: ignore[misc]
         session = self._sessions.get_cached(key)
         if session is None:
             return []
-        changed = False
-        for at, message in enumerate(session.messages):
-            cleaned = without_section(message)
-            if cleaned is not None:
-                session.messages[at] = cleaned
-                changed = True
-        if changed:
+        cleaned = [without_section(message) for message in session.messages]
+        if any(cleaned):
+            session.messages[:] = [new or old for new, old in zip(cleaned, session.messages, strict=True)]
             self._sessions.save(session)
-        messages: list[dict[str, Any]] = session.messages
-        return messages
+        return list(session.messages)
 
 
-def _warn_of_file_memory(workspace: Path) -> None:
+def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Remove memslot's block from a message that Nanobot keeps. Returns None if there is no such block."""
+    marker = message.get(RUNTIME_CONTEXT_HISTORY_META)
+    if not isinstance(marker, Mapping) or SOURCE not in (marker.get("sources") or ()):
+        return None
+    if (found := detach_runtime_context(message.get("content"), marker)) is None:
+        return None
+    content, sources, blocks = found
+    texts = [strip_context(str(block.get("text", ""))).strip() for block in blocks]
+    cleaned = {**message, "content": content}
+    del cleaned[RUNTIME_CONTEXT_HISTORY_META]
+    if left := [{**block, "text": text} for block, text in zip(blocks, texts, strict=True) if text]:
+        others = [source for source in sources if source != SOURCE]
+        cleaned["content"], marker = reattach_runtime_context(content, others, left)
+        cleaned[RUNTIME_CONTEXT_HISTORY_META] = marker
+    return cleaned
+
+
+def claim_workspace(workspace: Path, scope: MemoryScope) -> None:
+    """Reserve a workspace for one scope, because Nanobot's own tools read every session of the workspace.
+
+    Raises:
+        ConfigError: the workspace belongs to another scope or is not writable.
+    """
+    file = workspace / ".memslot-scope"
     try:
-        text = (workspace / "memory" / "MEMORY.md").read_text(encoding="utf-8")
-        template = (
-            resources.files("nanobot").joinpath("templates/memory/MEMORY.md").read_text(encoding="utf-8")
+        workspace.mkdir(parents=True, exist_ok=True)
+        owner = file.read_text(encoding="utf-8").strip() if file.exists() else ""
+        if not owner:
+            file.write_text(f"{scope.label}\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}; the workspace must be writable") from error
+    if owner not in ("", scope.label):
+        raise ConfigError(
+            f"{workspace} is the workspace of another memory.scope, and its sessions can be read by this agent; "
+            "give each scope a workspace and a configuration directory of its own"
         )
-    except OSError:
-        return
-    if text.strip() not in ("", template.strip()):
-        log.warning("memory/MEMORY.md is not empty: Nanobot shows it in every turn beside this memory")

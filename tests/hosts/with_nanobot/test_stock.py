@@ -69,14 +69,3 @@ def test_a_memory_that_cannot_be_used_costs_no_turn_and_one_line(
     assert len([line for line in printed.splitlines() if wanted in line]) == 1
     assert "Traceback" not in printed
     assert "memory_search" not in model.tools[-1]
-
-
-def test_only_a_file_memory_that_says_something_is_warned_of(model: Model, tmp_path: Path) -> None:
-    memory_config(tmp_path, "full_history")
-    warning = "memory/MEMORY.md is not empty"
-    assert warning not in agent(tmp_path, model, "I like oolong tea.", "cli:one")
-    written = tmp_path / "workspace" / "memory" / "MEMORY.md"
-    assert written.exists()  # Nanobot's template
-    assert warning not in agent(tmp_path, model, "Thanks.", "cli:one")
-    written.write_text("The user likes coffee.", encoding="utf-8")
-    assert warning in agent(tmp_path, model, "Thanks.", "cli:one")
