@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -42,35 +42,16 @@ def listening_socket(host: str, port: int, *, field: str) -> socket.socket:
     return listener
 
 
-def stop_at_signals(
-    running: uvicorn.Server, leave_s: float = 0.0, leaving: Callable[[], None] = lambda: None
-) -> None:
+def stop_at_signals(running: uvicorn.Server) -> None:
     """Let SIGTERM and SIGINT stop only the server. Outside the main thread this does nothing.
 
     uvicorn's own handler raises the signal again, which would end the process before its writes are sent. A
     signal that arrives before uvicorn installs its handler would end the process, too.
-
-    Args:
-        running: the server.
-        leave_s: seconds for which it goes on answering. A second signal stops it at once.
-        leaving: called at each signal.
     """
-    first = True
-
-    def stop() -> None:
-        running.should_exit = True
 
     def end(number: int, _: object) -> None:
-        nonlocal first
-        leaving()
-        if first and leave_s:
-            later = threading.Timer(leave_s, stop)
-            later.daemon = True
-            later.start()
-        else:
-            running.force_exit = running.should_exit and number == signal.SIGINT
-            stop()
-        first = False
+        running.force_exit = running.should_exit and number == signal.SIGINT
+        running.should_exit = True
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -353,6 +353,8 @@ async def run_session(
 ) -> None:
     """Start a session, answer the turns of a channel until it is closed, and end the session.
 
+    Blank turns get no answer.
+
     Args:
         session: see :class:`AgentSession`.
         channel: brings the turns and takes the answers.
@@ -360,24 +362,17 @@ async def run_session(
     """
     await session.start()
     try:
-        await answer_turns(session, channel, keep)
+        with suppress(ChannelClosed):
+            while True:
+                turn = await channel.receive()
+                if not turn.content.strip() and not turn.attachments:
+                    continue
+                report = await session.turn(turn, channel.send)
+                if report.failure is not None:
+                    log.warning("%s", report.output.error)
+                if keep is not None:
+                    keep(session.checkpoint())
+                await channel.send(report.output)
     finally:
         with anyio.CancelScope(shield=True):
             await session.end()
-
-
-async def answer_turns(
-    session: AgentSession, channel: Channel, keep: Callable[[Checkpoint], None] | None = None
-) -> None:
-    """Answer the turns of a channel until it is closed. Blank turns get no answer."""
-    with suppress(ChannelClosed):
-        while True:
-            turn = await channel.receive()
-            if not turn.content.strip() and not turn.attachments:
-                continue
-            report = await session.turn(turn, channel.send)
-            if report.failure is not None:
-                log.warning("%s", report.output.error)
-            if keep is not None:
-                keep(session.checkpoint())
-            await channel.send(report.output)

@@ -139,7 +139,7 @@ async def answer(
                     continue
                 server.mount(f"/{point.name}", await stack.enter_async_context(opened(server.reaches())))
         server.endpoints.port = listener.getsockname()[1]
-        await serve_app(server.app, listener, ready, settings=settings, leaving=server.endpoints.leave)
+        await serve_app(server.app, listener, ready, settings=settings)
 
 
 async def serve_app(
@@ -149,7 +149,6 @@ async def serve_app(
     *,
     own: MemoryScope | None = None,
     settings: ServeSettings | None = None,
-    leaving: Callable[[], None] = lambda: None,
     grace_s: int = _GRACE_S,
 ) -> None:
     """Serve an application until SIGTERM or SIGINT, within the limits of ``memslot serve``.
@@ -160,7 +159,6 @@ async def serve_app(
         ready: called with the address when the server starts.
         own: the memory's scope, if only this machine may call; None if the application checks its requests.
         settings: the ``serve:`` block; by default an empty one.
-        leaving: called at each signal.
         grace_s: seconds that running requests have to finish at the end.
     """
     import uvicorn
@@ -183,7 +181,7 @@ async def serve_app(
         ws="none",
     )
     running = uvicorn.Server(options)
-    stop_at_signals(running, settings.leave_s, leaving)
+    stop_at_signals(running)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     ready(f"http://{host}:{listener.getsockname()[1]}")
     await running.serve(sockets=[listener])

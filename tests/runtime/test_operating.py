@@ -121,22 +121,6 @@ async def test_counts_are_told_to_callers_and_hold_no_text():
 
 
 @pytest.mark.thorough
-def test_a_server_that_is_about_to_end_says_so_and_goes_on_answering(tmp_path):
-    with serving(write(tmp_path, {"leave_s": 2.0})) as (http, process):
-        assert http.get("/health/ready").status_code == 200
-        process.send_signal(signal.SIGTERM)
-        for _ in range(100):
-            if (answer := http.get("/health/ready")).status_code == 503:
-                break
-            time.sleep(0.01)
-        assert answer.json()["leaving"] is True
-        body = {"harness": "t", "sessionKey": "s", "userMessage": "the last tea"}
-        assert http.post("/api/hooks/user-prompt-submit", json=body).status_code == 200
-        process.communicate(timeout=60)
-    assert process.returncode == 0
-
-
-@pytest.mark.thorough
 def test_traces_go_to_opentelemetry_where_they_are_asked_for(tmp_path):
     """By the provider that the process has, which ``opentelemetry-instrument`` sets up."""
     script = tmp_path / "traced.py"

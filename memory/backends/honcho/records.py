@@ -1,4 +1,4 @@
-"""Provenance, diagnostics and corrections of single records."""
+"""Provenance and diagnostics of single records, and the deletion of conclusions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memory.adapter.fields import NotBlank
 from memory.adapter.http import none_if_404
 from memory.backends.honcho.client import all_rows
 from memory.backends.honcho.options import MAX_ROWS
-from memory.backends.honcho.translate import IDS, METADATA_PREFIX, native_json
+from memory.backends.honcho.translate import IDS, native_json
 from memory.backends.honcho.workspace import HonchoScope
 
 _PAGE = {"page": PositiveInt, "size": PositiveInt}
@@ -39,12 +39,7 @@ QUERIES = {
     "sessions": Operation(_PAGE),
     "summaries": Operation(required=_SESSION),
 }
-MUTATIONS = {
-    "create": Operation(_SESSION, required={"content": NotBlank}),
-    "delete": Operation(native_id=True),
-    "set_card": Operation(required={"peer_card": list[str]}),
-    "update": Operation(required={**_SESSION, "metadata": dict[str, Any]}, native_id=True),
-}
+MUTATIONS = {"delete": Operation(native_id=True)}
 _MAX_RECORDS = 1000
 
 
@@ -103,18 +98,20 @@ class HonchoRecords(BaseAdapter):
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """Change a conclusion on the user, the user's card, or a message's metadata (memslot's stays).
+        """Delete a conclusion on the user.
 
         Raises:
-            BackendRejected: the scope has no such record.
+            BackendRejected: the scope has no such conclusion.
         """
-        workspace = self.workspace(request.scope)
-        changed = await self.shielded.run(workspace.workspace_id, lambda: _mutate(workspace, request))
-        created = changed if request.operation == "create" else ()
-        ids = tuple(record.id for record in created) or ((request.native_id,) if request.native_id else ())
-        trace = self.trace(request.scope, request.operation, native_ids=ids)
-        raw = native_json(changed)
-        return NativeMutationReceipt(status="committed", native_ids=ids, raw=raw, trace=trace)
+        workspace, native_id = self.workspace(request.scope), str(request.native_id)
+
+        async def delete() -> Any:
+            await workspace.note_source(native_id)
+            return await workspace.user.conclusions.aio.delete(native_id)
+
+        raw = native_json(await self.shielded.run(workspace.workspace_id, delete))
+        trace = self.trace(request.scope, "delete", native_ids=(native_id,))
+        return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 
 
 async def _conclusions(workspace: HonchoScope, filters: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -158,22 +155,3 @@ async def _page(call: Awaitable[Any]) -> dict[str, Any]:
         for row in page.items
     ]
     return {"items": items, "total": page.total, "page": page.page}
-
-
-async def _mutate(workspace: HonchoScope, request: NativeMutationRequest) -> Any:
-    given: dict[str, Any] = request.arguments
-    view: Any = workspace.user.conclusions.aio
-    if request.operation == "delete":
-        await workspace.note_source(str(request.native_id))
-        return await view.delete(request.native_id)
-    if request.operation == "create":
-        session = given.get("session_id")
-        return await view.create(
-            [{"content": given["content"], "session_id": session and IDS.encode(session)}]
-        )
-    if request.operation == "set_card":
-        return await workspace.user.aio.set_card(given["peer_card"])
-    said_in = workspace.session(given["session_id"]).aio
-    message = await said_in.get_message(str(request.native_id))
-    ours = {METADATA_PREFIX + key: value for key, value in given["metadata"].items()}
-    return await said_in.update_message(str(request.native_id), {**message.metadata, **ours})

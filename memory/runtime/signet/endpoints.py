@@ -53,7 +53,6 @@ class Endpoints(SignetService):
     def __init__(self, memory: TurnMemory, changes: Changes, settings: ServeSettings) -> None:
         super().__init__(memory, changes.memories, settings)
         self.port: int | None = None
-        self.leaving = False
         self._changes = changes
         self._started = datetime.now(UTC)
         self._looking = anyio.Lock()
@@ -121,9 +120,6 @@ class Endpoints(SignetService):
         answer = await self._readiness()
         return JSONResponse(answer, 503 if answer["status"] == "unavailable" else 200)
 
-    def leave(self) -> None:
-        self.leaving = True  # from now on, /health/ready answers 503
-
     def _process(self) -> dict[str, Any]:
         uptime_s = (datetime.now(UTC) - self._started).total_seconds()
         return {"uptime": uptime_s, "pid": os.getpid(), "version": version("memslot"), "port": self.port}
@@ -144,7 +140,7 @@ class Endpoints(SignetService):
             self.book.store.check()
         except StoreError as error:
             answer |= {"status": "unavailable", "labels": without_directories(str(error))}
-        return answer | ({"status": "unavailable", "leaving": True} if self.leaving else {})
+        return answer
 
 
 Cover = Literal["covered", "partial", "absent"]

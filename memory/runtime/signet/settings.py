@@ -82,8 +82,6 @@ class ServeSettings(PluginOptions):
     """Requests in work at once; more are answered 503."""
     max_requests_per_caller: int | None = Field(default=None, gt=0)
     """Of these, for one token. Default: half, where there are several tokens."""
-    leave_s: float = Field(default=0.0, ge=0)
-    """Seconds in which it goes on answering after SIGTERM, while ``/health/ready`` says 503."""
     opentelemetry: bool = False
     """Send the trace of every call of the memory to OpenTelemetry, as its environment variables say."""
     body_s: float = Field(default=10.0, gt=0)

@@ -63,14 +63,10 @@ CALLS: dict[str, Call] = {
     "queue_status": lambda client: client.aio.queue_status(sender="ada"),
     "messages": lambda client: session(client).aio.messages(filters={"peer_id": "ada"}, size=100),
     "get_message": lambda client: session(client).aio.get_message("MESSAGE"),
-    "update_message": lambda client: session(client).aio.update_message("MESSAGE", {"event_id": "e1"}),
     "sessions": lambda client: client.aio.sessions(size=100),
     "summaries": lambda client: session(client).aio.summaries(),
     "conclusions.list": lambda client: client.aio.conclusions.list(size=1, filters={"observed_id": "ada"}),
     "conclusions.query": lambda client: user(client).conclusions.aio.query("tea", top_k=3, distance=None),
-    "conclusions.create": lambda client: user(client).conclusions.aio.create(
-        [{"content": "ada likes oolong", "session_id": "s1"}]
-    ),
     "conclusions.delete": lambda client: user(client).conclusions.aio.delete("CONCLUSION"),
     "session.delete": lambda client: session(client).aio.delete(),
 }  # fmt: skip
