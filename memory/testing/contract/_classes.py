@@ -24,18 +24,21 @@ from memory.testing.contract._declared import (
 )
 from memory.testing.contract._kit import Kit
 from memory.testing.contract._spec import NotRun, PromiseBroken, Spec, failure_of, specs
-from memory.testing.pytest_plugin import KEY, pytest_configure
 
 _Profile = ConformanceProfile | None
 
 
-class ContractBase(Declarations):
-    """The fixtures. A provider's test class sets or overrides them; see :class:`MemoryContract`."""
+class MemoryContract(Declarations):
+    """All promises. Subclass it, and set ``config`` or the fixture ``adapter_factory``.
+
+    Class attributes: ``config``, ``profile``, ``anyio_backends``, and the declarations of
+    :class:`~memory.testing.ConformanceProfile`.
+
+    Fixtures to override: ``adapter_factory``, ``fingerprint``, ``native_fault``, ``native_peak``, ``described``.
+    Without ``fingerprint`` the kit compares retrieved rows alone. Without ``native_fault`` it reaches no level.
+    """
 
     pytestmark = pytest.mark.anyio
-
-    area: ClassVar[str] = "own"
-    """The area of a class's tests. The summary counts by area."""
 
     config: ClassVar[Mapping[str, object] | None] = None
     """A configuration as YAML would give it. This is the simplest way to name the provider."""
@@ -128,23 +131,13 @@ class ContractBase(Declarations):
     def anyio_backend(self, request: pytest.FixtureRequest) -> str:
         return installed_loop(request.param)
 
-    @pytest.fixture(autouse=True)
-    def _reported(self, request: pytest.FixtureRequest) -> None:
-        """Tell the summary which promise this test checks."""
-        standard, name = _standard_tests(request.cls), request.function.__name__
-        if name in standard:
-            owner, test = standard[name]
-            about = f"{request.cls.__name__}|{getattr(test, 'area', owner.area)}|{name}|{len(standard)}"
-            request.node.user_properties.append((KEY, about))
-
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        pytest_configure(metafunc.config)
         if "anyio_backend" in metafunc.fixturenames:
             metafunc.parametrize("anyio_backend", self.anyio_backends, indirect=True)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name, (_, standard) in _standard_tests(cls).items():
+        for name, standard in _standard_tests(cls).items():
             test = getattr(cls, name)
             marks = getattr(test, "pytestmark", ()) if inspect.isfunction(test) else ()
             excused = any(mark.name == "xfail" and mark.kwargs.get("reason") for mark in marks)
@@ -158,11 +151,11 @@ class ContractBase(Declarations):
 installed_plugins = cache(MemoryAdapterRegistry)
 
 
-def _standard_tests(cls: type) -> dict[str, tuple[Any, Any]]:  # each with its class of origin
+def _standard_tests(cls: type) -> dict[str, Any]:
     return {
-        name: (owner, value)
-        for owner in reversed(cls.__mro__)
-        if owner.__module__.startswith(__package__ or "?")
+        name: value
+        for owner in cls.__mro__
+        if owner.__module__ == __name__
         for name, value in vars(owner).items()
         if name.startswith("test_")
     }
@@ -175,7 +168,7 @@ def installed_loop(name: str) -> str:
 
 
 def test_of(spec: Spec) -> Any:
-    async def test(self: ContractBase, kit: Kit) -> None:
+    async def test(self: MemoryContract, kit: Kit) -> None:
         try:
             await spec.check(kit)
         except NotRun as left:
@@ -188,19 +181,7 @@ def test_of(spec: Spec) -> Any:
 
     test.__name__ = test.__qualname__ = f"test_{spec.name}"
     test.__doc__ = spec.check.__doc__
-    test.area = spec.area  # type: ignore[attr-defined]
     return test
-
-
-class MemoryContract(ContractBase):
-    """All promises. Subclass it, and set ``config`` or the fixture ``adapter_factory``.
-
-    Class attributes: ``config``, ``profile``, ``anyio_backends``, and the declarations of
-    :class:`~memory.testing.ConformanceProfile`.
-
-    Fixtures to override: ``adapter_factory``, ``fingerprint``, ``native_fault``, ``native_peak``, ``described``.
-    Without ``fingerprint`` the kit compares retrieved rows alone. Without ``native_fault`` it reaches no level.
-    """
 
 
 for _spec in specs().values():

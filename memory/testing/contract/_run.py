@@ -24,11 +24,11 @@ from memory.testing.contract._declared import ConformanceProfile
 from memory.testing.contract._kit import Kit
 from memory.testing.contract._spec import DOCS, Failure, NotRun, Spec, cut_off, failure_of, specs
 
-Outcome = Literal["passed", "not applicable", "not declared", "excused", "not tested", "failed", "not run"]
+Outcome = Literal["passed", "not applicable", "not declared", "not tested", "failed", "not run"]
 OUTCOMES: tuple[Outcome, ...] = (  # from best to worst; over several event loops the worst counts
-    "not run", "not applicable", "not declared", "passed", "excused", "not tested", "failed",
+    "not run", "not applicable", "not declared", "passed", "not tested", "failed",
 )  # fmt: skip
-SHOWN: tuple[Outcome, ...] = ("failed", "passed", "not declared", "excused", "not tested", "not run")
+SHOWN: tuple[Outcome, ...] = ("failed", "passed", "not declared", "not tested", "not run")
 CORE, DECLARED, FULL = "CORE", "CORE+DECLARED", "FULL"
 LEVELS = (CORE, DECLARED, FULL)
 
@@ -46,7 +46,6 @@ class Result:
 @dataclass
 class Tally:
     core: Mapping[str, bool]  # each expected spec -> whether every memory promises it
-    not_run: int = 0  # specs that are not in ``core``
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     def add(self, spec: str, outcome: Outcome) -> None:
@@ -57,14 +56,13 @@ class Tally:
         """The number of specs of a level by outcome, without ``not applicable``."""
         wanted = (spec for spec, core in self.core.items() if level != CORE or core)
         found = Counter[str](self.outcomes.get(spec, "not run") for spec in wanted)
-        found["not run"] += self.not_run
         del found["not applicable"]
         return found
 
     def reached(self, level: str) -> bool:
         """Whether the memory keeps every promise of a level. An undeclared capability prevents ``FULL`` alone."""
         counts = self.counts(level)
-        missing = counts["failed"] + counts["not tested"] + counts["excused"] + counts["not run"]
+        missing = counts["failed"] + counts["not tested"] + counts["not run"]
         return not missing and (level != FULL or not counts["not declared"])
 
     @property

@@ -22,7 +22,6 @@ from memory import AdapterMode, MemorySlot, open_memory
 from memory.testing._fake_backend import FakeBackend
 from memory.testing._fake_store import FakeNativeStore
 from memory.testing._faults import FaultKind
-from memory.testing.pytest_plugin import KEY, pytest_configure
 
 LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"
 
@@ -51,10 +50,7 @@ class HostContract(ABC):
 
     @pytest.fixture(autouse=True)
     def _promise(self, request: pytest.FixtureRequest) -> None:
-        pytest_configure(request.config)
         name = request.node.originalname.removeprefix("test_")
-        promises = [name for name in dir(type(self)) if name.startswith("test_")]
-        request.node.user_properties.append((KEY, f"{type(self).__name__}|host|{name}|{len(promises)}"))
         if name in self.cannot:
             pytest.skip(f"not declared: {self.cannot[name]}")
 
