@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from memory.bench.scores.intervals import Waited, latency, survival
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "perf"))
 from interval_figures import POPULATIONS, claims, coverage
 
@@ -34,20 +32,3 @@ def test_rare_people_are_missed_and_the_page_says_so():
 def test_among_equals_a_difference_is_claimed_on_one_page_of_twenty_at_most(controls):
     """Eight architectures that are all as good as the controls: 3.3 points are three standard errors."""
     assert claims(architectures=8, controls=controls, personas=20, draws=400) <= 0.05 + 0.033
-
-
-def test_the_median_wait_counts_those_who_still_wait():
-    waits = [Waited(1 + n % 5, happened=n % 3 > 0) for n in range(60)]
-    without = [wait for wait in waits if wait.happened]
-    assert (latency(waits).median or 99) > (latency(without).median or 0)
-    assert latency(waits).censored == 20
-    curve = survival([Waited(1, True), Waited(2, False), Waited(3, True), Waited(3, True)])
-    assert curve == [(1, 0.75), (3, 0.0)]
-    none = latency([Waited(9, False) for n in range(6)])
-    assert (none.median, none.censored) == (None, 6)
-
-
-def test_replicates_of_a_wait_are_one_wait():
-    once = [Waited(1 + n % 4, happened=n % 3 > 0) for n in range(24)]
-    copies = [wait._replace(weight=0.25) for wait in once for _ in range(4)]
-    assert latency(copies) == latency(once)

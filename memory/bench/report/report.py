@@ -13,7 +13,7 @@ from memory.bench.engine.files import write_whole
 from memory.bench.engine.manifest import Manifest
 from memory.bench.report import plots, tables
 from memory.bench.report.control import contamination
-from memory.bench.report.page import Block, Page, count, request_blocks, share, stacked
+from memory.bench.report.page import Block, Page, request_blocks, share, stacked
 from memory.bench.report.results import Results, read_results, results_of
 from memory.bench.report.verdict import banner, problems, remarks, tests_by, unequal, verdict
 from memory.bench.scores.intervals import METHOD, MIN_CLUSTERS, TOO_FEW
@@ -105,8 +105,6 @@ def _blocks(results: Results) -> Iterator[Block]:
         if names := tables.further_figures(results, faults=faults):
             columns, rows = tables.side_by_side(results, names)
             yield Block(heading, columns=columns, rows=rows, note=note, folded=True)
-    if headline is not None:
-        yield from _noticing(results)
     for figure in results.metrics.headlines:
         yield from _parts(results, figure)
     if (control := contamination(results)) is not None:
@@ -155,22 +153,6 @@ def _comparisons(results: Results) -> Iterator[Block]:
             f"{len(rows)} of them together. Floors and ceilings are compared with nobody."
         )
         yield Block("Comparisons", columns=columns, rows=rows, note=note, folded=True)
-
-
-def _noticing(results: Results) -> Iterator[Block]:
-    """When preference changes were noticed, beside what guessing reaches."""
-    rows = []
-    for metrics in (entry.metrics for entry in results.entries if entry.metrics.changes):
-        noticed, chance = f"{metrics.noticed} of {metrics.changes}", share(metrics.detection_by_chance)
-        half = "not within the tests" if metrics.latency.median is None else count(metrics.latency.median)
-        rows.append([metrics.shown, noticed, chance, half, count(metrics.latency.censored)])
-    columns = ["provider", "changes noticed", "by chance", "sessions until half are noticed", "never noticed"]
-    note = (
-        "A change is noticed when two requests in a row show it. By chance: what replies at random would notice. "
-        "The median is Kaplan and Meier's, in which a change that was never noticed still waits."
-    )
-    if rows:
-        yield Block("When changes are noticed", columns=columns, rows=rows, note=note, folded=True)
 
 
 def _parts(results: Results, figure: str) -> Iterator[Block]:

@@ -35,9 +35,7 @@ class Change:
     """A preference change, with the requests for it afterwards in their order."""
 
     cluster: str
-    replicate: int
     name: str
-    since: int
     requests: tuple[ProbeRecord, ...]
     noticed: int | None  # index of the first of two in a row that show it; None if no two do
 
@@ -46,19 +44,6 @@ class Change:
         """The least certain status up to the two requests that show it, or of all requests."""
         upto = self.requests[: None if self.noticed is None else self.noticed + 2]
         return worst_status(item.status for item in upto)
-
-    @property
-    def waited(self) -> int:
-        """Sessions until the change was noticed, or until the last request if it was not."""
-        return self.requests[-1 if self.noticed is None else self.noticed].after - self.since
-
-    @property
-    def by_chance(self) -> float:
-        """The probability that random replies, each one of four settings, would notice it."""
-        alone, last = 1.0, 0.0  # P(not noticed, last reply wrong), P(not noticed, last reply right)
-        for _ in self.requests:
-            alone, last = (alone + last) * 3 / 4, alone / 4
-        return 1 - alone - last
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +60,11 @@ class Requests:
             if record.of_memory and record.change is not None and record.since is not None:
                 found.setdefault((cluster, replicate, record.change, record.since), []).append(record)
         changes = []
-        for (cluster, replicate, name, since), records in found.items():
+        for (cluster, _, name, _), records in found.items():
             records.sort(key=lambda record: (record.after, record.probe_id))
             shown = [bool(suits(record)) for record in records]
             place = next((at for at in range(len(shown) - 1) if shown[at] and shown[at + 1]), None)
-            changes.append(Change(cluster, replicate, name, since, tuple(records), place))
+            changes.append(Change(cluster, name, tuple(records), place))
         return changes
 
     @cached_property

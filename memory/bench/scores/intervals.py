@@ -12,7 +12,6 @@ All formulas are textbook formulas:
   Student's t.
 - All m differences of a page: Bonferroni correction (Dunn 1961). Each interval is at the level ``1 -
   0.05/m``, and each p value is multiplied by m. Both come from one t statistic.
-- Latency: median of the Kaplan-Meier estimate (1958).
 
 ``tests/perf/interval_figures.py`` simulates the coverage of these intervals; see ``docs/experiment.md``.
 """
@@ -23,9 +22,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import NamedTuple
 
-from memory.bench.scores.model import Difference, Estimate, Latency
+from memory.bench.scores.model import Difference, Estimate
 
 MIN_CLUSTERS = 5
 """The smallest number of personas for which an interval is given."""
@@ -155,31 +153,3 @@ def _sums(values: Iterable[tuple[str, float]]) -> list[tuple[float, int]]:
     for cluster, value in values:
         found[cluster].append(value)
     return [(math.fsum(own), len(own)) for own in found.values()]
-
-
-class Waited(NamedTuple):
-    """One wait. ``time`` runs until the event, or until the last observation if it did not happen."""
-
-    time: float
-    happened: bool
-    weight: float = 1.0  # one over the number of replicates
-
-
-def latency(waits: Sequence[Waited]) -> Latency:
-    """The median wait by Kaplan and Meier; None if fewer than half have happened."""
-    return Latency(
-        median=next((time for time, share in survival(waits) if share <= 0.5), None),
-        n=round(sum(wait.weight for wait in waits)),
-        censored=round(sum(wait.weight for wait in waits if not wait.happened)),
-    )
-
-
-def survival(waits: Sequence[Waited]) -> list[tuple[float, float]]:
-    """The Kaplan-Meier curve: for each event time, the share that is still waiting after it."""
-    curve, share = [], 1.0
-    for time in sorted({wait.time for wait in waits if wait.happened}):
-        waiting = math.fsum(wait.weight for wait in waits if wait.time >= time)
-        happened = math.fsum(wait.weight for wait in waits if wait.time == time and wait.happened)
-        share *= max(0.0, 1 - happened / waiting)
-        curve.append((time, share))
-    return curve

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from memory.bench.scores.figures import BY_NAME, FIGURES, HEADLINES, Figure, Requests, Unit, averaged
-from memory.bench.scores.intervals import Waited, difference, estimate, latency
+from memory.bench.scores.intervals import difference, estimate
 from memory.bench.scores.model import (
     Difference,
     Estimate,
@@ -134,27 +134,10 @@ def provider_metrics(
             )
             for item in FIGURES
         ),
-        latency=latency(_waits(requests)),
-        detection_by_chance=fmean(change.by_chance for change in requests.changes)
-        if requests.changes
-        else None,
-        changes=len(requests.changes),
-        noticed=sum(change.noticed is not None for change in requests.changes),
         tokens=spread(record.tokens for record in answered),
         cut=sum(bool(record.left_out) for record in answered),
         parts=tuple(part for name in headlines for part in _parts(BY_NAME[name], requests)),
     )
-
-
-def _waits(requests: Requests) -> list[Waited]:
-    """The wait of each change until it is noticed. The replicates of one change together weigh 1."""
-    known = [change for change in requests.changes if change.status != "missing"]
-    often = Counter((change.cluster, change.name) for change in known)
-    weights = (1 / often[change.cluster, change.name] for change in known)
-    return [
-        Waited(change.waited, change.noticed is not None, weight)
-        for change, weight in zip(known, weights, strict=True)
-    ]
 
 
 def _estimated(figure: Figure, averaged: Sequence[Unit], *, reference: bool = False) -> Estimate:

@@ -56,14 +56,6 @@ class Difference(Record):
     family: int = 1  # number of comparisons made together
 
 
-class Latency(Record):
-    """The time until a change is noticed, as a Kaplan-Meier estimate."""
-
-    median: float | None  # sessions until half of the changes are noticed; null if fewer were
-    n: int  # number of changes
-    censored: int  # of n: not noticed by the last request
-
-
 class Spread(Record):
     """A distribution; null without measurements."""
 
@@ -103,10 +95,6 @@ class ProviderMetrics(Record):
     leaks: int  # sections with a phrase of another persona; isolation is broken unless it is 0
     agreement: float | None  # mean share of a judge's votes that agree; null without judgements
     measures: tuple[Measure, ...]
-    latency: Latency  # sessions from a change until it is noticed
-    detection_by_chance: float | None  # share of changes that random replies, one of four settings, notice
-    changes: int  # tested changes
-    noticed: int  # of changes: two requests in a row show it
     tokens: Spread  # tokens of the section, per first reply
     cut: int  # sections that the budget shortened
     parts: tuple[Part, ...]  # headline figures by category
