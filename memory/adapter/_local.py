@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
@@ -14,9 +16,12 @@ from memory.contract.errors import ConfigError, PluginLoadError
 from memory.plugins.endpoint import LocalModel
 
 _HUB_SECONDS = 5.0  # a reachable hub answers within one second
+_SILENT_SECONDS = 60.0  # for so long, nobody waits for a hub again that did not answer in time
 _BATCH = 32
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 _registering = threading.Lock()
+_asking = threading.Lock()
+_silent_until = -math.inf  # by the monotonic clock
 
 
 class LocalEmbedder:
@@ -122,6 +127,7 @@ def _hub_answers(repository: str) -> bool:
     """Whether the hub finds the model in time. fastembed itself would try three times, for 40 s."""
     import huggingface_hub
 
+    global _silent_until
     answered = threading.Event()
 
     def ask() -> None:
@@ -131,11 +137,17 @@ def _hub_answers(repository: str) -> bool:
             return
         answered.set()
 
-    # A separate thread, because the look-up of a host's name has no time limit.
-    asking = threading.Thread(target=ask, name="memslot-hub", daemon=True)
-    asking.start()
-    asking.join(_HUB_SECONDS)
-    return answered.is_set()
+    with _asking:
+        began = time.monotonic()
+        if began < _silent_until:
+            return False
+        # A separate thread, because the look-up of a host's name has no time limit.
+        asking = threading.Thread(target=ask, name="memslot-hub", daemon=True)
+        asking.start()
+        asking.join(_HUB_SECONDS)
+        if not answered.is_set() and time.monotonic() - began > _HUB_SECONDS / 2:
+            _silent_until = began + _SILENT_SECONDS
+        return answered.is_set()
 
 
 def _at_path(fastembed: Any, options: LocalModel, where: str) -> Any:

@@ -173,22 +173,31 @@ async def test_a_prompt_that_is_longer_than_the_context_is_named(
     assert "the model accepts 8,192" in write.evidence
 
 
+@pytest.mark.parametrize(
+    ("longest", "named"),
+    [(200, "the model's answer has another shape: extracted_entities: is required"),
+     (20, "it was cut at max_tokens")],
+)  # fmt: skip
 async def test_an_answer_of_another_shape_is_named_and_stores_nothing(
-    tmp_path: Path, proxy: CountingProxy
+    tmp_path: Path, proxy: CountingProxy, longest: int, named: str
 ) -> None:
+    """Left alone, SmolLM2 answers Graphiti's question with the schema itself, or with an object of its own."""
     pytest.importorskip("graphiti_core")
-    block = {"llm": model(proxy, structured_output="json_object", max_tokens=60)}
+    own = by_schema(name=text(30), type=text(30))
+    block = {"llm": model(proxy, max_tokens=longest, extra_body=own)}
     settings = config(tmp_path, "graphiti", block, deadlines={"write_s": 300}, journal=False)
     traces = tmp_path / "traces.jsonl"
     with JsonlTraceSink(traces) as sink:
         async with open_memory(settings, scope=SCOPE, trace_sink=sink) as memory:
-            with pytest.raises(BackendError, match=r"the model's answer|the answer") as raised:
+            with pytest.raises(BackendError, match=named) as raised:
                 await memory.after_turn(user=SAID[0], session_id="s")
             assert not raised.value.ambiguous
             readiness = memory.capability(SupportsReadiness)
             assert readiness is not None
-            assert (await readiness.readiness(SCOPE)).state == "failed"
-    assert proxy.usage[0] >= 1
+            state = await readiness.readiness(SCOPE)
+            assert state.state == "failed"
+            assert named in state.detail
+    assert proxy.usage[0] == 1
     assert counted(traces) == proxy.usage
 
 
@@ -257,7 +266,7 @@ def long_smollm2(tmp_path: Path) -> Iterator[CountingProxy]:
 
 
 async def test_an_extraction_is_stored_and_every_call_is_counted(
-    tmp_path: Path, long_smollm2: CountingProxy
+    tmp_path: Path, long_smollm2: CountingProxy, embedder: ModelServer
 ) -> None:
     """mem0 with ``infer: true``; without help SmolLM2 would answer in a shape of its own."""
     proxy = long_smollm2
@@ -269,7 +278,8 @@ async def test_an_extraction_is_stored_and_every_call_is_counted(
     }
     extra = by_schema(memory={"type": "array", "minItems": 1, "maxItems": 1, "items": memory_of})
     llm = model(proxy, max_tokens=200, extra_body={} if GGUF else extra)
-    settings = config(tmp_path, "mem0", {"llm": llm, "threshold": 0}, deadlines={"write_s": 1200})
+    block = {"llm": llm, "embedder": model(embedder, "multilingual-e5-small"), "threshold": 0}
+    settings = config(tmp_path, "mem0", block, deadlines={"write_s": 1200})
     traces = tmp_path / "traces.jsonl"
     with JsonlTraceSink(traces) as sink:
         async with open_memory(settings, scope=SCOPE, trace_sink=sink) as memory:
@@ -280,6 +290,7 @@ async def test_an_extraction_is_stored_and_every_call_is_counted(
             assert (await readiness.wait_until_ready(SCOPE, 1200)).state == "ready"
             receipt = await memory.after_turn(user=SAID[0], session_id="s", event_id="e")
             assert receipt.status == "committed"
+            assert receipt.native_ids, receipt.warnings
             assert await memory.before_turn("Which instrument?", session_id="two")
             assert (await memory.health()).status == "ok"
     assert proxy.usage[0] == 1
