@@ -132,14 +132,6 @@ class MemoryItems:
         async with self.slot.delivery.leases.lease(self.scope):
             return await self.slot.record_event(event)
 
-    async def has_event(self, content: str, event_id: str) -> bool | None:
-        """Whether :meth:`store` has stored this event id; None if the backend cannot look events up."""
-        if not self.slot.delivery.can_look_up:
-            return None
-        event = event_from_turn("tools", self.scope, user=content, event_id=event_id, agent_id="agent")
-        async with self.slot.delivery.leases.lease(self.scope):
-            return await self.slot.delivery.find_event(event) is not None
-
     async def get(self, item_id: str) -> Item | None:
         """Read the current text of one memory; None if this scope has no memory with that id.
 

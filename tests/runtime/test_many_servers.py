@@ -121,4 +121,6 @@ async def test_a_session_goes_on_at_whichever_server_is_asked(started):
         )
         row = (await second.send("GET", f"/api/memory/{stored[1]['id']}"))[1]
         assert (row["tags"], row["pinned"]) == ("tea", 1)
-        assert (await second.post("/api/memory/remember", {"content": "I like oolong."}))[1]["deduped"]
+        keyed = {"content": "I like oolong.", "idempotencyKey": "tea"}
+        await first.post("/api/memory/remember", keyed)
+        assert (await second.post("/api/memory/remember", keyed))[1]["deduped"]

@@ -156,21 +156,6 @@ async def test_a_prompt_said_twice_by_one_client_is_two(signet):
     assert len(signet.backend.store.rows) == 2  # type: ignore[attr-defined]
 
 
-async def test_the_same_words_are_one_memory_until_they_are_forgotten_or_changed(signet):
-    body = {"content": "the pot is blue"}
-    _, first = await signet.post("/api/memory/remember", body)
-    _, again = await signet.post("/api/memory/remember", {"content": " the pot\nis blue"})
-    assert "deduped" not in first
-    assert (again["id"], again["deduped"]) == (first["id"], True)
-    _, elsewhere = await signet.post("/api/memory/remember", {**body, "project": "/p"})
-    assert elsewhere["id"] != first["id"]
-    await signet.send("DELETE", f"/api/memory/{first['id']}?reason=r")
-    _, anew = await signet.post("/api/memory/remember", body)
-    assert "deduped" not in anew
-    await signet.send("PATCH", f"/api/memory/{anew['id']}", {"content": "the pot is red", "reason": "r"})
-    assert "deduped" not in (await signet.post("/api/memory/remember", body))[1]
-
-
 async def test_what_the_host_still_shows_is_not_injected_again(signet):
     await signet.post("/api/memory/remember", {"content": "the pot is blue"})
     start = await signet.hook("session-start", sessionKey="s", context="pot")

@@ -95,7 +95,7 @@ async def test_a_forgotten_memory_leaves_no_word_beside_it(signet, tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("owner", "step"), [(Book, "unlike_its_words"), (Sessions, "forget_words")])
+@pytest.mark.parametrize(("owner", "step"), [(Book, "forget"), (Sessions, "forget_words")])
 async def test_a_memory_whose_forgetting_ended_in_its_middle_is_forgotten_by_the_next(
     started, tmp_path, monkeypatch, owner, step
 ):

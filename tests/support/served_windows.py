@@ -175,10 +175,9 @@ async def store_in_every_way(served: Windows) -> None:
     assert (status, reply["error"]) == (409, "session claimed by plugin path"), (
         "plugin and legacy hooks on one key"
     )
+    keyed = {"content": said("kettle"), "idempotencyKey": "kettle"}
     for _ in range(2):
-        status, reply = await served.send(
-            "POST", "/api/memory/remember", {"content": said("kettle")}, OPENCODE
-        )
+        status, reply = await served.send("POST", "/api/memory/remember", keyed, OPENCODE)
         assert status == 200, reply
     assert reply["deduped"] is True
     body = {"content": said("grinder"), "project": "/coffee"}

@@ -30,7 +30,6 @@ class Note:
     project: str | None = None
     version: int = 1
     deleted: bool = False
-    stored_as: str | None = None  # digest of the stored words; None if corrected, or never stored here
     created_at: datetime | None = field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -97,34 +96,16 @@ class Book:
         known = self.store.get_many("note", scope, [item_id for item_id in item_ids if item_id])
         return {item_id for item_id, note in known.items() if note["deleted"]}
 
-    def put(self, scope: MemoryScope, note: Note, key: str | None = None, event_id: str = "") -> None:
-        """Save a note. :meth:`by_key` and :meth:`by_words` find it by the client's key and its words."""
+    def put(self, scope: MemoryScope, note: Note, key: str | None = None) -> None:
+        """Save a note. :meth:`by_key` finds it by the client's key."""
         rows = [note.kept(scope)]
         if key:
             rows.append(StoredObject("key", scope, key, {"id": note.id}))
-        if event_id and note.stored_as:
-            stored = {"id": note.id, "event_id": event_id}
-            rows.append(StoredObject("stored_as", scope, note.stored_as, stored))
         self.store.put(*rows)
 
     def by_key(self, scope: MemoryScope, key: str) -> Note | None:
         known = self.store.get("key", scope, key)
         return self.get(scope, str(known["id"])) if known else None
-
-    def by_words(self, scope: MemoryScope, digest: str) -> tuple[Note, str] | None:
-        """Find the unchanged memory that was stored with these words. Returns its note and event id."""
-        known = self.store.get("stored_as", scope, digest)
-        note = self.get(scope, str(known["id"])) if known else None
-        return (note, str(known["event_id"])) if known and note and note.stored_as == digest else None
-
-    def unlike_its_words(self, scope: MemoryScope, note: Note) -> None:
-        """Let the note's words be stored again as a new memory.
-
-        A note that the backend derived does not know its words, so this holds for all words of the scope.
-        """
-        if note.stored_as is None:
-            self.store.drop("stored_as", scope)
-        note.stored_as = None
 
     def of_items(self, scope: MemoryScope, items: Iterable[Item]) -> list[Note]:
         """Return the notes of memories that were just seen, and save the new and changed ones.

@@ -109,7 +109,6 @@ class Changes:
             if content is not None:
                 await self._natively(scope, note, content)
                 note.content = content
-                await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
             for name, value in labels.items():
                 setattr(note, name, within_one(value) if name == "importance" else value)
             note.version += 1
@@ -133,7 +132,6 @@ class Changes:
             if there:
                 await self._natively(scope, note, None)
             note.version += 1
-            await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
             await anyio.to_thread.run_sync(self.memories.sessions.forget_words, scope)
             # This comes last: until the note is marked deleted, the deletion can be repeated.
             await anyio.to_thread.run_sync(self._book.forget, scope, note)
@@ -224,12 +222,10 @@ class ReachItems(MemoryItems):
         return [item for item, _ in await self._memories.search(scopes, query, limit)]
 
     async def store(self, content: str, **fields: Any) -> receipts.WriteReceipt:
-        """Store like :meth:`MemoryItems.store`. The same words are stored only once."""
+        """Store like :meth:`MemoryItems.store`."""
         if not (checked := self._memories.checked(content)):
             raise errors.InputError("content: is blank; nothing was stored")
-        note, receipt = await self._memories.store(self._caller, self.scope, Note("", checked))
-        known: receipts.WriteStatus = "committed" if "get" in self.offered else "queued"
-        return receipt or receipts.WriteReceipt(event_id=note.id, native_ids=(note.id,), status=known)
+        return await self._memories.store(self._caller, self.scope, Note("", checked))
 
     async def get(self, item_id: str) -> Item | None:
         found = await self._memories.find(self._caller, self.scope, item_id)

@@ -76,7 +76,7 @@ class Memories:
         return caller.read_only or self.slot.read_only
 
     async def remember(self, caller: Caller, params: RememberParams) -> tuple[Note, WriteReceipt | None]:
-        """Store one memory. There is no receipt if its ``idempotencyKey`` or words were stored before."""
+        """Store one memory. There is no receipt if its ``idempotencyKey`` was used before."""
         words, critical, tags = labelled(self.checked(params.content) or "")
         if not words.strip():
             raise Refused(400, "content is required: there is nothing behind its labels")
@@ -91,41 +91,31 @@ class Memories:
             who=params.who,
             project=params.project,
         )
-        return await self.store(caller, self.scope_of(caller, params), note, params.idempotency_key)
+        scope, key = self.scope_of(caller, params), params.idempotency_key
+        async with self.alone(scope, "remember"):
+            if key and (known := self.book.by_key(scope, key)):
+                return known, None
+            return note, await self.store(caller, scope, note, key)
 
     async def store(
         self, caller: Caller, scope: MemoryScope, note: Note, key: str | None = None
-    ) -> tuple[Note, WriteReceipt | None]:
+    ) -> WriteReceipt:
         if self.is_read_only(caller):
             raise Refused(403, "this memory is read-only; nothing was stored")
+        self.reach.note_written(caller, scope)
         # The digest includes the scope, because two memories of a caller could otherwise share an id.
         name = uuid4().hex if key is None else sha256(f"{scope.label} {key}".encode()).hexdigest()
-        digest = note.stored_as = sha256(" ".join(note.content.split()).encode()).hexdigest()
-        self.reach.note_written(caller, scope)
-        async with self.alone(scope, "remember"):
-            known = self.book.by_key(scope, key) if key else None
-            if known is None and (same := self.book.by_words(scope, digest)):
-                known = same[0] if await self._is_there(scope, note.content, *same) else None
-            if known:
-                return known, None
-            return note, await self._store(scope, note, key, f"memory-{name}")
-
-    async def _is_there(self, scope: MemoryScope, words: str, note: Note, event_id: str) -> bool:
-        """Whether the backend still has what was stored with these words, even under other ids."""
-        there = await MemoryItems(self.slot, scope).has_event(words, event_id)
-        return await self.known(scope, note.id) is not None if there is None else there
-
-    async def _store(self, scope: MemoryScope, note: Note, key: str | None, event_id: str) -> WriteReceipt:
         labels = {"type": note.type, "tags": note.tags, "who": note.who}
         labels = {name: value for name, value in labels.items() if value}
         self.book.store.check()  # fail before there is a memory whose labels could not be saved
-        receipt = await MemoryItems(self.slot, scope).store(note.content, event_id=event_id, metadata=labels)
+        items = MemoryItems(self.slot, scope)
+        receipt = await items.store(note.content, event_id=f"memory-{name}", metadata=labels)
         if receipt.status == "skipped_read_only":
             raise Refused(403, "this memory is read-only; nothing was stored")
         if receipt.status == "unknown":
             raise Refused(503, "the backend did not answer; the memory may or may not be stored")
         note.id = id_of(receipt)
-        self.book.put(scope, note, key, event_id)
+        self.book.put(scope, note, key)
         return receipt
 
     async def recall(self, caller: Caller, params: RecallParams) -> list[dict[str, Any]]:
