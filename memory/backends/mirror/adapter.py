@@ -56,7 +56,7 @@ from memory.adapter import (
 )
 from memory.adapter.stores import OUTBOX, Outbox
 from memory.backends.mirror import Mirrored, MirrorOptions
-from memory.backends.mirror.shadow import KIND, TABLES, Shadow, Write
+from memory.backends.mirror.shadow import KIND, TABLES, Shadow
 from memory.backends.mirror.shadow_log import ShadowLog
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class MirrorAdapter(BaseAdapter):
         if isinstance(primary, SupportsStart):
             self.start = self._start
         if isinstance(primary, SupportsProbeScopes):
-            self.allocate_probe_scopes = self._allocate_probe_scopes
+            self.allocate_probe_scopes = primary.allocate_probe_scopes
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         await self._primary.setup_scope(scope)
@@ -130,13 +130,11 @@ class MirrorAdapter(BaseAdapter):
         return receipt
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        call = self._primary.record_event(event)
-        return self._own(await self._copied([_write_of(event)], call, self.shadows))
+        return self._own(await self._copied([event], self._primary.record_event(event)))
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        writes = [_write_of(event) for event in events]
         call = cast(SupportsBulkIngest, self._primary).record_events(events)
-        return [self._own(receipt) for receipt in await self._copied(writes, call, self.shadows)]
+        return [self._own(receipt) for receipt in await self._copied(events, call)]
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         began = anyio.current_time()
@@ -209,15 +207,10 @@ class MirrorAdapter(BaseAdapter):
             self._outbox.store.close()
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
-        """Shadows get the feedback without native ids, because these ids belong to the primary."""
-        words = feedback.model_copy(update={"native_ids": ()}).model_dump(mode="json")
-        write = Write(feedback.scope, feedback.feedback_id, "apply_feedback", words)
-        takes = [shadow for shadow in self.shadows if shadow.slot.capability(SupportsFeedback)]
+        """Give the feedback to the primary only, because it refers to the primary's answers."""
         for shadow in self.shadows:
-            if shadow not in takes:
-                await shadow.differs(feedback.scope, "it takes no feedback")
-        call = cast(SupportsFeedback, self._primary).apply_feedback(feedback)
-        return self._own(await self._copied([write], call, takes))
+            await shadow.differs(feedback.scope, "feedback is not copied")
+        return self._own(await cast(SupportsFeedback, self._primary).apply_feedback(feedback))
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """Change the primary only, because its native ids mean nothing to a shadow."""
@@ -231,19 +224,19 @@ class MirrorAdapter(BaseAdapter):
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         return self._own(await cast(SupportsNativeQuery, self._primary).native_query(request))
 
-    async def _copied(self, writes: Sequence[Write], call: Awaitable[T], shadows: Sequence[Shadow]) -> T:
-        """Call the primary. Shadows get the writes that the primary has stored, or may have stored."""
-        goes = writes
+    async def _copied(self, events: Sequence[MemoryEvent], call: Awaitable[T]) -> T:
+        """Call the primary. Shadows get the events that the primary has stored, or may have stored."""
+        goes = events
         try:
             return await call
         except BaseException as error:
             if not self._may_be_stored(error):
                 stored = {receipt.event_id for receipt in getattr(error, "receipts", ())}
-                goes = [write for write in writes if write.key in stored]
+                goes = [event for event in events if event.event_id in stored]
             raise
         finally:
             with anyio.CancelScope(shield=True):
-                for shadow in shadows:
+                for shadow in self.shadows:
                     await shadow.keep(goes)
 
     def _may_be_stored(self, error: BaseException) -> bool:
@@ -291,16 +284,6 @@ class MirrorAdapter(BaseAdapter):
             if isinstance(adapter, SupportsModelProbe):
                 found |= {f"{prefix}{role}": probe for role, probe in adapter.model_probes().items()}
         return found
-
-    def _allocate_probe_scopes(self, scopes: Sequence[MemoryScope]) -> int:
-        for shadow in self.shadows:
-            if isinstance(shadow.adapter, SupportsProbeScopes):
-                shadow.adapter.allocate_probe_scopes(scopes)
-        return cast(SupportsProbeScopes, self._primary).allocate_probe_scopes(scopes)
-
-
-def _write_of(event: MemoryEvent) -> Write:
-    return Write(event.scope, event.event_id, "record_event", event.model_dump(mode="json"))
 
 
 def build_mirror(settings: AdapterSettings[MirrorOptions]) -> MirrorAdapter:

@@ -6,7 +6,6 @@ carries out both, one scope at a time, and asks a question after the writes befo
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -23,14 +22,12 @@ from memory import (
     InputError,
     MemoryAdapter,
     MemoryEvent,
-    MemoryFeedback,
     MemoryScope,
     MemorySlot,
     MemslotError,
     RetrieveRequest,
     RetrieveResult,
     ScopeError,
-    SupportsFeedback,
     Trace,
 )
 from memory.adapter import BackendRejected, ContextEntry, ShieldedCalls, StoreError, quantity
@@ -55,25 +52,9 @@ _TELL = (
     "INSERT INTO mirror_shadows (shadow, scope, unlike) VALUES (?, ?, ?) "
     "ON CONFLICT (shadow, scope) DO UPDATE SET unlike = excluded.unlike"
 )
-_RESET = "reset_scope"
+_RESET, _NO_EVENT = "reset_scope", "null"
 _FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
 _MAX_QUESTIONS = 100  # limit of waiting questions; older ones are dropped
-
-
-class Write(NamedTuple):
-    """A write of the mirror.
-
-    Attributes:
-        scope: the scope it belongs to.
-        key: identifies it, such as an event's id.
-        operation: ``record_event`` or ``apply_feedback``.
-        content: JSON-ready argument.
-    """
-
-    scope: MemoryScope
-    key: str
-    operation: str
-    content: dict[str, Any]
 
 
 class _Question(NamedTuple):
@@ -141,10 +122,10 @@ class Shadow:
         """The number of waiting calls."""
         return sum((await self._waiting()).values()) + len(self._questions)
 
-    async def keep(self, writes: Iterable[Write]) -> None:
-        """Queue writes that the primary has stored, or may have. Writes already received are left out."""
-        fresh = [each for each in writes if self._known.add((each.scope, f"{each.operation} {each.key}"))]
-        scopes = dict.fromkeys(write.scope for write in fresh)
+    async def keep(self, events: Iterable[MemoryEvent]) -> None:
+        """Queue events that the primary has stored, or may have. Events already received are left out."""
+        fresh = [event for event in events if self._known.add((event.scope, event.event_id))]
+        scopes = dict.fromkeys(event.scope for event in fresh)
         try:
             await self._load()
             begun = scopes.keys() - self._unlike.keys()
@@ -152,9 +133,8 @@ class Shadow:
             def insert(db: Any) -> None:
                 for scope in begun:
                     db.execute(_TELL, (self.name, scope_key(scope), ""))
-                for write in fresh:
-                    payload = json.dumps([write.operation, write.content], ensure_ascii=False)
-                    self._outbox.insert(db, self._lane(write.scope), write.key, payload)
+                for event in fresh:
+                    self._outbox.insert(db, self._lane(event.scope), event.event_id, event.model_dump_json())
 
             await self._outbox.store.run(insert)
         except StoreError as error:  # the primary has stored them anyway
@@ -191,7 +171,7 @@ class Shadow:
         if not found or (scope in self._unlike and scope not in self._new):
             return
         events = {event_id for entry in found for event_id in entry.event_ids}
-        told = all((scope, f"record_event {event_id}") in self._known for event_id in events)
+        told = all((scope, event_id) in self._known for event_id in events)
         if scope not in self._new or not told:
             await self.differs(scope, "it was opened over a memory that the primary had already")
         self._new.discard(scope)
@@ -205,7 +185,7 @@ class Shadow:
 
         def replace(db: Any) -> None:
             db.execute("DELETE FROM outbox WHERE kind = ? AND destination = ? AND scope = ?", (KIND, *lane))
-            self._outbox.put(db, lane, f"{_RESET}-{uuid4().hex}", json.dumps([_RESET, {}]))
+            self._outbox.put(db, lane, f"{_RESET}-{uuid4().hex}", _NO_EVENT)
 
         await self._outbox.store.run(replace)
         self._questions = deque((each for each in self._questions if each.scope != scope), _MAX_QUESTIONS)
@@ -288,24 +268,23 @@ class Shadow:
 
     async def _send(self, entry: Entry) -> Verdict:
         """Make one attempt for an entry of the outbox."""
-        operation, content = json.loads(entry.payload)
-        scope = scope_of(entry.scope)
+        scope, is_reset = scope_of(entry.scope), entry.payload == _NO_EVENT
         if self._held or self._ended:
             return Verdict("held", "it is read-only or closed")
         try:
             if self.slot.read_only:  # an earlier switch back failed
                 await self.slot.set_mode(AdapterMode(read_only=False))
-            if operation == _RESET:
+            if is_reset:
                 status = await self._reset(scope)
             else:
                 async with self.slot.delivery.leases.lease(scope):
-                    status = await self._write(operation, content, entry)
+                    status = await self._write(entry)
         except MemslotError as error:
             self._count_failure(error)
             why = type(error).__name__
-            if operation == _RESET or not isinstance(error, _FINAL):
+            if is_reset or not isinstance(error, _FINAL):
                 return Verdict("waiting", why, why)
-            await self.differs(scope, f"{operation} failed")
+            await self.differs(scope, "record_event failed")
             return Verdict("aside", error=why)
         if status == "skipped_read_only":
             return Verdict("held", "it is read-only")
@@ -314,13 +293,8 @@ class Shadow:
         self.counts["written"] += 1
         return Verdict("committed")
 
-    async def _write(self, operation: str, content: dict[str, Any], entry: Entry) -> str:
-        if operation == "apply_feedback":
-            taken = self.slot.capability(SupportsFeedback)
-            if taken is None:
-                raise CapabilityNotSupported("it takes no feedback")
-            return (await taken.apply_feedback(MemoryFeedback.model_validate(content))).status
-        event, delivery = MemoryEvent.model_validate(content), self.slot.delivery
+    async def _write(self, entry: Entry) -> str:
+        event, delivery = MemoryEvent.model_validate_json(entry.payload), self.slot.delivery
         if entry.sent and delivery.can_look_up and await delivery.find_event(event) is not None:
             return "committed"
         return (await self.slot.record_event(event)).status
