@@ -3,18 +3,17 @@
 import contextlib
 import functools
 import tempfile
-from collections.abc import Generator
 
 import pytest
 
 
 @functools.cache
-def _elsewhere() -> tempfile.TemporaryDirectory[str]:
+def _elsewhere():
     return tempfile.TemporaryDirectory()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, object, object]:
+def pytest_runtest_protocol():
     """The default ``data_dir`` lies below the working directory; fixtures of a module use it too."""
     with contextlib.chdir(_elsewhere().name):
         return (yield)

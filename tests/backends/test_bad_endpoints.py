@@ -2,8 +2,6 @@
 
 import socket
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -27,14 +25,14 @@ NEEDS = {"mem0": "mem0", "simple_rag": "mem0", "graphiti": "graphiti_core"}
 class Endless:
     """A server that begins every answer with 200 and then sends white space for ever."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._closing = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
         self.base_url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1"
 
-    def _accept(self) -> None:
+    def _accept(self):
         while True:
             try:
                 connection, _ = self._listener.accept()
@@ -43,7 +41,7 @@ class Endless:
             self._threads.append(threading.Thread(target=self._answer, args=(connection,), daemon=True))
             self._threads[-1].start()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _answer(self, connection):
         with connection:
             try:
                 connection.recv(65_536)
@@ -56,7 +54,7 @@ class Endless:
             except OSError:
                 return  # the client left
 
-    def close(self) -> None:
+    def close(self):
         self._closing.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -65,13 +63,13 @@ class Endless:
 
 
 @pytest.fixture
-def endless() -> Iterator[Endless]:
+def endless():
     server = Endless()
     yield server
     server.close()
 
 
-async def complaint(tmp_path: Path, provider: str, block: str, server: Any, seconds: float) -> str:
+async def complaint(tmp_path, provider, block, server, seconds):
     """What the user is told: by an error, or else by the receipt, the readiness and health."""
     if (module := NEEDS.get(provider)) and not installed(module):
         pytest.skip(f"{module} is not installed")

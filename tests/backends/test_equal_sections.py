@@ -1,13 +1,11 @@
 """Two memories that hold the same show the same bytes, and as much of it as the budget takes."""
 
 import re
-from pathlib import Path
 
 import pytest
 from embedded_stores import LOCAL, SCOPE, config, event, require
 
 from memory import ContextBudget, RetrieveRequest, open_memory
-from memory.testing import ScriptedLLM
 
 pytestmark = pytest.mark.thorough
 
@@ -20,7 +18,7 @@ EMBEDDED = [
 COUNT = 60
 
 
-async def shown(store: str, directory: Path, llm: ScriptedLLM) -> list[tuple[str, int]]:
+async def shown(store, directory, llm):
     """Sections of a memory, and their tokens: before it is opened again, and after."""
     seen = []
     for opening in range(2):

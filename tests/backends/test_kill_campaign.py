@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +26,7 @@ import pytest
 from embedded_stores import LOCAL, SCOPE, config, require
 from embedded_stores import event as of_words
 
-from memory import MemoryEvent, MemorySlot, NativeQueryRequest, RetrieveRequest, SupportsReadiness
+from memory import NativeQueryRequest, RetrieveRequest, SupportsReadiness
 from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
 from memory.runtime import TurnMemory, TurnPolicy
@@ -75,7 +74,7 @@ test_kill_campaign.{name}(*sys.argv[2:])
 """
 
 
-def settings_of(name: str, data_dir: Path | str, base_url: str) -> dict[str, Any]:
+def settings_of(name, data_dir, base_url):
     store, journal = KILLED[name].store, {"journal": True} if KILLED[name].journal else {}
     if store != "mirror":
         return config(store, data_dir, base_url, scope=dict(SCOPE), **journal)
@@ -83,34 +82,34 @@ def settings_of(name: str, data_dir: Path | str, base_url: str) -> dict[str, Any
     return {"memory": {**mirror, "scope": dict(SCOPE), **journal}}
 
 
-def parts_of(name: str) -> int:
+def parts_of(name):
     """A client of the server says one thing at a time."""
     return 1 if KILLED[name].way == "serve" else MESSAGES
 
 
-def words(number: int) -> str:
+def words(number):
     """Of an event, that no other says."""
     return f"word{number}x"
 
 
-def event(number: int) -> MemoryEvent:
+def event(number):
     """Of three messages, or facts."""
     return of_words(number, *(f"{words(number)}{part}" for part in range(MESSAGES)))
 
 
-def say(line: str) -> None:
+def say(line):
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-def play(name: str, data_dir: str, base_url: str, start: str, seed: str) -> None:
+def play(name, data_dir, base_url, start, seed):
     """Write, and now and then reset, until killed; say each step before it begins, and when it is acknowledged."""
     ways = {"slot": play_slot, "host": play_host, "serve": play_server}
     settings = settings_of(name, data_dir, base_url)
     anyio.run(ways[KILLED[name].way], settings, int(start), random.Random(int(seed)))
 
 
-async def play_slot(settings: dict[str, Any], start: int, chance: random.Random) -> None:
+async def play_slot(settings, start, chance):
     async with build_slot(settings) as slot:
         say("open")
         for number in range(start, 10**6):
@@ -121,7 +120,7 @@ async def play_slot(settings: dict[str, Any], start: int, chance: random.Random)
                 say(f"written {number}")
 
 
-async def play_host(settings: dict[str, Any], start: int, chance: random.Random) -> None:
+async def play_host(settings, start, chance):
     async with build_slot(settings) as slot, TurnMemory(slot, TurnPolicy()) as turns:
         say("open")
         for number in range(start, 10**6):
@@ -132,17 +131,17 @@ async def play_host(settings: dict[str, Any], start: int, chance: random.Random)
             await anyio.lowlevel.checkpoint()
 
 
-async def sometimes_reset(slot: MemorySlot, chance: random.Random) -> None:
+async def sometimes_reset(slot, chance):
     if chance.random() < 0.06:
         say("resetting")
         assert (await slot.reset_scope(SCOPE)).verified
         say("reset")
 
 
-async def play_server(settings: dict[str, Any], start: int, chance: random.Random) -> None:
+async def play_server(settings, start, chance):
     """Its client, on a thread of this process, says what was answered: 200 is the acknowledgement."""
 
-    def ask(url: str) -> None:
+    def ask(url):
         with httpx.Client(base_url=url, timeout=60) as http:
             say("open")
             for number in range(start, 10**6):
@@ -152,13 +151,13 @@ async def play_server(settings: dict[str, Any], start: int, chance: random.Rando
                 if http.post("/api/hooks/user-prompt-submit", json=body).status_code == 200:
                     say(f"written {number}")
 
-    def ready(url: str) -> None:
+    def ready(url):
         threading.Thread(target=ask, args=[url], daemon=True).start()
 
     await serve(load_config(settings), ServeSettings(port=0), ready)
 
 
-def fork_writers(name: str, data_dir: str, base_url: str) -> None:
+def fork_writers(name, data_dir, base_url):
     """Import what a writer needs, then fork one for each line: its arguments. Say its id, and when it is gone."""
     anyio.run(build_slot(settings_of(name, data_dir, base_url)).aclose)
     say("warm" if len(os.listdir("/proc/self/task")) == 1 else "threads")
@@ -187,7 +186,7 @@ class Writers:
         base_url: of a scripted model.
     """
 
-    def __init__(self, name: str, directory: Path, base_url: str) -> None:
+    def __init__(self, name, directory, base_url):
         self._given = [name, str(directory), base_url]
         self._pipe = directory.with_name("said")
         os.mkfifo(self._pipe)
@@ -195,7 +194,7 @@ class Writers:
         assert self._parent.stdout is not None
         self._forks = self._parent.stdout.readline().strip() == "warm"
 
-    def _started(self, function: str, arguments: list[str]) -> subprocess.Popen[str]:
+    def _started(self, function, arguments):
         code = WRITER.replace("{name}", function)
         command = [sys.executable, "-W", "ignore", "-c", code, str(Path(__file__).parent), *arguments]
         paths = os.pathsep.join(path for path in sys.path if path)
@@ -205,7 +204,7 @@ class Writers:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
-    def killed(self, start: int, seed: int, lines: int, pause_s: float) -> list[str]:
+    def killed(self, start, seed, lines, pause_s):
         """What a writer said that was killed so many seconds after so many lines."""
         arguments = [*self._given, str(start), str(seed)]
         if not self._forks:
@@ -228,13 +227,13 @@ class Writers:
         assert self._parent.stdout.readline() == "gone\n"
         return said
 
-    def close(self) -> None:
+    def close(self):
         self._parent.kill()
         self._parent.communicate()
 
 
 @contextmanager
-def writers(name: str, directory: Path, base_url: str) -> Iterator[Writers]:
+def writers(name, directory, base_url):
     opened = Writers(name, directory, base_url)
     try:
         yield opened
@@ -263,7 +262,7 @@ class Expected:
     maybe: set[int] = field(default_factory=set)
     erased: set[int] = field(default_factory=set)
 
-    def follow(self, lines: list[str]) -> int:
+    def follow(self, lines):
         """Take up what a writer said until it was killed; how many events it acknowledged."""
         written, resetting = 0, False
         for line in lines:
@@ -286,7 +285,7 @@ class Expected:
         return written
 
 
-async def parts_stored(slot: MemorySlot, name: str, expected: Expected) -> dict[int, int]:
+async def parts_stored(slot, name, expected):
     """Event -> how many of its messages are retrievable, after waiting until the slot is ready."""
     readiness = slot.capability(SupportsReadiness)
     if readiness is not None:
@@ -308,7 +307,7 @@ async def parts_stored(slot: MemorySlot, name: str, expected: Expected) -> dict[
     }
 
 
-def on_disk(name: str, directory: Path, numbers: set[int]) -> set[int]:
+def on_disk(name, directory, numbers):
     """The events with words in any file, except in that of a journal: it keeps them until they are forgotten."""
     files = [path for path in directory.rglob("*") if path.is_file()]
     if KILLED[name].journal:

@@ -2,7 +2,6 @@
 
 import json
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 from bench_support import rows, run
@@ -12,7 +11,7 @@ from memory.testing import FAKE_KEY, ScriptedLLM
 pytestmark = pytest.mark.thorough
 
 
-def talk() -> dict[str, Any]:
+def talk():
     turns = [
         {"dia_id": f"D1:{at}", "speaker": "Ann", "text": text}
         for at, text in enumerate(("I bought oolong tea yesterday.", "I have a cat named Miso."), 1)

@@ -6,7 +6,6 @@ fails a test.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,22 +41,22 @@ VALUES: Mapping[str, Any] = {
 class Recorder(ScriptedLLM):
     """The scripted endpoint, which also keeps the keys it was shown."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.keys: list[str] = []
 
-    def respond(self, request: Any) -> Any:
+    def respond(self, request):
         self.keys.append(request.headers.get("authorization", ""))
         return super().respond(request)
 
-    def texts(self) -> list[str]:
+    def texts(self):
         """Everything that was to be embedded."""
         sent: list[str] = []
         for body in self.bodies("embeddings"):
             sent += [body["input"]] if isinstance(body["input"], str) else body["input"]
         return sent
 
-    def shows(self, name: str, path: str) -> bool:
+    def shows(self, name, path):
         """Whether every request of an endpoint carries the option's value; of the prefixes, one text."""
         bodies, value = self.bodies(path), VALUES[name]
         special: dict[str, Callable[[], bool]] = {
@@ -82,10 +81,10 @@ class Block:
     needs: str | None = None
 
     @property
-    def path(self) -> str:
+    def path(self):
         return "embeddings" if self.name == "embedder" else "chat/completions"
 
-    def config(self, tmp_path: Path, server: Recorder, given: Mapping[str, Any]) -> dict[str, Any]:
+    def config(self, tmp_path, server, given):
         plain = {"model": "plain", "base_url": server.base_url, "api_key": VALUES["api_key"]}
         blocks: dict[str, Any] = {"llm": plain, self.name: {**plain, **given}}
         kind = "backend"

@@ -8,16 +8,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from backends import double
 from said import said, wanted
 
-from memory import BackendError, BackendUnavailable, MemoryScope, MemorySlot, SupportsReadiness, open_memory
+from memory import BackendError, BackendUnavailable, MemoryScope, SupportsReadiness, open_memory
 from memory.adapter import BackendRejected
 from memory.adapter.http import JsonHttp
 
@@ -38,7 +36,7 @@ ANSWERS = ("not sent", "done", "no answer", "refused")
 
 
 @contextmanager
-def server_of(backend: str) -> Iterator[dict[str, Any]]:
+def server_of(backend):
     """The options for a server of the backend, while it runs."""
     if backend == "honcho":
         with HonchoDouble() as honcho:
@@ -51,7 +49,7 @@ def server_of(backend: str) -> Iterator[dict[str, Any]]:
             yield {"url": stigmem.url, "api_key": ADMIN_KEY}
 
 
-async def shown(slot: MemorySlot) -> list[str]:
+async def shown(slot):
     """The words that a question finds, once everything written is derived."""
     readiness = slot.capability(SupportsReadiness)
     while readiness is not None and (await readiness.readiness(ADA)).state == "pending":  # noqa: ASYNC110
@@ -61,7 +59,7 @@ async def shown(slot: MemorySlot) -> list[str]:
     return [word for word in WORDS if word in context]
 
 
-async def reset_and_die(config: str, number: str, answer: str) -> None:
+async def reset_and_die(config, number, answer):
     """Write, reset, and be gone at a request of the reset: before it, behind it, or when its failure was heard."""
     async with open_memory(json.loads(config)) as slot:
         for event in EVENTS:
@@ -70,7 +68,7 @@ async def reset_and_die(config: str, number: str, answer: str) -> None:
         left = int(number)
         ask = JsonHttp.request
 
-        async def request(http: JsonHttp, method: Any, path: str, **given: Any) -> Any:
+        async def request(http, method, path, **given):
             nonlocal left
             left -= 1
             if left != 0:
@@ -97,13 +95,13 @@ async def reset_and_die(config: str, number: str, answer: str) -> None:
 CHILD = "import sys, asyncio; from test_remote_resets import reset_and_die as run; asyncio.run(run(*sys.argv[1:]))"
 
 
-def config_of(backend: str, options: dict[str, Any], directory: Path) -> dict[str, Any]:
+def config_of(backend, options, directory):
     scope = {"run_id": "r", "persona_id": "ada"}
     kept = {"data_dir": str(directory), "journal": True, "scope": scope}
     return {"memory": {"backend": backend, "backends": {backend: options}, **kept}}
 
 
-def killed(config: dict[str, Any], number: int, answer: str) -> bool:
+def killed(config, number, answer):
     """Whether the reset made so many requests."""
     places = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     died = subprocess.run(
@@ -116,7 +114,7 @@ def killed(config: dict[str, Any], number: int, answer: str) -> bool:
     return died.returncode == 9
 
 
-async def check(config: dict[str, Any], answer: str) -> None:
+async def check(config, answer):
     """No erased word is found, and no receipt lies."""
     async with open_memory(config) as slot:
         found = await shown(slot)

@@ -6,14 +6,12 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from embedded_stores import LOCAL, SCOPE, config, event, postgres, require, stored_text
 from reset_steps import ANSWERS, BYSTANDER, words
 
-from memory import MemorySlot, open_memory
+from memory import open_memory
 
 pytestmark = pytest.mark.thorough
 
@@ -27,23 +25,21 @@ MATRIX = [
 ]
 
 
-def play(
-    store: str, directory: Path, base_url: str, answer: str, copies: Path | str = "", die_at: str = ""
-) -> int:
+def play(store, directory, base_url, answer, copies="", die_at=""):
     """Reset in a process that does not come to its end; its exit code."""
     given = [store, str(directory), base_url, answer, str(copies), die_at]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.run([sys.executable, "-W", "ignore", "-c", CHILD, *given], env=environment).returncode
 
 
-def on_disk(directory: Path, *names: str) -> list[str]:
+def on_disk(directory, *names):
     """Which files of the store hold a word of those. The journal's do until they are forgotten; receipts say so."""
     wanted = [word.encode() for name in names for word in words(name)]
     files = [path for path in directory.rglob("*") if path.is_file() and "memslot.db" not in str(path)]
     return [path.name for path in files if any(word in path.read_bytes() for word in wanted)]
 
 
-def digest(directory: Path) -> str:
+def digest(directory):
     """Of all files below, their names and what they hold."""
     found = hashlib.sha256()
     for path in sorted(directory.rglob("*")):
@@ -52,7 +48,7 @@ def digest(directory: Path) -> str:
     return found.hexdigest()
 
 
-async def stored(slot: MemorySlot, name: str, scope=SCOPE) -> bool:
+async def stored(slot, name, scope=SCOPE):
     """Whether all of an event is stored; half of one never is."""
     text = await stored_text(slot, scope)
     found = [word in text for word in words(name)]
@@ -60,7 +56,7 @@ async def stored(slot: MemorySlot, name: str, scope=SCOPE) -> bool:
     return found[0]
 
 
-async def erased_or_kept(store: str, directory: Path, base_url: str) -> bool:
+async def erased_or_kept(store, directory, base_url):
     """Open what a killed process left, and say whether the scope was erased: all of it, or nothing."""
     block = config(store, directory, base_url, journal=True)
     async with open_memory(block, scope=SCOPE) as slot:
@@ -110,7 +106,7 @@ async def test_a_kill_at_any_step_of_a_reset_leaves_all_or_nothing(store, answer
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+def server():
     with postgres() as uri:
         yield uri
 

@@ -1,12 +1,10 @@
 """The routes to what Honcho derives: contexts, prose, cards, conclusions, the queue."""
 
-from typing import Any
-
 from honcho_filters import Refused, matches
-from honcho_model import Conclusion, HonchoModel, Workspace, by_session, counted, now, pages, ranked, tokens
+from honcho_model import Conclusion, by_session, counted, now, pages, ranked, tokens
 from honcho_routing import Failed, check_filters, check_peer, check_query, invalid, route
 
-from memory.testing._loopback import LoopbackAnswer, LoopbackRequest
+from memory.testing._loopback import LoopbackAnswer
 
 _COLUMNS = frozenset(
     {"id", "session_id", "workspace_id", "observer_id", "observed_id", "created_at", "level", "metadata"}
@@ -14,9 +12,7 @@ _COLUMNS = frozenset(
 
 
 @route("GET", "/{}/sessions/{}/context")
-def session_context(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
-) -> LoopbackAnswer:
+def session_context(model, request, workspace_id, session_id):
     asked, workspace = request.params, model.looked_at(workspace_id)
     budget = int(asked.get("tokens", 100_000))
     if budget > 100_000:
@@ -38,9 +34,7 @@ def session_context(
     return LoopbackAnswer(200, {**answer, "peer_representation": prose, "peer_card": card})
 
 
-def prose_of(
-    model: HonchoModel, workspace: Workspace, peer_id: str, asked: Any, session_id: str | None
-) -> str:
+def prose_of(model, workspace, peer_id, asked, session_id):
     top_k, max_conclusions = (
         int(asked[name]) if name in asked else None for name in ("search_top_k", "max_conclusions")
     )
@@ -50,9 +44,7 @@ def prose_of(
 
 
 @route("GET", "/{}/peers/{}/context")
-def peer_context(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str
-) -> LoopbackAnswer:
+def peer_context(model, request, workspace_id, peer_id):
     workspace = model.looked_at(workspace_id)
     check_peer(workspace, peer_id)
     prose = prose_of(model, workspace, peer_id, request.params, None)
@@ -62,23 +54,21 @@ def peer_context(
 
 
 @route("POST", "/{}/peers/{}/representation")
-def peer_representation(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str
-) -> LoopbackAnswer:
+def peer_representation(model, request, workspace_id, peer_id):
     asked = request.json or {}
     prose = prose_of(model, model.looked_at(workspace_id), peer_id, asked, asked.get("session_id"))
     return LoopbackAnswer(200, {"representation": prose})
 
 
 @route("GET", "/{}/peers/{}/card")
-def get_card(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
+def get_card(model, request, workspace_id, peer_id):
     workspace = model.looked_at(workspace_id)
     check_peer(workspace, peer_id)
     return LoopbackAnswer(200, {"peer_card": workspace.cards.get(peer_id)})
 
 
 @route("PUT", "/{}/peers/{}/card")
-def set_card(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
+def set_card(model, request, workspace_id, peer_id):
     workspace = model.workspace(workspace_id)
     model.peer(workspace, peer_id)
     workspace.cards[peer_id] = request.json["peer_card"]
@@ -86,7 +76,7 @@ def set_card(model: HonchoModel, request: LoopbackRequest, workspace_id: str, pe
 
 
 @route("POST", "/{}/peers/{}/chat")
-def chat(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
+def chat(model, request, workspace_id, peer_id):
     workspace = model.workspace(workspace_id)
     model.peer(workspace, peer_id)
     about = [conclusion.content for conclusion in workspace.conclusions if conclusion.peer_id == peer_id]
@@ -95,9 +85,7 @@ def chat(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_i
 
 
 @route("GET", "/{}/sessions/{}/summaries")
-def summaries(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
-) -> LoopbackAnswer:
+def summaries(model, request, workspace_id, session_id):
     workspace = model.looked_at(workspace_id)
     model.touch(workspace, session_id)
     session = workspace.sessions.get(session_id)
@@ -106,7 +94,7 @@ def summaries(
 
 
 @route("GET", "/{}/queue/status")
-def queue_status(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+def queue_status(model, request, workspace_id):
     rows, asked = model.looked_at(workspace_id).queue, request.params
     peer_id = asked.get("sender_id") or asked.get("observer_id")
     if peer_id is not None:
@@ -119,7 +107,7 @@ def queue_status(model: HonchoModel, request: LoopbackRequest, workspace_id: str
 
 
 @route("POST", "/{}/conclusions")
-def make_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+def make_conclusions(model, request, workspace_id):
     workspace = model.looked_at(workspace_id)
     made = []
     for given in request.json["conclusions"]:
@@ -132,7 +120,7 @@ def make_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id:
     return LoopbackAnswer(201, made)
 
 
-def filtered(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> list[dict[str, Any]]:
+def filtered(model, request, workspace_id):
     filters = check_filters((request.json or {}).get("filters"))
     found = sorted(
         model.looked_at(workspace_id).conclusions, key=lambda conclusion: conclusion.created_at, reverse=True
@@ -146,12 +134,12 @@ def filtered(model: HonchoModel, request: LoopbackRequest, workspace_id: str) ->
 
 
 @route("POST", "/{}/conclusions/list")
-def list_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+def list_conclusions(model, request, workspace_id):
     return LoopbackAnswer(200, pages(filtered(model, request, workspace_id), dict(request.params)))
 
 
 @route("POST", "/{}/conclusions/query")
-def query_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+def query_conclusions(model, request, workspace_id):
     rows = filtered(model, request, workspace_id)
     if model.failing:
         raise Failed
@@ -160,9 +148,7 @@ def query_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id
 
 
 @route("DELETE", "/{}/conclusions/{}")
-def delete_conclusion(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, conclusion_id: str
-) -> LoopbackAnswer:
+def delete_conclusion(model, request, workspace_id, conclusion_id):
     workspace = model.looked_at(workspace_id)
     kept = [conclusion for conclusion in workspace.conclusions if conclusion.id != conclusion_id]
     if len(kept) == len(workspace.conclusions):

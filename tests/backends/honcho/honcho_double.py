@@ -1,10 +1,8 @@
 """A Honcho server on the loopback: the routes of :class:`HonchoModel`, as version 3.0.12 answers them."""
 
-from typing import Any
-
 import honcho_derived  # noqa: F401 (registers its routes)
 from honcho_filters import Refused, matches
-from honcho_model import HonchoModel, Workspace, pages, ranked
+from honcho_model import HonchoModel, pages, ranked
 from honcho_routing import (
     ID,
     ROUTES,
@@ -18,7 +16,7 @@ from honcho_routing import (
     route,
 )
 
-from memory.testing._loopback import LoopbackAnswer, LoopbackRequest, LoopbackServer
+from memory.testing._loopback import LoopbackAnswer, LoopbackServer
 
 _COLUMNS = frozenset({"workspace_id", "session_id", "peer_id", "token_count", "created_at", "metadata"})
 
@@ -30,11 +28,11 @@ class HonchoDouble(LoopbackServer):
         delays: of :class:`HonchoModel`.
     """
 
-    def __init__(self, **delays: float) -> None:
+    def __init__(self, **delays):
         super().__init__()
         self.model = HonchoModel(**delays)  # type: ignore[arg-type]
 
-    def handle(self, request: LoopbackRequest) -> LoopbackAnswer:
+    def handle(self, request):
         self.model.advance()
         if request.path == "/health":
             return LoopbackAnswer(200, {"status": "ok"})
@@ -49,7 +47,7 @@ class HonchoDouble(LoopbackServer):
         except Failed:
             return LoopbackAnswer(500, {"detail": "An unexpected error occurred"}, drop=True)
 
-    def _not_allowed(self, path: str) -> str | None:
+    def _not_allowed(self, path):
         """What a key for one workspace may not do; making that workspace, it may."""
         only_for = self.model.only_for
         if only_for is None or path == "/v3/workspaces" or path.startswith(f"/v3/workspaces/{only_for}/"):
@@ -58,7 +56,7 @@ class HonchoDouble(LoopbackServer):
             return "Resource requires admin privileges"
         return "JWT not permissioned for this resource"
 
-    def _routed(self, request: LoopbackRequest) -> LoopbackAnswer:
+    def _routed(self, request):
         elsewhere = False
         for method, pattern, handler in ROUTES:
             match = pattern.fullmatch(request.path)
@@ -67,7 +65,7 @@ class HonchoDouble(LoopbackServer):
             elsewhere = elsewhere or match is not None
         raise Refused(405, "Method Not Allowed") if elsewhere else Refused(404, "Not Found")
 
-    def state(self) -> Any:
+    def state(self):
         """What clients wrote and what came of it, once the worker is done."""
         with self._handling:
             self.model.advance(to_the_end=True)
@@ -87,27 +85,27 @@ class HonchoDouble(LoopbackServer):
 
 
 @route("POST", "")
-def make_workspace(model: HonchoModel, request: LoopbackRequest) -> LoopbackAnswer:
+def make_workspace(model, request):
     check_id(request.json["id"])
     known = request.json["id"] in model.workspaces
     workspace = model.workspace(request.json["id"])
     return LoopbackAnswer(200 if known else 201, shown(workspace))
 
 
-def shown(workspace: Workspace) -> dict[str, Any]:
+def shown(workspace):
     made = {"id": workspace.id, "metadata": workspace.metadata, "configuration": {}}
     return {**made, "created_at": workspace.created_at}
 
 
 @route("POST", "/list")
-def list_workspaces(model: HonchoModel, request: LoopbackRequest) -> LoopbackAnswer:
+def list_workspaces(model, request):
     wanted = ((request.json or {}).get("filters") or {}).get("id")
     rows = [shown(workspace) for workspace in model.workspaces.values() if wanted in (None, workspace.id)]
     return LoopbackAnswer(200, pages(rows, dict(request.params)))
 
 
 @route("DELETE", "/{}")
-def delete_workspace(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+def delete_workspace(model, request, workspace_id):
     if workspace_id not in model.workspaces:
         raise Refused(404, f"Workspace {workspace_id} not found")
     if any(session.is_active for session in model.workspaces[workspace_id].sessions.values()):
@@ -120,7 +118,7 @@ def delete_workspace(model: HonchoModel, request: LoopbackRequest, workspace_id:
 
 
 @route("POST", "/{}/peers")
-def make_peer(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+def make_peer(model, request, workspace_id):
     check_id(request.json["id"])
     workspace = model.workspace(workspace_id)
     known = request.json["id"] in workspace.peers
@@ -132,13 +130,13 @@ def make_peer(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -
 
 
 @route("POST", "/{}/peers/list")
-def list_peers(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+def list_peers(model, request, workspace_id):
     rows = list(model.looked_at(workspace_id).peers.values())
     return LoopbackAnswer(200, pages(rows, dict(request.params)))
 
 
 @route("POST", "/{}/sessions")
-def make_session(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+def make_session(model, request, workspace_id):
     check_id(request.json["id"])
     workspace = model.workspace(workspace_id)
     known = request.json["id"] in workspace.sessions
@@ -152,22 +150,20 @@ def make_session(model: HonchoModel, request: LoopbackRequest, workspace_id: str
     return LoopbackAnswer(200 if known else 201, listed(workspace, session))
 
 
-def listed(workspace: Workspace, session: Any) -> dict[str, Any]:
+def listed(workspace, session):
     made = {"id": session.id, "is_active": session.is_active, "workspace_id": workspace.id}
     return {**made, "metadata": session.metadata, "configuration": {}, "created_at": session.created_at}
 
 
 @route("POST", "/{}/sessions/list")
-def list_sessions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+def list_sessions(model, request, workspace_id):
     workspace = model.looked_at(workspace_id)
     rows = [listed(workspace, session) for session in workspace.sessions.values() if session.is_active]
     return LoopbackAnswer(200, pages(rows, dict(request.params)))
 
 
 @route("DELETE", "/{}/sessions/{}")
-def delete_session(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
-) -> LoopbackAnswer:
+def delete_session(model, request, workspace_id, session_id):
     workspace = model.looked_at(workspace_id)
     session = workspace.sessions.get(session_id)
     if session is None or not session.is_active:
@@ -177,9 +173,7 @@ def delete_session(
 
 
 @route("POST", "/{}/sessions/{}/messages")
-def add_messages(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
-) -> LoopbackAnswer:
+def add_messages(model, request, workspace_id, session_id):
     said = request.json["messages"]
     if not 1 <= len(said) <= 100:
         kind = "too_short" if not said else "too_long"
@@ -191,7 +185,7 @@ def add_messages(
     return LoopbackAnswer(201, stored)
 
 
-def check_message(position: int, message: dict[str, Any]) -> None:
+def check_message(position, message):
     content, where = message["content"], ["body", "messages", position]
     if len(content) > 25_000:
         problem = "String should have at most 25000 characters"
@@ -211,14 +205,12 @@ def check_message(position: int, message: dict[str, Any]) -> None:
         raise Refused(422, f"Peer name(s) ['{message['peer_id']}'] must match pattern ^[a-zA-Z0-9_-]+$")
 
 
-def depth(value: Any) -> int:
+def depth(value):
     return 1 + max(map(depth, value.values()), default=0) if isinstance(value, dict) else 0
 
 
 @route("POST", "/{}/sessions/{}/messages/list")
-def list_messages(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
-) -> LoopbackAnswer:
+def list_messages(model, request, workspace_id, session_id):
     session = model.looked_at(workspace_id).sessions.get(session_id)
     filters = check_filters((request.json or {}).get("filters"))
     rows = [
@@ -227,7 +219,7 @@ def list_messages(
     return LoopbackAnswer(200, pages(rows, dict(request.params)))
 
 
-def found_message(model: HonchoModel, workspace_id: str, session_id: str, message_id: str) -> dict[str, Any]:
+def found_message(model, workspace_id, session_id, message_id):
     session = model.looked_at(workspace_id).sessions.get(session_id)
     for message in session.messages if session else []:
         if message["id"] == message_id:
@@ -236,18 +228,18 @@ def found_message(model: HonchoModel, workspace_id: str, session_id: str, messag
 
 
 @route("GET", "/{}/sessions/{}/messages/{}")
-def get_message(model: HonchoModel, request: LoopbackRequest, *ids: str) -> LoopbackAnswer:
+def get_message(model, request, *ids):
     return LoopbackAnswer(200, found_message(model, *ids))
 
 
 @route("PUT", "/{}/sessions/{}/messages/{}")
-def update_message(model: HonchoModel, request: LoopbackRequest, *ids: str) -> LoopbackAnswer:
+def update_message(model, request, *ids):
     message = found_message(model, *ids)
     message["metadata"] = request.json["metadata"]
     return LoopbackAnswer(200, message)
 
 
-def search(model: HonchoModel, request: LoopbackRequest, workspace_id: str, **only: str) -> LoopbackAnswer:
+def search(model, request, workspace_id, **only):
     body = request.json
     if not 1 <= body.get("limit", 10) <= 100:
         raise invalid("less_than_equal", ["body", "limit"], "Input should be 1 to 100", body["limit"])
@@ -264,19 +256,15 @@ def search(model: HonchoModel, request: LoopbackRequest, workspace_id: str, **on
 
 
 @route("POST", "/{}/search")
-def search_all(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+def search_all(model, request, workspace_id):
     return search(model, request, workspace_id)
 
 
 @route("POST", "/{}/peers/{}/search")
-def search_peer(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str
-) -> LoopbackAnswer:
+def search_peer(model, request, workspace_id, peer_id):
     return search(model, request, workspace_id, peer_id=peer_id)
 
 
 @route("POST", "/{}/sessions/{}/search")
-def search_session(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
-) -> LoopbackAnswer:
+def search_session(model, request, workspace_id, session_id):
     return search(model, request, workspace_id, session_id=session_id)

@@ -1,7 +1,6 @@
 """Honcho's filters on rows, with what surprises: ``*`` is everything, ``contains`` has two meanings."""
 
 import json
-from typing import Any
 
 _OPERATORS = frozenset({"gte", "lte", "gt", "lt", "ne", "in", "contains", "icontains"})
 
@@ -9,12 +8,12 @@ _OPERATORS = frozenset({"gte", "lte", "gt", "lt", "ne", "in", "contains", "icont
 class Refused(Exception):
     """An answer that is an error: status and detail."""
 
-    def __init__(self, status: int, detail: Any) -> None:
+    def __init__(self, status, detail):
         super().__init__(status, detail)
         self.status, self.detail = status, detail
 
 
-def matches(row: dict[str, Any], filters: dict[str, Any] | None, columns: frozenset[str]) -> bool:
+def matches(row, filters, columns):
     """Honcho's filters on a row."""
     for key, value in (filters or {}).items():
         if key in ("AND", "OR", "NOT"):
@@ -33,7 +32,7 @@ def matches(row: dict[str, Any], filters: dict[str, Any] | None, columns: frozen
     return True
 
 
-def _column(stored: Any, wanted: Any) -> bool:
+def _column(stored, wanted):
     if wanted == "*":
         return True
     if isinstance(wanted, list):
@@ -43,7 +42,7 @@ def _column(stored: Any, wanted: Any) -> bool:
     return all(_compared(stored, operator, value) for operator, value in wanted.items())
 
 
-def _metadata(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
+def _metadata(stored, wanted):
     if "contains" in wanted and isinstance(wanted["contains"], dict):
         return _contains(stored, wanted["contains"])
     for name, value in wanted.items():
@@ -59,7 +58,7 @@ def _metadata(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
     return True
 
 
-def _compared(stored: Any, operator: str, value: Any) -> bool:
+def _compared(stored, operator, value):
     if operator == "in":
         return "*" in value or stored in [choice if stored is None else str(choice) for choice in value]
     if operator in ("contains", "icontains"):
@@ -70,7 +69,7 @@ def _compared(stored: Any, operator: str, value: Any) -> bool:
     return bool({**order, "ne": stored != value}[operator])
 
 
-def _contains(stored: Any, wanted: Any) -> bool:
+def _contains(stored, wanted):
     if isinstance(wanted, dict):
         return isinstance(stored, dict) and all(
             name in stored and _contains(stored[name], value) for name, value in wanted.items()
@@ -82,11 +81,11 @@ def _contains(stored: Any, wanted: Any) -> bool:
     return type(stored) is type(wanted) and bool(stored == wanted)
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value):
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def without_nul(value: Any) -> Any:
+def without_nul(value):
     if isinstance(value, str):
         return value.replace("\x00", "")
     if isinstance(value, dict):

@@ -6,7 +6,7 @@ here with every look: :meth:`HonchoModel.advance`.
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -59,7 +59,7 @@ class Conclusion:
     said_at: str
     message_ids: tuple[int, ...] = ()
 
-    def row(self) -> dict[str, Any]:
+    def row(self):
         return {
             "id": self.id,
             "content": self.content,
@@ -104,14 +104,7 @@ class HonchoModel:
         numbers: the inner number of each message, by its id; no answer shows them.
     """
 
-    def __init__(
-        self,
-        enqueue_s: float = 0.01,
-        derive_s: float = 0.02,
-        delete_s: float = 0.03,
-        batch_tokens: int = 0,
-        summarise_s: float = 0.02,
-    ) -> None:
+    def __init__(self, enqueue_s=0.01, derive_s=0.02, delete_s=0.03, batch_tokens=0, summarise_s=0.02):
         self.enqueue_s, self.derive_s, self.delete_s = enqueue_s, derive_s, delete_s
         self.batch_tokens, self.summarise_s = batch_tokens, summarise_s
         self.failing = self.mute = self.dying = False
@@ -121,26 +114,26 @@ class HonchoModel:
         self._later: list[tuple[float, Callable[[], None]]] = []
         self._ids = itertools.count(1)
 
-    def new_id(self, kind: str) -> str:
+    def new_id(self, kind):
         """Like a nanoid: 21 characters."""
         return f"{kind}_{next(self._ids):_>{20 - len(kind)}}".replace("__", "Z-")
 
-    def workspace(self, workspace_id: str) -> Workspace:
+    def workspace(self, workspace_id):
         """The workspace, made if need be."""
         if workspace_id not in self.workspaces:
             self.workspaces[workspace_id] = Workspace(workspace_id, now())
         return self.workspaces[workspace_id]
 
-    def looked_at(self, workspace_id: str) -> Workspace:
+    def looked_at(self, workspace_id):
         """The workspace, or an empty one that is not kept: what reads see of an unknown one."""
         return self.workspaces.get(workspace_id) or Workspace(workspace_id, now())
 
-    def peer(self, workspace: Workspace, peer_id: str) -> dict[str, Any]:
+    def peer(self, workspace, peer_id):
         """The peer, made if need be."""
         made = {"id": peer_id, "workspace_id": workspace.id, "created_at": now()}
         return workspace.peers.setdefault(peer_id, {**made, "metadata": {}, "configuration": {}})
 
-    def session(self, workspace: Workspace, session_id: str) -> SessionRow:
+    def session(self, workspace, session_id):
         """The session, made if need be; one that is being deleted, or haunts the cache, is not found."""
         if workspace.ghosts.get(session_id, 0.0) > time.monotonic():
             raise Refused(404, f"Session {session_id} not found in workspace {workspace.id}")
@@ -152,15 +145,13 @@ class HonchoModel:
             raise Refused(404, f"Session {session_id} not found in workspace {workspace.id}")
         return session
 
-    def touch(self, workspace: Workspace, session_id: str) -> None:
+    def touch(self, workspace, session_id):
         """Fetch a session by the cache: one that is being deleted stays there, as deleted."""
         session = workspace.sessions.get(session_id)
         if session is not None and not session.is_active:
             workspace.ghosts[session_id] = time.monotonic() + GHOST_S
 
-    def add(
-        self, workspace: Workspace, session: SessionRow, said: list[dict[str, Any]]
-    ) -> list[dict[str, Any]]:
+    def add(self, workspace, session, said):
         """Store messages; their rows enter the queue later."""
         stored = []
         for given in said:
@@ -186,11 +177,11 @@ class HonchoModel:
             self.later(self.enqueue_s, lambda: self._enqueue(workspace, session, stored, first))
         return stored
 
-    def delete_session(self, workspace: Workspace, session: SessionRow) -> None:
+    def delete_session(self, workspace, session):
         """Mark it; the worker does the rest."""
         session.is_active = False
 
-        def gone() -> None:
+        def gone():
             if any(row.session is session and row.state == "running" for row in workspace.queue):
                 return  # as seen: what another worker derives meanwhile makes it fail, and nobody tries again
             if workspace.sessions.get(session.id) is session:
@@ -202,16 +193,16 @@ class HonchoModel:
 
         self.later(self.delete_s, gone)
 
-    def later(self, seconds: float, what: Callable[[], None]) -> None:
+    def later(self, seconds, what):
         """Do something in a while."""
         self._later.append((time.monotonic() + seconds, what))
 
-    def hasten(self, seconds: float) -> None:
+    def hasten(self, seconds):
         """Do what is to come in that while at the latest."""
         latest = time.monotonic() + seconds
         self._later = [(min(due, latest), what) for due, what in self._later]
 
-    def advance(self, *, to_the_end: bool = False) -> None:
+    def advance(self, *, to_the_end=False):
         """Do what is due by now, or all there is to do."""
         moment = float("inf") if to_the_end else time.monotonic()
         while due := sorted((job for job in self._later if job[0] <= moment), key=lambda job: job[0]):
@@ -220,14 +211,12 @@ class HonchoModel:
         for workspace in self.workspaces.values():
             self._work(workspace, moment)
 
-    def purge(self) -> None:
+    def purge(self):
         """What the server does every twelve hours: forget rows that are done."""
         for workspace in self.workspaces.values():
             workspace.queue = [row for row in workspace.queue if row.state != "done"]
 
-    def _enqueue(
-        self, workspace: Workspace, session: SessionRow, stored: list[dict[str, Any]], first: int
-    ) -> None:
+    def _enqueue(self, workspace, session, stored, first):
         due = time.monotonic() + self.derive_s
         for number, message in enumerate(stored, first):
             if number % SUMMARY_EVERY == 0:
@@ -237,7 +226,7 @@ class HonchoModel:
             if session.observe_me.get(peer_id, observed):
                 workspace.queue.append(QueueRow(session, message, peer_id, due))
 
-    def _work(self, workspace: Workspace, moment: float) -> None:
+    def _work(self, workspace, moment):
         for summaries in (False, True):  # as seen: a session's summary comes after what is derived of it
             held = self._awaits if summaries else self._held
             kind = [row for row in workspace.queue if (row.observed is None) == summaries]
@@ -248,7 +237,7 @@ class HonchoModel:
             for unit in {(row.session.nano, row.observed): None for row in due}:
                 self._process(workspace, [row for row in due if (row.session.nano, row.observed) == unit])
 
-    def _process(self, workspace: Workspace, rows: list[QueueRow]) -> None:
+    def _process(self, workspace, rows):
         """A work unit: as seen, one call of the model for all its rows, and an error ends them one by one."""
         for row in rows:
             row.state, row.error = "done", "LLMError: 500" if self.failing else None
@@ -259,13 +248,13 @@ class HonchoModel:
         else:
             self._derive(workspace, rows)
 
-    def _awaits(self, workspace: Workspace, row: QueueRow) -> bool:
+    def _awaits(self, workspace, row):
         return any(
             other.session is row.session and other.observed is not None and other.state == "running"
             for other in workspace.queue
         )
 
-    def _held(self, workspace: Workspace, row: QueueRow) -> bool:
+    def _held(self, workspace, row):
         if row.observed is None or not self.batch_tokens:
             return False
         batch = [
@@ -275,7 +264,7 @@ class HonchoModel:
         ]
         return sum(other.message["token_count"] for other in batch) < self.batch_tokens
 
-    def _derive(self, workspace: Workspace, rows: list[QueueRow]) -> None:
+    def _derive(self, workspace, rows):
         """From the first row's message to the last one's; the message before it goes along if another peer said it.
 
         As seen, the conclusions of a call name all messages of the observed peer that went along.
@@ -297,7 +286,7 @@ class HonchoModel:
                 made = (self.new_id("doc"), content, observed, session.id, derived_at, said_at, names)
                 workspace.conclusions.append(Conclusion(*made))
 
-    def _summarise(self, session: SessionRow, upto: dict[str, Any]) -> None:
+    def _summarise(self, session, upto):
         covered = session.messages[: session.messages.index(upto) + 1]
         content = f"SUMMARY of {len(covered)} messages, from {covered[0]['content'][:40]!r}"
         session.summary = {
@@ -326,9 +315,7 @@ class HonchoModel:
         ]
         return "\n".join(("## Explicit Observations\n", *lines, "")) if lines else ""
 
-    def context(
-        self, session: SessionRow | None, budget: int, *, summary: bool
-    ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    def context(self, session, budget, *, summary):
         """The newest messages that fit, in their order, and the summary of those before."""
         if session is None or budget <= 0:
             return [], None
@@ -349,32 +336,32 @@ class HonchoModel:
         return fitting, summary_row
 
 
-def ranked(query: str, rows: list[Any], text: Callable[[Any], str]) -> list[Any]:
+def ranked(query, rows, text):
     """Nearest first. Like vectors, it leaves none out; letters shared stand for nearness where no word is."""
     letters = set("".join(content_words(query)))
 
-    def nearness(row: Any) -> tuple[float, int]:
+    def nearness(row):
         return (lexical_overlap(query, text(row)), len(letters & set(text(row).casefold())))
 
     return sorted(rows, key=nearness, reverse=True)
 
 
-def now() -> str:
+def now():
     """By the server's clock."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
-def moment(stored: str) -> str:
+def moment(stored):
     """As prose shows it: without fractions and zone."""
     return datetime.fromisoformat(stored).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def tokens(text: str) -> int:
+def tokens(text):
     """Some tokens; the real ones need a vocabulary."""
     return (len(text) + 3) // 4
 
 
-def pages(rows: list[Any], params: dict[str, str]) -> dict[str, Any]:
+def pages(rows, params):
     """A page as the server answers it."""
     page, size = int(params.get("page", 1)), int(params.get("size", 50))
     start = (page - 1) * size
@@ -387,7 +374,7 @@ def pages(rows: list[Any], params: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def counted(rows: list[QueueRow]) -> dict[str, int]:
+def counted(rows):
     """The four numbers of a queue."""
     states = [row.state for row in rows]
     return {
@@ -398,7 +385,7 @@ def counted(rows: list[QueueRow]) -> dict[str, int]:
     }
 
 
-def by_session(rows: list[QueueRow]) -> Iterator[tuple[str, list[QueueRow]]]:
+def by_session(rows):
     """Rows by the id that only the queue shows."""
     for nano in dict.fromkeys(row.session.nano for row in rows):
         yield nano, [row for row in rows if row.session.nano == nano]

@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from honcho_filters import Refused
-from honcho_model import Workspace, tokens
+from honcho_model import tokens
 
 from memory.testing._loopback import LoopbackAnswer
 
@@ -16,11 +15,11 @@ Route = Callable[..., LoopbackAnswer]
 ROUTES: list[tuple[str, re.Pattern[str], Route]] = []
 
 
-def route(method: str, path: str) -> Callable[[Route], Route]:
+def route(method, path):
     """Register a route; ``{}`` in the path is an id, given to the handler."""
     pattern = re.compile("/v3/workspaces" + path.replace("{}", "([^/]+)"))
 
-    def register(handler: Route) -> Route:
+    def register(handler):
         ROUTES.append((method, pattern, handler))
         return handler
 
@@ -31,12 +30,12 @@ class Failed(Exception):
     """An unhandled failure of the server."""
 
 
-def invalid(kind: str, loc: list[Any], msg: str, given: Any) -> Refused:
+def invalid(kind, loc, msg, given):
     """A 422 as pydantic words it, with what was sent in it."""
     return Refused(422, [{"type": kind, "loc": loc, "msg": msg, "input": given}])
 
 
-def check_id(value: str) -> None:
+def check_id(value):
     if len(value) > 512:
         raise invalid("string_too_long", ["body", "id"], "String should have at most 512 characters", value)
     if not ID.fullmatch(value):
@@ -44,18 +43,18 @@ def check_id(value: str) -> None:
         raise invalid("string_pattern_mismatch", ["body", "id"], msg, value)
 
 
-def check_filters(filters: Any) -> Any:
+def check_filters(filters):
     if "\\x00" in repr(filters):
         raise Failed
     return filters
 
 
-def check_query(query: str) -> str:
+def check_query(query):
     if any(token in query for token in SPECIAL + UNFORESEEN) or tokens(query) > 8192:
         raise Refused(422, "Query exceeds maximum token limit of 8192.")
     return query
 
 
-def check_peer(workspace: Workspace, peer_id: str) -> None:
+def check_peer(workspace, peer_id):
     if peer_id not in workspace.peers:
         raise Refused(404, f"Peer {peer_id} not found in workspace {workspace.id}")

@@ -1,15 +1,11 @@
 """What the Honcho tests share: a slot on the double, events, and what was sent."""
 
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
-from honcho_double import HonchoDouble
 from said import said
 
-from memory import MemoryEvent, MemoryScope, MemorySlot, Message, RetrieveRequest, RetrieveResult
+from memory import MemoryScope, RetrieveRequest
 from memory.backends.honcho.adapter import HonchoAdapter
 from memory.plugins.opening import build_slot
 
@@ -19,7 +15,7 @@ FACT = "I keep my passport in the blue drawer."
 NOON = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 
 
-def config(double: HonchoDouble, **block: Any) -> dict[str, Any]:
+def config(double, **block):
     """A configuration for the double, in a hurry."""
     pauses = {"quiet_period_s": 0.05, "poll_s": 0.005, "retry_pause_s": 0.01}
     blocks = {"honcho": {"base_url": double.url, **pauses, **block}}
@@ -27,9 +23,7 @@ def config(double: HonchoDouble, **block: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def slot_on(
-    double: HonchoDouble, *scopes: MemoryScope, data_dir: Path | None = None, **block: Any
-) -> AsyncIterator[MemorySlot]:
+async def slot_on(double, *scopes, data_dir=None, **block):
     """An open slot with these scopes set up; by default Ada's."""
     async with build_slot(config(double, **block), scope=ADA, data_dir=data_dir) as slot:
         for scope in scopes:
@@ -37,26 +31,26 @@ async def slot_on(
         yield slot
 
 
-def adapter_of(slot: MemorySlot) -> HonchoAdapter:
+def adapter_of(slot):
     """The adapter behind a slot."""
     adapter = slot._adapter
     assert isinstance(adapter, HonchoAdapter)
     return adapter
 
 
-def event(number: int = 1, *messages: str | Message, **fields: Any) -> MemoryEvent:
+def event(number=1, *messages, **fields):
     """A turn of the user, or of whoever the messages say."""
     given = {"scope": ADA, **fields}
     return said(given.pop("scope"), *(messages or (FACT,)), number=number, start=NOON, **given)
 
 
-async def ask(slot: MemorySlot, query: str = "Where is my passport?", **fields: Any) -> RetrieveResult:
+async def ask(slot, query="Where is my passport?", **fields):
     """A retrieval in Ada's scope, from another session."""
     values = {"query": query, "scope": ADA, "session_id": "s2"}
     return await slot.retrieve(RetrieveRequest(**{**values, **fields}))
 
 
-def sent(double: HonchoDouble, since: int = 0) -> list[str]:
+def sent(double, since=0):
     """Method and path below the workspace of every request, e.g. ``POST sessions``."""
     shown = []
     for request in double.requests[since:]:
@@ -65,7 +59,7 @@ def sent(double: HonchoDouble, since: int = 0) -> list[str]:
     return shown
 
 
-def stored(double: HonchoDouble, workspace_id: str = "r_xada") -> list[dict[str, Any]]:
+def stored(double, workspace_id="r_xada"):
     """Every message of a workspace."""
     sessions = double.model.looked_at(workspace_id).sessions.values()
     return [message for session in sessions for message in session.messages]

@@ -1,16 +1,11 @@
 """Readiness message by message: a conclusion speaks for the messages it was drawn from, and for no other."""
 
-from typing import Any
-
 import pytest
 from both_loops import anyio_backend as anyio_backend
-from honcho_double import HonchoDouble
 from honcho_support import ADA, event, sent, slot_on
 from variants import plain
 
 from memory import (
-    BackendReadiness,
-    MemorySlot,
     Message,
     NativeMutationRequest,
     SupportsBulkIngest,
@@ -21,19 +16,17 @@ from memory import (
 NOTED = Message(role="assistant", content="Noted.")
 
 
-async def _wait(slot: MemorySlot, timeout_s: float = 60.0) -> BackendReadiness:
+async def _wait(slot, timeout_s=60.0):
     readiness = slot.capability(SupportsReadiness)
     assert readiness is not None
     return await readiness.wait_until_ready(ADA, timeout_s)
 
 
-def _fail(double: HonchoDouble, kind: str, fails: bool) -> None:
+def _fail(double, kind, fails):
     setattr(double.model, kind, fails)
 
 
-async def _say(
-    slot: MemorySlot, *numbers: int, one_by_one: HonchoDouble | None = None, **fields: Any
-) -> None:
+async def _say(slot, *numbers, one_by_one=None, **fields):
     for number in numbers:
         await slot.record_event(event(number, f"I own {number} boats.", NOTED, **fields))
         if one_by_one is not None:

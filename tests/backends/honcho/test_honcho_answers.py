@@ -1,11 +1,9 @@
 """Answers that are no answers: nothing, the wrong shape, another workspace's records, the same record twice."""
 
 import json
-from typing import Any
 
 import pytest
 from both_loops import anyio_backend as anyio_backend
-from honcho_double import HonchoDouble
 from honcho_support import ADA, ask, event, slot_on, stored
 
 from memory import SupportsReadiness
@@ -13,11 +11,11 @@ from memory.adapter import BackendProtocolError
 from memory.testing import LoopbackAnswer
 
 
-def _answering(double: HonchoDouble, monkeypatch: pytest.MonkeyPatch, path: str, change: Any) -> None:
+def _answering(double, monkeypatch, path, change):
     """Change what the routes that end with ``path`` answer."""
     handle = double.handle
 
-    def changed(request: Any) -> LoopbackAnswer:
+    def changed(request):
         answer = handle(request)
         if not request.path.endswith(path):
             return answer

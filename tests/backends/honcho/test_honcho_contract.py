@@ -20,7 +20,7 @@ class _OnDouble(LoopbackContract, MemoryContract):
     ready_timeout_s = 60.0  # dozens of scopes share one Python server
 
     @classmethod
-    def configuration(cls, url: str) -> Mapping[str, Any]:
+    def configuration(cls, url):
         scope = {"run_id": "test", "persona_id": "ada"}
         pauses = {"quiet_period_s": 0.05, "poll_s": 0.005, "retry_pause_s": 0.01}
         block = {"base_url": url, **pauses, **cls.options}

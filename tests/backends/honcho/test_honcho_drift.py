@@ -32,11 +32,11 @@ Call = Callable[[Any], Awaitable[Any]]
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
-def user(client: Any) -> Any:
+def user(client):
     return Peer("ada", client)
 
 
-def session(client: Any) -> Any:
+def session(client):
     return Session("s1", client)
 
 
@@ -72,7 +72,7 @@ CALLS: dict[str, Call] = {
 }  # fmt: skip
 
 
-def prepared(double: HonchoDouble) -> None:
+def prepared(double):
     """A message and a conclusion that the calls can name."""
     workspace = double.model.workspace("w")
     said = {"content": "I like rain.", "peer_id": "ada", "metadata": {}}
@@ -82,7 +82,7 @@ def prepared(double: HonchoDouble) -> None:
     workspace.conclusions[0].id = "CONCLUSION"
 
 
-async def made(client: Any, double: HonchoDouble, call: Call) -> tuple[list[Any], Any]:
+async def made(client, double, call):
     prepared(double)
     answer = await call(client)
     return [

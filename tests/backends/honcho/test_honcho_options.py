@@ -2,14 +2,12 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memory import ConfigError, MemoryScope, ScopeError
-from memory.adapter import ContextEntry
 from memory.backends.honcho.client import Connections
 from memory.backends.honcho.options import CLOUD, HonchoOptions
 from memory.backends.honcho.translate import MAX_CONTENT, HonchoIds, about_entries, prose_entries, split_text
@@ -31,12 +29,12 @@ scopes = st.builds(
 )
 
 
-def options(**block: Any) -> HonchoOptions:
+def options(**block):
     config = load_config({"memory": {"backend": "honcho", "backends": {"honcho": block}}})
     return config.parse_options(HonchoOptions)
 
 
-def encoder(**block: Any) -> HonchoIds:
+def encoder(**block):
     return HonchoIds(options(base_url=URL, **block), "memory.backends.honcho")
 
 
@@ -189,7 +187,7 @@ def test_prose_keeps_its_words_its_order_and_its_headings():
     assert list(prose_entries(None, "ada")) == list(prose_entries("", "ada")) == []
 
 
-def _headings(entries: list[ContextEntry]) -> set[str]:
+def _headings(entries):
     return {f"[{entry.group}]" for entry in entries}
 
 

@@ -6,12 +6,11 @@ time. Ids, times, tokens and wording differ from server to server; everything el
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from honcho_double import HonchoDouble
 
-from memory.testing._loopback import LoopbackAnswer, LoopbackRequest
+from memory.testing._loopback import LoopbackRequest
 
 PAIRS = sorted((Path(__file__).parent / "pairs").glob("*.json"))
 NEVER = 1e9
@@ -19,7 +18,7 @@ OWN = frozenset({"created_at", "token_count", "message_id", "detail", "input", "
 _IDS_OF = frozenset({"workspace_id", "session_id", "peer_id", "metadata"})
 
 
-def comparable(value: Any, name: str = "") -> Any:
+def comparable(value, name=""):
     """The value without what is a server's own; of that, only whether it is there."""
     if name in OWN:
         return value is not None
@@ -34,7 +33,7 @@ def comparable(value: Any, name: str = "") -> Any:
     return [comparable(part, name) for part in value] if isinstance(value, list) else value
 
 
-def expanded(value: Any) -> Any:
+def expanded(value):
     """``repeat`` and ``list`` stand for long texts and lists."""
     if isinstance(value, dict) and "times" in value:
         return value["repeat"] * value["times"] if "repeat" in value else [value["list"]] * value["times"]
@@ -43,7 +42,7 @@ def expanded(value: Any) -> Any:
     return [expanded(part) for part in value] if isinstance(value, list) else value
 
 
-def ask(double: HonchoDouble, step: dict[str, Any]) -> LoopbackAnswer:
+def ask(double, step):
     body = json.dumps(expanded(step["json"])).encode() if "json" in step else b""
     params = step.get("params", {})
     return double.handle(LoopbackRequest(step["method"], step["path"], params=params, body=body))

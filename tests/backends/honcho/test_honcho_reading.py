@@ -12,7 +12,6 @@ from memory import (
     CapabilityNotSupported,
     ContextBudget,
     InputError,
-    MemorySlot,
     Message,
     NativeQueryRequest,
     ProvenanceRequest,
@@ -34,13 +33,13 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-async def _settle(slot: MemorySlot) -> None:
+async def _settle(slot):
     readiness = slot.capability(SupportsReadiness)
     assert readiness is not None
     assert (await readiness.wait_until_ready(ADA, 60.0)).state != "pending"
 
 
-async def _query(slot: MemorySlot, operation: str, **arguments: Any) -> Any:
+async def _query(slot, operation, **arguments):
     query = slot.capability(SupportsNativeQuery)
     assert query is not None
     request = NativeQueryRequest(scope=ADA, operation=operation, arguments=arguments)
@@ -248,7 +247,7 @@ async def test_filters_hold_in_a_search_and_are_refused_elsewhere(double):
             )
         await slot.record_event(event(9, "I am nowhere.", context="*"))
 
-        async def found(**filters: Any) -> set[str]:
+        async def found(**filters):
             return {entry.event_ids[0] for entry in (await ask(slot, "Where am I?", **filters)).entries}
 
         assert await found(filters={"region": "north"}) == {"e0"}
@@ -276,7 +275,7 @@ async def test_provenance_of_messages_conclusions_and_the_user(double):
         provenance = slot.capability(SupportsProvenance)
         assert provenance is not None
 
-        async def of(**fields: Any) -> Any:
+        async def of(**fields):
             return await provenance.provenance(ProvenanceRequest(scope=ADA, **fields))
 
         message = await of(native_id=receipt.native_ids[1])

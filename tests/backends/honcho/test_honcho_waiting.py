@@ -1,7 +1,5 @@
 """What Honcho does later: an empty queue is not the end of deriving, nor an answer the end of deleting."""
 
-from typing import Any
-
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
@@ -11,12 +9,9 @@ from honcho_support import ADA, BOB, FACT, adapter_of, ask, event, slot_on, stor
 from waits import held, until
 
 from memory import (
-    BackendReadiness,
     CapabilityNotSupported,
     InputError,
-    MemorySlot,
     Message,
-    NativeMutationReceipt,
     NativeMutationRequest,
     SupportsNativeMutation,
     SupportsReadiness,
@@ -26,19 +21,19 @@ from memory.adapter import BackendRejected
 NEVER = 1e9
 
 
-async def _wait(slot: MemorySlot, timeout_s: float = 60.0) -> BackendReadiness:
+async def _wait(slot, timeout_s=60.0):
     readiness = slot.capability(SupportsReadiness)
     assert readiness is not None
     return await readiness.wait_until_ready(ADA, timeout_s)
 
 
-async def _look(slot: MemorySlot) -> BackendReadiness:
+async def _look(slot):
     readiness = slot.capability(SupportsReadiness)
     assert readiness is not None
     return await readiness.readiness(ADA)
 
 
-async def _fired(double: HonchoDouble) -> None:
+async def _fired(double):
     """Until the server has taken the request whose fault was ordered."""
     await until(lambda: double.faults.fired)
 
@@ -243,7 +238,7 @@ async def test_readers_wait_while_sessions_are_deleted(double):
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
 
-        async def read() -> None:
+        async def read():
             for _ in range(20):
                 await ask(slot, session_id="s1")
                 await anyio.sleep(0.002)
@@ -272,9 +267,7 @@ async def test_resetting_what_was_never_written_makes_nothing(double):
     assert double.model.workspaces == {}
 
 
-async def _mutate(
-    slot: MemorySlot, operation: str, native_id: str | None = None, **arguments: Any
-) -> NativeMutationReceipt:
+async def _mutate(slot, operation, native_id=None, **arguments):
     mutation = slot.capability(SupportsNativeMutation)
     assert mutation is not None
     request = NativeMutationRequest(scope=ADA, operation=operation, native_id=native_id, arguments=arguments)

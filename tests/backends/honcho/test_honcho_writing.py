@@ -1,7 +1,5 @@
 """Writes: who says what in which session, limits met without loss, nothing stored twice."""
 
-from typing import Any
-
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
@@ -243,7 +241,7 @@ async def test_a_session_that_haunts_the_cache_is_one_clear_error(double, monkey
         assert (await slot.record_event(event(1))).status == "queued"
 
 
-def _bulk(slot: Any) -> Any:
+def _bulk(slot):
     return slot.capability(SupportsBulkIngest)
 
 
@@ -303,7 +301,7 @@ async def test_scopes_are_workspaces(double):
     assert list(double.model.workspaces) == ["r_xbob"]
 
 
-async def _wait_until_ready(slot: Any) -> None:
+async def _wait_until_ready(slot):
     readiness = slot.capability(SupportsReadiness)
     answer = await readiness.wait_until_ready(ADA, 60.0)
     assert answer.state != "pending", answer

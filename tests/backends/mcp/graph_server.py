@@ -11,11 +11,11 @@ server = FastMCP("graph")
 FILE = Path(os.environ["MEMORY_FILE_PATH"])
 
 
-def load() -> list[dict[str, Any]]:
+def load():
     return [json.loads(line) for line in FILE.read_text().splitlines()] if FILE.exists() else []
 
 
-def save(entities: list[dict[str, Any]]) -> None:
+def save(entities):
     FILE.write_text("".join(json.dumps(entity) + "\n" for entity in entities))
 
 
@@ -29,7 +29,7 @@ def create_entities(entities: list[dict[str, Any]]) -> dict[str, Any]:
 
 @server.tool()
 def search_nodes(query: str) -> dict[str, Any]:
-    def holds(entity: dict[str, Any]) -> bool:
+    def holds(entity):
         texts = [entity["name"], entity["entityType"], *entity["observations"]]
         return any(query.lower() in text.lower() for text in texts)
 

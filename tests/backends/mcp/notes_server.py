@@ -14,7 +14,7 @@ IGNORES = "ignore" in sys.argv
 NOTES: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
 
 
-def space(name: str) -> dict[str, dict[str, Any]]:
+def space(name):
     return NOTES["" if IGNORES else name]
 
 

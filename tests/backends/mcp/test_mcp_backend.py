@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -46,18 +45,18 @@ REAL = {
 }
 
 
-def config(*command: str, **block: Any) -> dict[str, Any]:
+def config(*command, **block):
     block = block or {"preset": "server-memory", "command": list(command)}
     return {"memory": {"backend": "mcp", "backends": {"mcp": block}}}
 
 
-def real(preset: str) -> dict[str, Any]:
+def real(preset):
     at = {"url": REAL[preset]} if REAL[preset].startswith("http") else {"command": [REAL[preset]]}
     return config(preset=preset, **at)
 
 
 @contextmanager
-def notes(*arguments: str) -> Iterator[dict[str, Any]]:
+def notes(*arguments):
     """The block of a server over HTTP, while it runs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -87,20 +86,20 @@ class TestShared(MemoryContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def served(cls) -> Iterator[dict[str, Any]]:
+    def served(cls):
         with notes() as block:
             yield config(**block)
 
     @pytest.fixture
-    def configured(self, served: dict[str, Any]) -> dict[str, Any]:
+    def configured(self, served):
         return served
 
     @pytest.fixture
-    def fingerprint(self) -> None:
+    def fingerprint(self):
         """What such a server holds is seen by its tools alone."""
 
 
-def _real(preset: str) -> type:
+def _real(preset):
     body = {"config": real(preset), "anyio_backends": ("asyncio",)}
     mark = pytest.mark.skipif(not REAL[preset], reason=f"the environment names no {preset}")
     return mark(pytest.mark.thorough(type(f"TestReal_{preset}", (MemoryContract,), body)))
@@ -110,7 +109,7 @@ for _preset in REAL:
     globals()[f"TestReal_{_preset}"] = _real(_preset)
 
 
-def doctor(block: dict[str, Any], directory: Path) -> dict[str, str]:
+def doctor(block, directory):
     file = directory / "memslot.yaml"
     scope = {"run_id": "r", "persona_id": "ada"}
     file.write_text(
@@ -140,7 +139,7 @@ def test_a_shared_server_needs_to_be_told_the_scope():
 def test_where_nobody_listens_the_server_is_unavailable(tmp_path):
     block = config(**SHARED, url="http://127.0.0.1:1/mcp")["memory"] | {"data_dir": str(tmp_path)}
 
-    async def talk() -> None:
+    async def talk():
         async with open_memory({"memory": block}) as memory:
             with pytest.raises(BackendUnavailable) as raised:
                 await memory.setup_scope(MemoryScope(run_id="r", persona_id="ada"))
@@ -155,7 +154,7 @@ def test_what_is_said_in_one_process_is_known_in_the_next(tmp_path, loop):
     block = config(sys.executable, str(SERVER))["memory"]
     block |= {"data_dir": str(tmp_path), "scope": {"run_id": "r", "persona_id": "ada"}}
 
-    async def talk() -> tuple[str, str]:
+    async def talk():
         async with open_memory({"memory": block}) as memory:
             receipt = await memory.after_turn(user="My parrot is called Kiwi.", session_id="1")
             assert receipt.status == "committed"
@@ -225,7 +224,7 @@ def test_what_is_wrong_with_a_server_or_its_block_is_said(tmp_path, block, error
     memory = config(**given)["memory"]
     memory |= {"data_dir": str(tmp_path), "scope": {"run_id": "r", "persona_id": "ada"}}
 
-    async def play() -> None:
+    async def play():
         async with open_memory({"memory": memory}) as slot:
             await slot.after_turn(user="My passport is in the drawer.", session_id="s")
             await slot.before_turn("Where is my passport?", session_id="t")
@@ -238,7 +237,7 @@ def test_a_server_that_ends_before_it_is_written_to_is_said_to_have_ended(tmp_pa
     """Which of the SDK's tasks notices first is a matter of luck."""
 
     @asynccontextmanager
-    async def broken(*_: object) -> AsyncIterator[None]:
+    async def broken(*_):
         raise ExceptionGroup("tasks", [anyio.BrokenResourceError()])
         yield
 
@@ -254,7 +253,7 @@ async def test_a_tool_that_takes_too_long_is_a_time_out(tmp_path, monkeypatch):
     from mcp import ClientSession, McpError
     from mcp.types import ErrorData
 
-    async def late(*_: Any) -> None:
+    async def late(*_):
         raise McpError(ErrorData(code=408, message="waited for 'my passport'"))
 
     ada = MemoryScope(run_id="r", persona_id="ada")

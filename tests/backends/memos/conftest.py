@@ -1,20 +1,17 @@
 """Fixtures of the MemOS tests: model servers over loopback HTTP."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from memos_double import MemosDouble
 
 
 @pytest.fixture(autouse=True)
-def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_directory(tmp_path, monkeypatch):
     """What a slot notes of a server stands below it; the server of a later test may get the same port."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
-def double() -> Iterator[MemosDouble]:
+def double():
     """A server on PostgreSQL with a local queue."""
     with MemosDouble() as server:
         yield server

@@ -8,7 +8,7 @@ from typing import Any
 
 from memos_model import MemosModel
 
-from memory.testing import FAKE_KEY, LoopbackAnswer, LoopbackRequest, LoopbackServer
+from memory.testing import FAKE_KEY, LoopbackAnswer, LoopbackServer
 
 _ROUTES = {
     ("POST", "/product/add"): "add",
@@ -35,19 +35,19 @@ class MemosDouble(LoopbackServer):
         latency_s: how long every answer takes, for figures; the real server takes 20 to 70 ms.
     """
 
-    def __init__(self, **flags: Any) -> None:
+    def __init__(self, **flags):
         super().__init__()
         self.model = MemosModel(**flags)
         self.crash: str | None = None
         self.late_s = 0.0
         self.latency_s = 0.0
 
-    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+    def respond(self, request):
         if request.path == "/product/add":
             self.sleep(self.late_s)
         return super().respond(request)
 
-    def handle(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+    def handle(self, request):
         name = _ROUTES.get((request.method, request.path))
         if name is None:
             return LoopbackAnswer(404, {"detail": "Not Found"})
@@ -59,7 +59,7 @@ class MemosDouble(LoopbackServer):
         status, answer = getattr(self.model, name)(request.json or dict(request.params))
         return LoopbackAnswer(status, answer)
 
-    def error(self, status: int, request: LoopbackRequest) -> LoopbackAnswer:
+    def error(self, status, request):
         message = f"refused (key {FAKE_KEY}) while handling: {request.text}"
         body: dict[str, Any] = {"code": status, "message": message, "data": None}
         if status == 422:
@@ -68,11 +68,11 @@ class MemosDouble(LoopbackServer):
             ]
         return LoopbackAnswer(status, body)
 
-    def sent(self, path: str) -> list[Any]:
+    def sent(self, path):
         """Bodies of the requests to a route, in order."""
         return [request.json for request in self.requests if request.path == path]
 
-    def state(self) -> Any:
+    def state(self):
         """Every memory, and how many tasks wait."""
         self.model.work()
         return {"rows": [vars(row) for row in self.model.rows], "waiting": len(self.model.queue)}

@@ -35,7 +35,7 @@ class Row:
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     @property
-    def kind(self) -> str:
+    def kind(self):
         return str(self.metadata["memory_type"])
 
 
@@ -74,7 +74,7 @@ class MemosModel:
         rates_all: what the reranker says of everything: 0.0 where it is down, 0.5 for cosine_local on PostgreSQL.
     """
 
-    def __init__(self, *, graph_db: str = "postgres", redis: bool = False, delay_s: float = 0.02) -> None:
+    def __init__(self, *, graph_db="postgres", redis=False, delay_s=0.02):
         self.graph_db = graph_db
         self.redis = redis
         self.delay_s = delay_s
@@ -87,7 +87,7 @@ class MemosModel:
         self.mixes_cubes = self.undeletable = self.held = self.database_down = False
         self.rates_all: float | None = None
 
-    def add(self, body: dict[str, Any]) -> tuple[int, Any]:
+    def add(self, body):
         user_id = body.get("user_id")
         if not isinstance(user_id, str):
             return 400, _refused(400, "user_id and session_id must be strings")
@@ -118,7 +118,7 @@ class MemosModel:
         ]
         return 200, _answer("Memory added successfully", [] if self.answers_nothing else added)
 
-    def _row(self, cube_id: str, body: dict[str, Any], *, fast: bool) -> Row:
+    def _row(self, cube_id, body, *, fast):
         messages = [message for message in body["messages"] if message["role"] != "system"]
         lines = [_line(message) for message in messages]
         raw = "".join(f"{line}\n" for line in lines)
@@ -151,8 +151,8 @@ class MemosModel:
             embedded=not self.embedder_down,
         )
 
-    def _schedule(self, user_id: str, raw: Row, body: dict[str, Any]) -> None:
-        def replace() -> None:
+    def _schedule(self, user_id, raw, body):
+        def replace():
             self.rows = [row for row in self.rows if row is not raw]
             if not self.loses_raw:
                 self.rows.append(self._row(raw.cube_id, body, fast=False))
@@ -161,14 +161,14 @@ class MemosModel:
         if self.redis:
             self.tasks.append(self.queue[-1])
 
-    def work(self) -> None:
+    def work(self):
         """Let the scheduler do what is due."""
         while not self.held and self.queue and self.queue[0].due <= time.monotonic():
             task = self.queue.popleft()
             task.perform()
             task.status = "completed"
 
-    def search(self, body: dict[str, Any]) -> tuple[int, Any]:
+    def search(self, body):
         missing = [name for name in ("query", "user_id") if not isinstance(body.get(name), str)]
         if missing:
             return 422, _invalid("/product/search", missing[0], body)
@@ -199,7 +199,7 @@ class MemosModel:
             data["pref_note"] = "Follow these preferences."
         return 200, _answer("Search completed successfully", data)
 
-    def _find(self, cube: str, body: dict[str, Any], wanted: Any) -> list[tuple[Row, float]]:
+    def _find(self, cube, body, wanted):
         if self.database_down or self.embedder_down:
             return []
         if self.graph_db == "postgres" and body.get("dedup", "mmr") != "no":
@@ -218,7 +218,7 @@ class MemosModel:
             scored = [(row, self.rates_all) for row in reversed(rows)]
         return [(row, score) for row, score in scored if score >= body.get("relativity", 0.45)]
 
-    def _matches(self, row: Row, wanted: Any) -> bool:
+    def _matches(self, row, wanted):
         if not wanted:
             return True
         fields = {**row.metadata, "id": row.id, "memory": row.memory}
@@ -233,7 +233,7 @@ class MemosModel:
             for clause in wanted.get("and", wanted.get("or"))
         )
 
-    def get_memory(self, body: dict[str, Any]) -> tuple[int, Any]:
+    def get_memory(self, body):
         cube = body.get("mem_cube_id")
         if not isinstance(cube, str):
             return 422, _invalid("/product/get_memory", "mem_cube_id", body)
@@ -254,21 +254,21 @@ class MemosModel:
             data[group] = [{"cube_id": cube, "memories": memories, "total_nodes": len(memories)}]
         return 200, _answer("Memories retrieved successfully", data)
 
-    def _stored(self, row: Row) -> dict[str, Any]:
+    def _stored(self, row):
         metadata = {key: value for key, value in row.metadata.items() if value is not None}
         metadata["sources"] = [json.dumps(source) for source in row.metadata["sources"]]
         if self.graph_db.startswith("neo4j"):
             metadata = {**metadata.pop("info"), **metadata}
         return {"id": row.id, "memory": row.memory, "metadata": metadata}
 
-    def delete_memory(self, body: dict[str, Any]) -> tuple[int, Any]:
+    def delete_memory(self, body):
         by_ids, by_user = body.get("memory_ids"), body.get("user_id")
         if (by_ids is None) == (by_user is None):
             error = "Exactly one delete mode must be provided: memory_ids, file_ids, or filter/user_id/session_id."
             return 200, _answer(error, {"status": "failure"})
         cubes = body.get("writable_cube_ids")
 
-        def stays(row: Row) -> bool:
+        def stays(row):
             if by_ids is not None:
                 return row.id not in by_ids  # in whatever cube
             return row.metadata["user_id"] != by_user or (bool(cubes) and row.cube_id not in cubes)
@@ -279,7 +279,7 @@ class MemosModel:
             return 200, _answer("Memories deleted successfully", {"status": "success"})
         return 200, _answer("Failed to delete memories", {"status": "failure"})
 
-    def feedback(self, body: dict[str, Any]) -> tuple[int, Any]:
+    def feedback(self, body):
         missing = [name for name in ("user_id", "history", "feedback_content") if name not in body]
         if missing:
             return 422, _invalid("/product/feedback", missing[0], body)
@@ -303,7 +303,7 @@ class MemosModel:
             record["add"].append({"id": row.id, "text": row.memory, "source_doc_id": None})
         return 200, _answer("Memory feedback successfully", [{"answer": "", "record": record}])
 
-    def all_status(self, _: dict[str, Any]) -> tuple[int, Any]:
+    def all_status(self, _):
         waiting = 0 if self.handing_over else len(self.queue)
         self.handing_over = False
         summary = dict.fromkeys(("in_progress", "completed", "failed", "cancelled"), 0)
@@ -311,7 +311,7 @@ class MemosModel:
         data = {"scheduler_summary": counts, "all_tasks_summary": dict.fromkeys(counts, 0)}
         return 200, _answer("Scheduler status summary retrieved successfully", data)
 
-    def task_status(self, params: dict[str, Any]) -> tuple[int, Any]:
+    def task_status(self, params):
         if "user_id" not in params:
             return 422, _invalid("/product/scheduler/status", "user_id", None, method="GET")
         tasks = [task for task in self.tasks if task.user_id == params["user_id"]]
@@ -322,7 +322,7 @@ class MemosModel:
                 return 404, _refused(404, f"Task {event} not found for user {params['user_id']}")
         return 200, _answer("Memory get status successfully", states)
 
-    def health(self, _: dict[str, Any]) -> tuple[int, Any]:
+    def health(self, _):
         return 200, {"status": "healthy", "service": "memos", "version": "1.0.1"}
 
 
@@ -340,15 +340,15 @@ _SWITCHES = {
 }
 
 
-def _answer(message: str, data: Any) -> dict[str, Any]:
+def _answer(message, data):
     return {"code": 200, "message": message, "data": data}
 
 
-def _refused(status: int, message: str) -> dict[str, Any]:
+def _refused(status, message):
     return {"code": status, "message": message, "data": None}
 
 
-def _invalid(path: str, name: str, body: Any, *, method: str = "POST") -> dict[str, Any]:
+def _invalid(path, name, body, *, method="POST"):
     place = "body" if method == "POST" else "query"
     problem = {"type": "missing", "loc": [place, name], "msg": "Field required", "input": body}
     message = (
@@ -357,17 +357,17 @@ def _invalid(path: str, name: str, body: Any, *, method: str = "POST") -> dict[s
     return {"code": 422, "message": message, "detail": [problem], "data": None}
 
 
-def _said(message: dict[str, Any]) -> str:
+def _said(message):
     calls = message.get("tool_calls")
     return message.get("content") or (f"[tool_calls]: {json.dumps(calls)}" if calls else "")
 
 
-def _line(message: dict[str, Any]) -> str:
+def _line(message):
     when = message.get("chat_time")
     return f"{message['role']}: {f'[{when}]: ' if when else ''}{_said(message)}"
 
 
-def _source(message: dict[str, Any]) -> dict[str, Any]:
+def _source(message):
     return {
         "type": "chat",
         "role": message["role"],
@@ -377,14 +377,14 @@ def _source(message: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _item(row: Row, score: float) -> dict[str, Any]:
+def _item(row, score):
     short = f"[{row.id.split('-')[0]}]"
     metadata = {**row.metadata, "embedding": [], "usage": [], "relativity": score, "ref_id": short}
     metadata.update({"id": row.id, "memory": row.memory})
     return {"id": row.id, "memory": row.memory, "metadata": metadata, "ref_id": short}
 
 
-def _rewritten(row: Row, _: float) -> dict[str, Any]:
+def _rewritten(row, _):
     """What ``fine`` gives in place of a memory."""
     native_id = str(uuid.uuid4())
     bare = dict.fromkeys(("session_id", "info", "key", "tags", "source"))
@@ -392,11 +392,11 @@ def _rewritten(row: Row, _: float) -> dict[str, Any]:
     return {"id": native_id, "memory": row.memory, "metadata": metadata, "ref_id": f"[{native_id[:8]}]"}
 
 
-def _words(text: str) -> set[str]:
+def _words(text):
     return set(_WORD.findall(text.lower()))
 
 
-def _holds(value: Any, condition: Any) -> bool:
+def _holds(value, condition):
     if not isinstance(condition, dict):
         return bool(value == condition)
     compared = {

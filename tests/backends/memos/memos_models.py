@@ -7,15 +7,14 @@ import inspect
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 
-def main(orders_file: Path, answer_file: Path) -> None:
+def main(orders_file, answer_file):
     from memos.api import product_models
     from memos.api.client import MemOSClient
     from memos.memories.textual.item import TreeNodeTextualMemoryMetadata
 
-    def check(model: str, body: dict[str, Any]) -> dict[str, Any]:
+    def check(model, body):
         try:
             seen = getattr(product_models, model).model_validate(body)
         except Exception as error:

@@ -9,7 +9,7 @@ waits for the scheduler first.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,13 @@ _FREE = frozenset(
 )
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path):
     """One history."""
     history: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return history
 
 
-def replay(history: Mapping[str, Any], run: str, ask: Ask) -> Iterator[tuple[dict[str, Any], int, Any]]:
+def replay(history, run, ask):
     """Ask a server step by step.
 
     Args:
@@ -52,7 +52,7 @@ def replay(history: Mapping[str, Any], run: str, ask: Ask) -> Iterator[tuple[dic
         yield step, status, names.comparable(body)
 
 
-def _fill(text: str, run: str, added: Mapping[str, list[str]]) -> str:
+def _fill(text, run, added):
     text = _REFERENCE.sub(lambda found: added[found[1]][int(found[2])], text)
     return text.replace("<cube>", run)
 
@@ -60,11 +60,11 @@ def _fill(text: str, run: str, added: Mapping[str, list[str]]) -> str:
 class _Names:
     """Numbers ids in order of appearance, so that two servers' answers can be compared."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run):
         self._run = run
         self._ids: dict[str, str] = {}
 
-    def comparable(self, value: Any, key: str = "") -> Any:
+    def comparable(self, value, key=""):
         if isinstance(value, dict):
             if value.get("code") == 500:  # the words of a database, with addresses of its machine
                 value = {**value, "message": "<words>"}
@@ -75,7 +75,7 @@ class _Names:
             return f"<{type(value).__name__}>"
         return self._plain(value) if isinstance(value, str) else value
 
-    def _plain(self, text: str) -> str:
+    def _plain(self, text):
         text = _ID.sub(lambda found: self._ids.setdefault(found[0], f"<id {len(self._ids) + 1}>"), text)
         for native_id, name in self._ids.items():
             text = text.replace(f"[{native_id[:8]}]", f"[{name}]")
@@ -89,7 +89,7 @@ _LOOSE = frozenset(
 _MAY_SAY_LESS = frozenset({"metadata", "info", "input"})
 
 
-def agrees(real: Any, double: Any, where: str = "") -> Iterator[str]:
+def agrees(real, double, where=""):
     """What the double says otherwise than the server did. It may leave out of a memory, never add to it."""
     name = where.rpartition(".")[2]
     if name == "sources" and isinstance(real, str) and isinstance(double, str):
@@ -111,5 +111,5 @@ def agrees(real: Any, double: Any, where: str = "") -> Iterator[str]:
         yield f"{where}: {double!r} in place of {real!r}"
 
 
-def _kind(value: Any) -> type:
+def _kind(value):
     return float if isinstance(value, int) and not isinstance(value, bool) else type(value)

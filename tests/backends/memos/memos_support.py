@@ -1,21 +1,14 @@
 """Shared by the tests of the MemOS backend: configurations, slots, events, requests."""
 
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
 
-from memos_double import MemosDouble
 from said import said
 
 from memory import (
-    BackendReadiness,
-    MemoryEvent,
     MemoryFeedback,
     MemoryScope,
-    MemorySlot,
     RetrieveRequest,
-    RetrieveResult,
     SupportsReadiness,
     open_memory,
 )
@@ -27,7 +20,7 @@ BOB = MemoryScope(run_id="run1", persona_id="bob")
 START = datetime(2024, 3, 1, 9, 30, tzinfo=UTC)
 
 
-def config(url: str, **block: Any) -> dict[str, Any]:
+def config(url, **block):
     """A configuration with the block's options as given."""
     return {
         "memory": {"backend": "memos", "backends": {"memos": {"url": url, "graph_db": "postgres", **block}}}
@@ -35,9 +28,7 @@ def config(url: str, **block: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def opened(
-    double: MemosDouble, *scopes: MemoryScope, deadlines: dict[str, float] | None = None, **block: Any
-) -> AsyncIterator[MemorySlot]:
+async def opened(double, *scopes, deadlines=None, **block):
     """An open slot with Alice's scope, and others, set up."""
     block = {"graph_db": double.model.graph_db, "idle_timeout_s": 20, **block}
     settings = config(double.url, **block)
@@ -48,27 +39,27 @@ async def opened(
         yield slot
 
 
-def options(**block: Any) -> MemosOptions:
+def options(**block):
     """The block's options."""
     return MemosOptions.model_validate({"graph_db": "postgres", **block})
 
 
-def requests(**block: Any) -> Requests:
+def requests(**block):
     """A builder of requests for the block."""
     return Requests(options(**block))
 
 
-def event(*texts: str, scope: MemoryScope = ALICE, **fields: Any) -> MemoryEvent:
+def event(*texts, scope=ALICE, **fields):
     """An event of user messages."""
     return said(scope, *texts, **{"timestamp": START, **fields})
 
 
-def question(query: str = "Which tea?", scope: MemoryScope = ALICE, **fields: Any) -> RetrieveRequest:
+def question(query="Which tea?", scope=ALICE, **fields):
     """A request."""
     return RetrieveRequest(**{"query": query, "scope": scope, "session_id": "s2", **fields})
 
 
-def verdict(content: str = "No, I like sencha.", **fields: Any) -> MemoryFeedback:
+def verdict(content="No, I like sencha.", **fields):
     """A feedback."""
     return MemoryFeedback(
         **{
@@ -82,12 +73,12 @@ def verdict(content: str = "No, I like sencha.", **fields: Any) -> MemoryFeedbac
     )
 
 
-async def ask(slot: MemorySlot, query: str = "Which tea?", **fields: Any) -> RetrieveResult:
+async def ask(slot, query="Which tea?", **fields):
     """Alice's answer."""
     return await slot.retrieve(question(query, **fields))
 
 
-async def ready(slot: MemorySlot, timeout_s: float = 60.0) -> BackendReadiness:
+async def ready(slot, timeout_s=60.0):
     """Whether Alice's memory is ready, waited for."""
     readiness = slot.capability(SupportsReadiness)
     assert readiness is not None

@@ -2,10 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from memory.adapter._scripted_rules import ChatRequest, Reply, Rule
+from memory.adapter._scripted_rules import Rule
 from memory.adapter._scripted_text import content_words, is_statement, lexical_overlap, sentences
 
 _TURN = re.compile(r"^(?:\d+: )?(user|assistant|system|tool): (?:\[[^\]]*\]: )?", re.M)
@@ -26,11 +25,11 @@ class _Turn:
     text: str
 
     @property
-    def statements(self) -> list[str]:
+    def statements(self):
         return [sentence for sentence in sentences(self.text) if is_statement(sentence, self.role)]
 
 
-def _between(prompt: str, start: str, *ends: str) -> str:
+def _between(prompt, start, *ends):
     """The text from the last ``start`` to the first of ``ends`` after it."""
     text = prompt.rpartition(start)[2]
     for end in ends:
@@ -38,13 +37,13 @@ def _between(prompt: str, start: str, *ends: str) -> str:
     return text.strip()
 
 
-def _turns(text: str) -> Iterator[_Turn]:
+def _turns(text):
     pieces = _TURN.split(text)[1:]
     for role, said in zip(pieces[::2], pieces[1::2], strict=True):
         yield _Turn(role, said.strip())
 
 
-def _read_chat(request: ChatRequest) -> Reply | None:
+def _read_chat(request):
     prompt = request.last_user
     if '"memory list"' not in prompt:
         return None
@@ -63,7 +62,7 @@ def _read_chat(request: ChatRequest) -> Reply | None:
     return {"memory list": found, "summary": " ".join(str(memory["value"]) for memory in found)}
 
 
-def _read_preferences(request: ChatRequest) -> Reply | None:
+def _read_preferences(request):
     prompt = request.last_user
     if '"implicit_preference"' in prompt:
         return "[]"
@@ -84,7 +83,7 @@ def _read_preferences(request: ChatRequest) -> Reply | None:
     return _json_list(found)
 
 
-def _read_tool_use(request: ChatRequest) -> Reply | None:
+def _read_tool_use(request):
     prompt = request.last_user
     if '"tool_used_status"' not in prompt:
         return None
@@ -116,22 +115,22 @@ class _ToolUse:
     result: str
 
     @property
-    def worked(self) -> bool:
+    def worked(self):
         return "error" not in self.result.lower()
 
     @property
-    def trajectory(self) -> str:
+    def trajectory(self):
         return f"{self.task} -> {', '.join(self.tools)} -> {self.result}"
 
 
-def _tool_use(conversation: str) -> _ToolUse:
+def _tool_use(conversation):
     turns = list(_turns(conversation))
     task = next((turn.text for turn in turns if turn.role == "user"), "")
     result = next((turn.text for turn in reversed(turns) if turn.role == "tool"), "")
     return _ToolUse(task, list(dict.fromkeys(_TOOL_NAME.findall(conversation))), result)
 
 
-def _split_tasks(request: ChatRequest) -> Reply | None:
+def _split_tasks(request):
     prompt = request.last_user
     if '"message_indices"' not in prompt:
         return None
@@ -141,13 +140,13 @@ def _split_tasks(request: ChatRequest) -> Reply | None:
     )
 
 
-def _name_task(request: ChatRequest) -> Reply | None:
+def _name_task(request):
     if "# Task Type\n" not in request.last_user:
         return None
     return _tool_use(_between(request.last_user, "# Conversation Messages\n", "\n\n# Requirements")).task
 
 
-def _read_skill(request: ChatRequest) -> Reply | None:
+def _read_skill(request):
     prompt = request.last_user
     if '"old_memory_id"' not in prompt:
         return None
@@ -165,7 +164,7 @@ def _read_skill(request: ChatRequest) -> Reply | None:
     }
 
 
-def _replace_words(request: ChatRequest) -> Reply | None:
+def _replace_words(request):
     if '"if_keyword_replace"' not in request.last_user:
         return None
     wanted = _REPLACEMENT.search(_between(request.last_user, "**User Input**\n", "\n\n**Output**"))
@@ -175,7 +174,7 @@ def _replace_words(request: ChatRequest) -> Reply | None:
     return {"if_keyword_replace": "true", "doc_scope": "NONE", "original": original, "target": target}
 
 
-def _judge_feedback(request: ChatRequest) -> Reply | None:
+def _judge_feedback(request):
     prompt = request.last_user
     if '"corrected_info"' not in prompt:
         return None
@@ -196,7 +195,7 @@ def _judge_feedback(request: ChatRequest) -> Reply | None:
     )
 
 
-def _compare_with_known(request: ChatRequest) -> Reply | None:
+def _compare_with_known(request):
     prompt = request.last_user
     if '"operations"' not in prompt or "**Newly facts**" not in prompt:
         return None
@@ -214,14 +213,14 @@ def _compare_with_known(request: ChatRequest) -> Reply | None:
     return {"operations": operations}
 
 
-def _parse_goal(request: ChatRequest) -> Reply | None:
+def _parse_goal(request):
     if '"rephrased_instruction"' not in request.last_user:
         return None
     task = _between(request.last_user, "(User Question):\n", "\n\nContext").strip('"')
     return {"keys": [], "tags": [], "goal_type": "retrieval", "rephrased_instruction": "", "memories": [task]}
 
 
-def _enhance(request: ChatRequest) -> Reply | None:
+def _enhance(request):
     prompt = request.last_user
     if "## Original Memories\n" not in prompt or "<answer>" not in prompt:
         return None
@@ -231,7 +230,7 @@ def _enhance(request: ChatRequest) -> Reply | None:
     return "\n".join(["<answer>", *kept, "</answer>"])
 
 
-def _json_list(items: Sequence[Mapping[str, object]]) -> str:
+def _json_list(items):
     return json.dumps(list(items), ensure_ascii=False)
 
 

@@ -1,7 +1,6 @@
 """What MemOS answers, understood: groups and exact types apart, times of the event, shapes that are none."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -19,11 +18,11 @@ from memory.backends.memos.answers import (
 from memory.contract.formatting import render_section
 
 
-def envelope(data: Any, code: int = 200) -> dict[str, Any]:
+def envelope(data, code=200):
     return {"code": code, "message": "done", "data": data}
 
 
-def memory(native_id: str = "m1", text: str = "Likes tea.", **metadata: Any) -> dict[str, Any]:
+def memory(native_id="m1", text="Likes tea.", **metadata):
     return {
         "id": native_id,
         "memory": text,
@@ -31,7 +30,7 @@ def memory(native_id: str = "m1", text: str = "Likes tea.", **metadata: Any) -> 
     }
 
 
-def bucket(*memories: dict[str, Any], cube: str = "run1.alice") -> list[dict[str, Any]]:
+def bucket(*memories, cube="run1.alice"):
     return [{"cube_id": cube, "memories": list(memories), "total_nodes": len(memories)}]
 
 
@@ -82,7 +81,7 @@ def test_a_memory_shows_when_it_was_said_and_not_when_it_was_stored():
     info = {"timestamp": "2024-03-01T10:30:00+01:00", "event_id": "e1"}
     source = {"chat_time": "2024-03-02T09:00:00+00:00", "message_id": "e2#0"}
 
-    def said(**metadata: Any) -> datetime | None:
+    def said(**metadata):
         (entry,) = to_entries({"text_mem": bucket(memory(**stored, **metadata))})
         return entry.timestamp
 

@@ -21,11 +21,11 @@ class _OnDouble(LoopbackContract, MemoryContract):
     native_query = ("get_memory", {})
     rewrites = "MemOS makes memories of what is said"
 
-    def native_rows(self, raw: Any) -> list[Any]:
+    def native_rows(self, raw):
         return [item for _, _, item in items(raw, "search")]
 
     @classmethod
-    def configuration(cls, url: str) -> Mapping[str, Any]:
+    def configuration(cls, url):
         scope = {"run_id": "test", "persona_id": "ada"}
         block = {"url": url, "idle_timeout_s": 20, **cls.options}
         return {"memory": {"backend": "memos", "scope": scope, "backends": {"memos": block}}}

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from memos_double import MemosDouble
 from memos_support import ALICE, BOB, ask, event, opened, options
 
 from memory import IsolationError, NativeMutationRequest, ScopeError, SupportsNativeMutation
@@ -11,7 +10,7 @@ from memory import IsolationError, NativeMutationRequest, ScopeError, SupportsNa
 TEXT = "The handbook praises green tea."
 
 
-def fill(double: MemosDouble, cube: str, text: str, user: str | None = None) -> str:
+def fill(double, cube, text, user=None):
     """Store a text in a cube, by the user of its name; returns the row's id."""
     body: dict[str, Any] = {"user_id": user or cube, "writable_cube_ids": [cube], "async_mode": "sync"}
     status, answer = double.model.add(

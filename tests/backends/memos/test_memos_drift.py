@@ -34,7 +34,7 @@ _DEPRECATED = {"mem_cube_id", "moscube", "operation", "source"}
 _OPENAI_CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
 
 
-async def _everything(double: MemosDouble, **block: Any) -> None:
+async def _everything(double, **block):
     """Every kind of request, with every kind of message."""
     async with opened(double, **block) as slot:
         messages = (
@@ -56,12 +56,12 @@ async def _everything(double: MemosDouble, **block: Any) -> None:
         await slot.reset_scope(ALICE)
 
 
-def _said(role: str) -> dict[str, str]:
+def _said(role):
     return {"role": role, "content": "Which tea do I like?"}
 
 
 @pytest.fixture(scope="module")
-def bodies() -> list[tuple[str, dict[str, Any]]]:
+def bodies():
     """Every body an adapter sends, by the name of its model, over all graph databases and ways of writing."""
     sent: list[tuple[str, dict[str, Any]]] = []
     blocks = [
@@ -83,7 +83,7 @@ def bodies() -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def native(bodies, tmp_path_factory) -> dict[str, Any]:
+def native(bodies, tmp_path_factory):
     """What the installed MemOS says of them, asked once."""
     here = tmp_path_factory.mktemp("memos")
     (here / "asked").write_text(json.dumps({"bodies": bodies, "models": sorted(set(_MODEL_OF.values()))}))

@@ -12,7 +12,7 @@ _REGISTRY = MemoryAdapterRegistry()
 _URL = "http://127.0.0.1:1"
 
 
-def refusal(**block: object) -> str:
+def refusal(**block):
     with pytest.raises(ConfigError) as raised:
         _REGISTRY.create(load_config(config(**{"url": _URL, **block})))
     return str(raised.value)

@@ -1,8 +1,5 @@
 """The double is held to a real server: what one was asked and answered, asked again here."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import httpx
 import pytest
 from memos_double import MemosDouble
@@ -10,10 +7,10 @@ from memos_pairs import PAIRS, agrees, load, replay
 
 
 class _Asker:
-    def __init__(self, double: MemosDouble) -> None:
+    def __init__(self, double):
         self._double = double
 
-    def __call__(self, step: Mapping[str, Any]) -> tuple[int, Any]:
+    def __call__(self, step):
         request, model = step["request"], self._double.model
         if step.get("idle"):
             self._work()
@@ -31,7 +28,7 @@ class _Asker:
             setattr(model, flag, False)
         return answer.status_code, answer.json()
 
-    def _work(self) -> None:
+    def _work(self):
         for task in self._double.model.queue:
             task.due = 0.0
         self._double.model.work()

@@ -1,10 +1,7 @@
 """The mirror: the primary answers, shadows may fail, lag or lie without harm, and nothing of that is hidden."""
 
 import json
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -15,13 +12,11 @@ from memory import (
     BackendError,
     ConfigError,
     Deadlines,
-    MemoryEvent,
     MemoryScope,
     MemorySlot,
     NativeMutationRequest,
     PluginError,
     SupportsNativeMutation,
-    WriteReceipt,
 )
 from memory.adapter.stores import OUTBOX, Outbox, SqliteStore
 from memory.backends.mirror.adapter import MirrorAdapter
@@ -37,16 +32,16 @@ PATIENT = Deadlines(reset_s=PATIENT_S, close_s=PATIENT_S)
 class Gated(FakeBackend):
     """Writes nothing while it is held."""
 
-    def __init__(self, store: FakeNativeStore) -> None:
+    def __init__(self, store):
         super().__init__(store)
         self.hold(False)
 
-    def hold(self, held: bool = True) -> None:
+    def hold(self, held=True):
         if not held and hasattr(self, "freed"):
             self.freed.set()
         self.held, self.freed = held, anyio.Event()
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+    async def record_event(self, event):
         if self.held:
             await self.freed.wait()
         return await super().record_event(event)
@@ -55,15 +50,7 @@ class Gated(FakeBackend):
 class Pair:
     """A mirror of two fake memories, and what is in their stores."""
 
-    def __init__(
-        self,
-        log: Path,
-        *,
-        drain_s: float = PATIENT_S,
-        deadlines: Deadlines = PATIENT,
-        stores: tuple[FakeNativeStore, FakeNativeStore] | None = None,
-        **primary: Any,
-    ) -> None:
+    def __init__(self, log, *, drain_s=PATIENT_S, deadlines=PATIENT, stores=None, **primary):
         self.ours, self.theirs = stores or (FakeNativeStore(), FakeNativeStore())
         self.log = log
 
@@ -77,30 +64,30 @@ class Pair:
         )
         self.slot = MemorySlot(self.adapter, scope=ADA, deadlines=deadlines, store=log.parent.parent)
 
-    async def record(self, *said: str, scope: MemoryScope = ADA) -> None:
+    async def record(self, *said, scope=ADA):
         for text in said:
             await self.slot.after_turn(user=text, session_id="s1", scope=scope)
 
-    def texts(self, store: FakeNativeStore) -> list[str]:
+    def texts(self, store):
         return [row.text for row in store.rows.values()]
 
-    def lines(self, kind: str) -> list[dict[str, Any]]:
+    def lines(self, kind):
         lines = [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
         return [line for line in lines if line["kind"] == kind]
 
-    async def delivered(self) -> None:
+    async def delivered(self):
         """Wait until nothing waits, however often the shadow has to be tried again."""
         with anyio.fail_after(PATIENT_S):
             while not await self.shadow.drained(PATIENT_S):  # noqa: ASYNC110 (of another clock, too)
                 await anyio.sleep(0.05)
 
-    async def state(self) -> dict[str, Any]:
+    async def state(self):
         health = await self.slot.health()
         return {"status": health.status, "warnings": health.warnings, **health.details["shadows"]["new"]}
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Pair]:
+def make(tmp_path):
     return partial(Pair, tmp_path / "log" / "shadows.jsonl")
 
 
@@ -184,7 +171,7 @@ async def test_a_reset_comes_after_the_write_under_way_and_before_those_that_wai
         await anyio.wait_all_tasks_blocked()
         async with anyio.create_task_group() as tasks:
 
-            async def reset() -> None:
+            async def reset():
                 assert (await pair.slot.reset_scope(ADA)).verified
 
             tasks.start_soon(reset)
@@ -256,7 +243,7 @@ async def test_a_native_mutation_is_told_to_be_missing(make):
         assert any("native mutations" in warning for warning in (await pair.state())["warnings"])
 
 
-def config(**options: Any) -> dict[str, Any]:
+def config(**options):
     block = {"primary": "full_history", "shadows": ["rolling_summary"], **options}
     return {
         "memory": {

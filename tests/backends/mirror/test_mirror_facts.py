@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
 import anyio
 import pytest
@@ -17,7 +16,7 @@ __all__ = ["make"]
 Make = Callable[..., Pair]
 
 
-def _again(make: Make, pair: Pair, **fields: Any) -> Pair:
+def _again(make, pair, **fields):
     """A fresh process over the same stores and files."""
     return make(stores=(pair.ours, pair.theirs), **fields)
 
@@ -52,7 +51,7 @@ async def test_a_reset_cut_short_is_finished_by_the_next_process(make, monkeypat
             await pair.shadow.drained(PATIENT_S)
             primary, reset = pair.adapter._primary, pair.adapter._primary.reset_scope
 
-            async def cut(scope: Any, *within_s: float) -> Any:
+            async def cut(scope, *within_s):
                 if at != "before":
                     await reset(scope)
                 killed.cancel()

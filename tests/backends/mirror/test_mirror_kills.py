@@ -49,7 +49,7 @@ asyncio.run(main())
 """
 
 
-def _killed(data: Path, first: int, after_s: float) -> tuple[int, int]:
+def _killed(data, first, after_s):
     """A process that writes and resets, killed so long after its first reset: the last cycle erased, and begun."""
     code = CHILD.format(tests=str(Path(__file__).parent), data=str(data), first=first)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
@@ -64,7 +64,7 @@ def _killed(data: Path, first: int, after_s: float) -> tuple[int, int]:
     return max(numbers["erased"], default=first - 1), max(numbers["erasing"])
 
 
-def _words(directory: Path) -> dict[str, set[str]]:
+def _words(directory):
     """Words in the files of each memory."""
     found: dict[str, set[str]] = {"primary": set(), "shadow": set()}
     for file in directory.rglob("*"):

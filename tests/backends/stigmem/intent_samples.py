@@ -1,7 +1,7 @@
 """Envelopes for tests: one that uses every field, and hypothesis strategies for all others."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, get_args
+from typing import get_args
 
 from hypothesis import strategies as st
 
@@ -12,13 +12,13 @@ AGENT = "stigmem://node.example/agent/"
 SENDER, READER, BOSS = AGENT + "sender", AGENT + "reader", AGENT + "boss"
 
 
-def fields(**changes: Any) -> dict[str, Any]:
+def fields(**changes):
     """The least an envelope needs."""
     least = {"from": SENDER, "to": [READER], "goal": "book a table", "escalation": {"escalate_to": BOSS}}
     return {**least, **changes}
 
 
-def full(**changes: Any) -> IntentEnvelope:
+def full(**changes):
     """An envelope with every field of section 4."""
     refs = [AGENT + "fact-1", AGENT + "fact-2"]
     return IntentEnvelope(
@@ -67,7 +67,7 @@ VALUES = st.one_of(
 )
 
 
-def several(strategy: st.SearchStrategy[Any], least: int = 0) -> st.SearchStrategy[Any]:
+def several(strategy, least=0):
     return st.lists(strategy, min_size=least, max_size=4)
 
 

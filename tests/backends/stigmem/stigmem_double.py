@@ -9,13 +9,11 @@ or, for tests that count this process's files and threads, in a process of its o
 :class:`memory.testing.LoopbackProcess`.
 """
 
-from typing import Any
-
 import stigmem_double_more  # noqa: F401 (both register routes)
 import stigmem_node_routes  # noqa: F401
 from stigmem_node_model import NodeModel
 
-from memory.testing import LoopbackAnswer, LoopbackRequest, LoopbackServer
+from memory.testing import LoopbackAnswer, LoopbackServer
 
 
 class StigmemDouble(LoopbackServer):
@@ -28,20 +26,20 @@ class StigmemDouble(LoopbackServer):
         node: the state, for looking and for breaking.
     """
 
-    def __init__(self, *, auth: bool = False, multi_tenant: bool = False) -> None:
+    def __init__(self, *, auth=False, multi_tenant=False):
         super().__init__()
         self.node = NodeModel(auth=auth, multi_tenant=multi_tenant)
 
     retry_after_s = 0.01
     """What a 429 says in its body."""
 
-    def handle(self, request: LoopbackRequest) -> LoopbackAnswer:
+    def handle(self, request):
         asked = {"params": dict(request.params), "headers": dict(request.headers), "json": request.json}
         answer = self.node.handle(request.method, request.path, asked)
         failed = isinstance(answer.body, str) and answer.status >= 500
         return LoopbackAnswer(answer.status, answer.body, answer.headers, drop=failed)
 
-    def error(self, status: int, request: LoopbackRequest) -> LoopbackAnswer:
+    def error(self, status, request):
         """In the node's own words."""
         if status == 503:
             return LoopbackAnswer(503, {"detail": f"database is locked: {request.json}"})
@@ -55,6 +53,6 @@ class StigmemDouble(LoopbackServer):
             return LoopbackAnswer(429, details)
         return super().error(status, request)
 
-    def state(self) -> Any:
+    def state(self):
         """Facts and keys."""
         return {"facts": self.node.facts, "keys": sorted(self.node.keys)}

@@ -5,11 +5,9 @@ ends facts by expiry, ``/v1/intents`` makes facts of an envelope itself and retu
 """
 
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from stigmem_node_model import Answer, Caller, NodeModel, Refused, Request, invalid, live, now, route
+from stigmem_node_model import Answer, Refused, invalid, live, now, route
 
 Groups = tuple[str, ...]
 
@@ -19,7 +17,7 @@ _CHECKS = ("contradiction", "stale", "orphan", "broken_ref", "namespacing")
 
 
 @route("POST", "/v1/lint")
-def lint(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def lint(node, caller, groups, request):
     body = request["json"]
     rows = [
         row
@@ -33,8 +31,8 @@ def lint(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> A
     return Answer(200, {**report, "checks_run": list(checks), "fact_count": len(rows)})
 
 
-def _findings(node: NodeModel, check: str, rows: list[dict[str, Any]], ahead: str) -> list[dict[str, Any]]:
-    def finding(row: dict[str, Any], severity: str) -> dict[str, Any]:
+def _findings(node, check, rows, ahead):
+    def finding(row, severity):
         where = {"entity": row["entity"], "relation": row["relation"], "fact_ids": [row["id"]]}
         return {"check": check, "severity": severity, **where, "detail": check}
 
@@ -62,7 +60,7 @@ def _findings(node: NodeModel, check: str, rows: list[dict[str, Any]], ahead: st
 
 
 @route("POST", "/v1/decay/sweep")
-def decay_sweep(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def decay_sweep(node, caller, groups, request):
     params = request["params"]
     scope, floor = params.get("scope"), float(params.get("min_confidence", 0))
     old = "ttl_seconds" in params
@@ -84,7 +82,7 @@ def decay_sweep(node: NodeModel, caller: Caller, groups: Groups, request: Reques
     return Answer(200, {"scanned": len(rows), "decayed": 0 if dry else len(rows), "dry_run": dry})
 
 
-def _entries(node: NodeModel, scope: str) -> list[dict[str, Any]]:
+def _entries(node, scope):
     rows = [row for row in node.facts if row["scope"] == scope and live(row)]
     places = [(row["entity"], row["relation"]) for row in rows]
     rows.sort(key=lambda row: row["timestamp"], reverse=True)
@@ -101,7 +99,7 @@ def _entries(node: NodeModel, scope: str) -> list[dict[str, Any]]:
 
 
 @route("GET", "/v1/scopes/([^/]+)/synthesize")
-def synthesize(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def synthesize(node, caller, groups, request):
     entries = _entries(node, groups[0])[: int(request["params"].get("limit", 200))]
     disputed = sum(entry["contradicted"] for entry in entries)
     synthesized = {"scope": groups[0], "fact_count": len(entries), "facts": entries, "synthesized_at": now()}
@@ -109,7 +107,7 @@ def synthesize(node: NodeModel, caller: Caller, groups: Groups, request: Request
 
 
 @route("POST", "/v1/intents")
-def submit_intent(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def submit_intent(node, caller, groups, request):
     body = request["json"]
     for name in ("from", "to", "goal"):
         if not body.get(name):
@@ -134,7 +132,7 @@ def submit_intent(node: NodeModel, caller: Caller, groups: Groups, request: Requ
     return Answer(201, {**envelope, "fact_ids": [row["id"] for row in rows]})
 
 
-def _decomposed(root: str, body: dict[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
+def _decomposed(root, body):
     """An envelope as the facts the node makes of it, its own priority as ``intent:escalation`` among them."""
     yield root, "intent:from", "ref", body["from"]
     yield root, "intent:goal", "text", body["goal"]
@@ -159,7 +157,7 @@ def _decomposed(root: str, body: dict[str, Any]) -> Iterator[tuple[str, str, str
 
 
 @route("GET", "/v1/intents/(.+)")
-def get_intent(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def get_intent(node, caller, groups, request):
     envelope = node.intents.get(groups[0])
     if envelope is None or not live({"valid_until": envelope["expires_at"]}):
         raise Refused(404, "intent not found")
@@ -167,7 +165,7 @@ def get_intent(node: NodeModel, caller: Caller, groups: Groups, request: Request
     return Answer(200, {**envelope, **shown, "fact_ids": []})
 
 
-def _as_text(entry: dict[str, Any]) -> dict[str, Any]:
+def _as_text(entry):
     name = "limit" if "limit" in entry else "value"
     kind, v = entry[name]["type"], entry[name].get("v")
     text = {"null": "null", "boolean": "true" if v else "false"}.get(kind, str(v))

@@ -39,7 +39,7 @@ class Answer:
 class Refused(Exception):
     """An HTTPException of the node."""
 
-    def __init__(self, status: int, detail: Any) -> None:
+    def __init__(self, status, detail):
         super().__init__(status)
         self.answer = Answer(status, {"detail": detail})
 
@@ -62,21 +62,21 @@ Handler = Callable[["NodeModel", Caller, tuple[str, ...], Request], Answer]
 ROUTES: list[tuple[str, re.Pattern[str], Handler]] = []
 
 
-def route(method: str, pattern: str) -> Callable[[Handler], Handler]:
+def route(method, pattern):
     """Register a handler ``(model, caller, path groups, request)``; later ones win."""
 
-    def register(handler: Handler) -> Handler:
+    def register(handler):
         ROUTES.insert(0, (method, re.compile(pattern + r"\Z"), handler))
         return handler
 
     return register
 
 
-def now() -> str:
+def now():
     return datetime.now(UTC).isoformat()
 
 
-def invalid(loc: str, kind: str, message: str, given: Any) -> Refused:
+def invalid(loc, kind, message, given):
     """Pydantic's answer to one bad field of the body; it repeats what was sent."""
     return Refused(422, [{"type": kind, "loc": ["body", loc], "msg": message, "input": given}])
 
@@ -89,7 +89,7 @@ class NodeModel:
         multi_tenant: the plugin is on; without it every key lives in tenant ``default``.
     """
 
-    def __init__(self, *, auth: bool = False, multi_tenant: bool = False) -> None:
+    def __init__(self, *, auth=False, multi_tenant=False):
         self.auth = auth
         self.multi_tenant = multi_tenant
         self.node_id = f"stigmem:node:{uuid.uuid4()}"
@@ -106,7 +106,7 @@ class NodeModel:
         if auth:
             self.keys[ADMIN_KEY] = self._key("agent:admin", ["admin", "write", "read"], "default", None)
 
-    def handle(self, method: str, path: str, request: Request) -> Answer:
+    def handle(self, method, path, request):
         """Answer one request: ``params``, ``headers`` (lower-case names) and ``json``."""
         try:
             for verb, pattern, handler in ROUTES:
@@ -122,7 +122,7 @@ class NodeModel:
         except Unhandled:
             return Answer(500, "Internal Server Error")
 
-    def _caller(self, headers: Mapping[str, str]) -> Caller:
+    def _caller(self, headers):
         given = headers.get("authorization", "")
         if not self.auth:
             return Caller()
@@ -134,9 +134,7 @@ class NodeModel:
         tenant = key["tenant_id"] if self.multi_tenant else "default"
         return Caller(key["entity_uri"], tuple(sorted(key["permissions"])), tenant)
 
-    def _key(
-        self, entity: str, permissions: list[str], tenant: str, description: str | None
-    ) -> dict[str, Any]:
+    def _key(self, entity, permissions, tenant, description):
         moment = datetime.now(UTC).replace(microsecond=0)
         return {
             "id": str(uuid.uuid4()),
@@ -148,15 +146,13 @@ class NodeModel:
             "tenant_id": tenant,
         }
 
-    def add_key(
-        self, raw: str, entity: str, permissions: list[str], tenant: str, text: str | None
-    ) -> dict[str, Any]:
+    def add_key(self, raw, entity, permissions, tenant, text):
         if raw in self.keys:
             raise Refused(409, "raw_key already exists; generate a new key value")
         self.keys[raw] = self._key(entity, sorted(permissions), tenant, text)
         return self.keys[raw]
 
-    def add(self, tenant: str, **fields: Any) -> dict[str, Any]:
+    def add(self, tenant, **fields):
         """Store a row as it is and index it."""
         self._ticks += 1
         row = {
@@ -179,10 +175,10 @@ class NodeModel:
         )
         return row
 
-    def of(self, tenant: str) -> list[dict[str, Any]]:
+    def of(self, tenant):
         return [row for row in self.facts if row["tenant_id"] == tenant]
 
-    def search(self, query: str, allowed: Callable[[dict[str, Any]], bool], limit: int) -> dict[str, float]:
+    def search(self, query, allowed, limit):
         """Fact id -> score from 0 to 1, by FTS5, or by LIKE where the query is no FTS5 expression."""
         cleaned = re.sub(r'["()\^*\-:,]+', " ", query).strip() or '""'
         try:
@@ -196,7 +192,7 @@ class NodeModel:
         best = max((score for _, score in hits), default=0.0)
         return {row["id"]: score / best for row, score in hits} if best > 0 else {}
 
-    def _like(self, query: str, allowed: Callable[[dict[str, Any]], bool], limit: int) -> dict[str, float]:
+    def _like(self, query, allowed, limit):
         words = [word.lower() for word in re.sub(r"[^\w]", " ", query).split() if len(word) >= 2][:5]
         hits = [
             row
@@ -208,18 +204,18 @@ class NodeModel:
         return {row["id"]: row["confidence"] / best for row in hits} if best > 0 else {}
 
 
-def encoded(kind: str, v: Any) -> str:
+def encoded(kind, v):
     """A value as the node keeps it, indexes it and counts it into the content id: as it was sent."""
     if kind == "null":
         return "null"
     return ("true" if v else "false") if kind == "boolean" else str(v)
 
 
-def live(row: Mapping[str, Any]) -> bool:
+def live(row):
     return row["valid_until"] is None or row["valid_until"] > now()
 
 
-def content_id(row: Mapping[str, Any]) -> str:
+def content_id(row):
     body = {
         "confidence": row["confidence"],
         "entity": row["entity"],
@@ -233,7 +229,7 @@ def content_id(row: Mapping[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 
 
-def normalised(uri: str, where: str) -> str:
+def normalised(uri, where):
     if not uri.strip():
         raise Refused(400, f"invalid_{where}_uri: {where} URI must not be empty")
     match = _FORMAL.match(uri.strip())
@@ -243,7 +239,7 @@ def normalised(uri: str, where: str) -> str:
     return f"stigmem://{authority}/{kind}/" + re.sub(r"\s+", "-", rest)
 
 
-def record(row: Mapping[str, Any], *, read: bool) -> dict[str, Any]:
+def record(row, *, read):
     """A row as the node shows it; reading passes the sanitizer, the answer to a write does not."""
     value = {"interpret_as": "content", **row["value"]}
     shown: dict[str, Any] = {

@@ -3,16 +3,12 @@
 import hashlib
 import uuid
 from collections import Counter
-from typing import Any
 
 from stigmem_node_model import (
     SCOPES,
     TYPES,
     Answer,
-    Caller,
-    NodeModel,
     Refused,
-    Request,
     Unhandled,
     content_id,
     encoded,
@@ -28,7 +24,7 @@ Groups = tuple[str, ...]
 
 
 @route("GET", "/.well-known/stigmem")
-def well_known(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def well_known(node, caller, groups, request):
     namespaces = ["stigmem:", "rel:", "memory:", "intent:", "roadmap:", "preference:", "garden:"]
     body = {
         "version": "1.0",
@@ -45,23 +41,23 @@ def well_known(node: NodeModel, caller: Caller, groups: Groups, request: Request
 
 
 @route("GET", "/healthz")
-def healthz(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def healthz(node, caller, groups, request):
     return Answer(200, {"status": "ok"})
 
 
 @route("GET", "/v1/doctor")
-def doctor(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def doctor(node, caller, groups, request):
     return Answer(200, {"status": "ok", "memory_garden_acl_filtering": "disabled"})
 
 
 @route("GET", "/v1/me")
-def me(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def me(node, caller, groups, request):
     who = {"entity_uri": caller.entity_uri, "permissions": list(caller.permissions)}
     return Answer(200, {**who, "oidc_sub": None, "tenant_id": caller.tenant_id})
 
 
 @route("POST", "/v1/auth/keys")
-def create_key(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def create_key(node, caller, groups, request):
     if "admin" not in caller.permissions:
         raise Refused(403, "admin permission required to mint API keys")
     body = request["json"]
@@ -76,14 +72,14 @@ def create_key(node: NodeModel, caller: Caller, groups: Groups, request: Request
 
 
 @route("GET", "/v1/auth/keys")
-def list_keys(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def list_keys(node, caller, groups, request):
     own = [key for key in node.keys.values() if key["entity_uri"] == caller.entity_uri]
     shown = [{name: value for name, value in key.items() if name != "tenant_id"} for key in own]
     return Answer(200, [{**key, "oidc_sub": None} for key in shown])
 
 
 @route("DELETE", "/v1/auth/keys/([^/]+)")
-def delete_key(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def delete_key(node, caller, groups, request):
     raw = next((raw for raw, key in node.keys.items() if key["id"] == groups[0]), None)
     if raw is None:
         raise Refused(404, "Key not found")
@@ -94,7 +90,7 @@ def delete_key(node: NodeModel, caller: Caller, groups: Groups, request: Request
 
 
 @route("POST", "/v1/facts")
-def assert_fact(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def assert_fact(node, caller, groups, request):
     row = _checked(request["json"])
     if "write" not in caller.permissions:
         raise Refused(403, "write permission required")
@@ -120,7 +116,7 @@ def assert_fact(node: NodeModel, caller: Caller, groups: Groups, request: Reques
     return Answer(201, record(stored, read=False))
 
 
-def _checked(body: Any) -> dict[str, Any]:
+def _checked(body):
     body = body if isinstance(body, dict) else {}  # a client that gave up half-way has sent half a body
     missing = [name for name in ("entity", "relation", "value", "source") if name not in body]
     if missing:
@@ -166,7 +162,7 @@ def _checked(body: Any) -> dict[str, Any]:
     }
 
 
-def _contradict(node: NodeModel, newer: dict[str, Any], older: dict[str, Any]) -> None:
+def _contradict(node, newer, older):
     newer["contradicted"] = older["contradicted"] = True
     conflict = f"stigmem:conflict:{uuid.uuid4()}"
     system = {"entity": conflict, "source": "system:stigmem", "confidence": 1.0, "scope": newer["scope"]}
@@ -177,7 +173,7 @@ def _contradict(node: NodeModel, newer: dict[str, Any], older: dict[str, Any]) -
 
 
 @route("GET", "/v1/facts")
-def query_facts(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def query_facts(node, caller, groups, request):
     params = request["params"]
     scope = params.get("scope")
     if scope is not None and scope not in SCOPES:
@@ -219,13 +215,13 @@ def query_facts(node: NodeModel, caller: Caller, groups: Groups, request: Reques
 
 
 @route("GET", "/v1/facts/([^/]+)")
-def get_fact(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def get_fact(node, caller, groups, request):
     row = _fact_named(node, caller, groups[0])
     return Answer(200, {**record(row, read=True), "contradicted": row["contradicted"]})
 
 
 @route("GET", "/v1/facts/([^/]+)/provenance")
-def provenance(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def provenance(node, caller, groups, request):
     row = _fact_named(node, caller, groups[0])
     sources = []
     for given in row["derived_from"]:
@@ -239,7 +235,7 @@ def provenance(node: NodeModel, caller: Caller, groups: Groups, request: Request
     return Answer(200, {"fact_id": row["id"], "cid": row["cid"], "derived_from": sources})
 
 
-def _fact_named(node: NodeModel, caller: Caller, name: str) -> dict[str, Any]:
+def _fact_named(node, caller, name):
     row = next((fact for fact in node.of(caller.tenant_id) if name in (fact["id"], fact["cid"])), None)
     if row is None:
         raise Refused(404, "fact not found")
@@ -247,7 +243,7 @@ def _fact_named(node: NodeModel, caller: Caller, name: str) -> dict[str, Any]:
 
 
 @route("POST", "/v1/recall")
-def recall(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def recall(node, caller, groups, request):
     body = request["json"]
     query, scope, limit = body.get("query", ""), body.get("scope", "local"), body.get("limit", 100)
     if not query:
@@ -292,13 +288,7 @@ def recall(node: NodeModel, caller: Caller, groups: Groups, request: Request) ->
     return Answer(200, answer, {"x-total-count": str(len(hits))})
 
 
-def _scored(
-    node: NodeModel,
-    found: list[dict[str, Any]],
-    scores: dict[str, float],
-    weights: dict[str, float],
-    scope: str,
-) -> list[dict[str, Any]]:
+def _scored(node, found, scores, weights, scope):
     hits, carded = [], set()
     total = weights["lexical"] + weights["semantic"] + weights["graph"] + weights["recency"] or 1.0
     for row in found:
@@ -319,7 +309,7 @@ def _scored(
     return hits
 
 
-def _hit(fact: dict[str, Any], score: float, parts: dict[str, float], *, card: bool) -> dict[str, Any]:
+def _hit(fact, score, parts, *, card):
     text = f"{fact['entity']} {fact['relation']} {fact['value']['v'] or ''} {fact['source']}"
     breakdown = {"semantic": 0.0, **parts, "weighted_total": score}
     return {
@@ -332,7 +322,7 @@ def _hit(fact: dict[str, Any], score: float, parts: dict[str, float], *, card: b
     }
 
 
-def _card(node: NodeModel, entity: str, scope: str, tenant: str) -> dict[str, Any] | None:
+def _card(node, entity, scope, tenant):
     rows = [
         row
         for row in node.of(tenant)
@@ -360,7 +350,7 @@ def _card(node: NodeModel, entity: str, scope: str, tenant: str) -> dict[str, An
 
 
 @route("GET", "/v1/cards/(.+)")
-def card(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+def card(node, caller, groups, request):
     scope = request["params"].get("scope", "local")
     found = _card(node, normalised(groups[0], "entity"), scope, caller.tenant_id)
     if found is None:

@@ -1,25 +1,22 @@
 """The environment, the two archetypes and the boot handshake (Spec-19 12.1 to 12.3)."""
 
 import time
-from typing import Any
 
 import pytest
 from abi_support import AGENT, OTHER, USER, FaultyNode, agent, silent_port, surfaces
 from both_loops import anyio_backend as anyio_backend
-from stigmem_double import StigmemDouble
 
 from memory import BackendError, ConfigError
 from memory.stigmem.abi import BootContext, StigmemAbi
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
 from memory.stigmem.writers import carry_out
-from memory.testing import LoopbackAnswer, LoopbackRequest
 
 PROJECT = "stigmem://node/project/x"
 WELL_KNOWN = "/.well-known/stigmem"
 
 
-def env(**variables: str) -> dict[str, str]:
+def env(**variables):
     return {f"STIGMEM_{name}": value for name, value in variables.items()}
 
 
@@ -107,12 +104,12 @@ async def test_an_agent_with_an_informal_uri_writes_and_is_handed_to(double, to)
     assert {fact["source"] for fact in double.node.facts} == {"agent:cto"}
 
 
-def fact(entity: str, relation: str, value: Any, type: Any = "text", **fields: Any) -> NewFact:
+def fact(entity, relation, value, type="text", **fields):
     fields = {"scope": "company", "source": OTHER, **fields}
     return NewFact(entity=entity, relation=relation, value=FactValue(type=type, v=value), **fields)
 
 
-async def fill(url: str) -> None:
+async def fill(url):
     async with StigmemNode(url) as node:
         for new in (
             fact(USER, "preference:tea", "oolong", confidence=0.9),
@@ -129,7 +126,7 @@ async def fill(url: str) -> None:
         await carry_out(node, surfaces.escalation("stigmem://node/user/boss", "no access", "high"))
 
 
-def asked(node: StigmemDouble) -> list[tuple[str, dict[str, str]]]:
+def asked(node):
     """What was read, in order: path and parameters."""
     gets = [sent for sent in node.requests if sent.method == "GET"]
     keys = ("entity", "relation", "scope", "min_confidence", "limit")
@@ -219,7 +216,7 @@ async def test_a_boot_has_a_deadline_and_keeps_what_it_has():
 @pytest.mark.parametrize("field", ["version", "node_id", "node_url", "auth", "federation"])
 async def test_the_probe_wants_every_required_field(field, monkeypatch):
     class Incomplete(FaultyNode):
-        def handle(self, request: LoopbackRequest) -> LoopbackAnswer:
+        def handle(self, request):
             answer = super().handle(request)
             if request.path == WELL_KNOWN:
                 del answer.body[field]
@@ -262,7 +259,7 @@ async def test_stored_text_cannot_take_over_the_prompt(double):
     assert len(summary) < 5000
 
 
-async def submit(node: StigmemDouble, intent_id: str | None, priority: str) -> None:
+async def submit(node, intent_id, priority):
     """An envelope by the node's own route, which writes its priority as ``intent:escalation``."""
     body = {"from": OTHER, "to": [AGENT], "goal": "tidy up", "id": intent_id}
     body["escalation"] = {"escalate_to": "stigmem://node/user/boss", "priority": priority}

@@ -4,12 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from abi_support import AGENT, OTHER, USER, FaultyNode, closed_port
 from cli_support import invoke
-from stigmem_double import StigmemDouble
 
 WRITES: dict[str, list[str]] = {
     "checkout": ["checkout", "t-1"],
@@ -24,14 +22,14 @@ ALL = {**WRITES, "boot": ["boot", USER]}
 every = pytest.mark.parametrize("command", ALL)
 
 
-def run(*arguments: str, url: str | None, stdin: str | None = None, source: str | None = AGENT) -> Any:
+def run(*arguments, url, stdin=None, source=AGENT):
     env = {"STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": source, "STIGMEM_API_KEY": None}
     whole = len([argument for argument in arguments if not argument.startswith("--")]) > 1
     wait = ("--wait", "60") if whole and "--wait" not in arguments else ()
     return invoke("tools", "stigmem", *arguments, *wait, env=env, input=stdin)
 
 
-def relations(node: StigmemDouble) -> list[str]:
+def relations(node):
     return [fact["relation"] for fact in node.node.facts]
 
 
@@ -115,11 +113,11 @@ def test_whatever_the_node_does_middleware_exits_with_0_and_a_process_with_1(
     assert failed.stderr.startswith("error: stigmem: ")
 
 
-async def _no_pause(seconds: float) -> None:
+async def _no_pause(seconds):
     return None
 
 
-def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+def python(code, **env):
     return subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **env},

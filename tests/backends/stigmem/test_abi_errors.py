@@ -12,7 +12,7 @@ from memory.stigmem.abi import BootContext, StigmemAbi
 BOTH = pytest.mark.parametrize("archetype", ["middleware", "process"])
 
 
-def levels(caplog: pytest.LogCaptureFixture) -> list[int]:
+def levels(caplog):
     return [record.levelno for record in caplog.records if record.name == "memslot.stigmem"]
 
 

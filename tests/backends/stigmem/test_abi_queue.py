@@ -5,9 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any
 
 import anyio
 import pytest
@@ -18,26 +15,26 @@ from memory import BackendUnavailable, InputError
 from memory.stigmem.abi import StigmemAbi
 
 
-def threads() -> list[str]:
+def threads():
     return [thread.name for thread in threading.enumerate() if thread.name == "memslot-stigmem"]
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition):
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)
 
 
-def error_of(written: Future[Any]) -> Any:
+def error_of(written):
     return written.exception(60)
 
 
-def is_full(written: Future[Any]) -> bool:
+def is_full(written):
     return written.done() and isinstance(written.exception(), BackendUnavailable)
 
 
-def events(abi: StigmemAbi) -> list[Future[Any]]:
+def events(abi):
     return [abi.checkout("t-1"), abi.blocked("t-1", "t-2"), abi.decide("d", "s")]
 
 
@@ -46,7 +43,7 @@ SENT = ["paperclip:checkout", "paperclip:issue_status", "paperclip:blocked_by", 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio", None])
 def test_a_host_goes_on_while_the_queue_drains_and_closing_sends_the_rest(double, backend):
-    async def host() -> None:
+    async def host():
         async with agent(double) as abi:
             with held(double, "*"):
                 written = events(abi)
@@ -128,7 +125,7 @@ def test_closing_in_the_middle_of_a_handoff_says_what_exists(caplog):
 
 @pytest.mark.thorough
 def test_a_script_that_forgets_to_close_still_sends_its_last_writes(double):
-    def script(url: str, grace_s: float) -> subprocess.CompletedProcess[str]:
+    def script(url, grace_s):
         code = (
             "from memory.stigmem import queue; from memory.stigmem.abi import StigmemAbi; "
             f"queue._EXIT_GRACE_S = {grace_s}; "

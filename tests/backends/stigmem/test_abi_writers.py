@@ -1,7 +1,6 @@
 """The write surfaces (Spec-19 12.4): every required fact, and nothing wrong gets as far as a node."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from abi_support import AGENT, OTHER, FaultyNode, surfaces
@@ -26,7 +25,7 @@ from memory.stigmem.writers import (
 ISSUE = "issue:t-1"
 
 
-def rows(write: Write) -> list[tuple[str, str, Any, str, float]]:
+def rows(write):
     return [
         (fact.relation, fact.value.type, fact.value.v, fact.scope, fact.confidence) for fact in write.facts
     ]
@@ -172,7 +171,7 @@ COMPANY = (
 LOCAL = ("paperclip:last_active", "datetime", "2026-01-31T12:00:00+00:00")
 
 
-def new(relation: str, type: Any, v: Any, **fields: Any) -> NewFact:
+def new(relation, type, v, **fields):
     given = {"entity": ISSUE, "source": AGENT, "scope": "company", **fields}
     return NewFact(relation=relation, value=FactValue(type=type, v=v), **given)
 

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 from both_loops import anyio_backend as anyio_backend
 from intent_samples import AGENT, BOSS, READER, SENDER, fields, full
-from stigmem_double import StigmemDouble
 
 from memory.contract.errors import (
     BackendAuthError,
@@ -28,11 +27,11 @@ async def intents(double):
         yield IntentClient(node)
 
 
-def client(double: StigmemDouble) -> StigmemNode:
+def client(double):
     return StigmemNode(double.url, timeout_s=60.0, retry_pause_s=0.0)
 
 
-def same(found: IntentRecord | None, sent: IntentEnvelope) -> bool:
+def same(found, sent):
     """The native route puts the node's time for the sender's."""
     assert found is not None
     return found.model_copy(update={"created_at": sent.created_at}) == IntentRecord(**sent.body())

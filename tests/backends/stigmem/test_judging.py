@@ -3,13 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
-from stigmem_double import StigmemDouble
 
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.intent_client import IntentClient
@@ -26,12 +23,12 @@ BOSS = "stigmem://node/agent/boss"
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "stigmem_agent.py"
 
 
-def envelope(**fields: Any) -> IntentEnvelope:
+def envelope(**fields):
     whole = {"from": BOSS, "to": [BUYER], "goal": "buy a lamp", "escalation": {"escalate_to": BOSS}}
     return IntentEnvelope(**{**whole, **fields})
 
 
-def limit(kind: str, v: Any, type: str = "number", unit: str | None = None) -> dict[str, Any]:
+def limit(kind, v, type="number", unit=None):
     return {"kind": kind, "limit": {"type": type, "v": v}, "unit": unit}
 
 
@@ -68,7 +65,7 @@ def test_a_constraint_is_kept_or_said(constraint, planned, problem):
     assert not problem or found[0].startswith(problem)
 
 
-def preference(kind: str, v: Any, weight: float, type: str = "string") -> dict[str, Any]:
+def preference(kind, v, weight, type="string"):
     return {"kind": kind, "value": {"type": type, "v": v}, "weight": weight}
 
 
@@ -107,12 +104,12 @@ def test_what_cannot_be_judged_meets_no_preference(value):
 
 
 @pytest.fixture
-async def intents(double: StigmemDouble) -> AsyncIterator[IntentClient]:
+async def intents(double):
     async with StigmemNode(double.url, retry_pause_s=0.01) as node:
         yield IntentClient(node)
 
 
-def run_example(double: StigmemDouble, *offers: str) -> str:
+def run_example(double, *offers):
     environ = {**os.environ, "STIGMEM_URL": double.url, "STIGMEM_SOURCE_ENTITY": "agent:buyer"}
     ran = subprocess.run(
         [sys.executable, str(EXAMPLE), *offers], env=environ, capture_output=True, text=True, check=True

@@ -1,7 +1,6 @@
 """Facts as markdown: exactly Spec-19 12.5 for harmless facts, and one harmless line for any other."""
 
 import re
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,9 +11,7 @@ from memory.stigmem.facts import Fact, render_context, render_value
 USER = "stigmem://node/user/alice"
 
 
-def fact(
-    value: Any = "tea", *, type: str = "text", relation: str = "preference:drink", **fields: Any
-) -> Fact:
+def fact(value="tea", *, type="text", relation="preference:drink", **fields):
     return Fact(
         id=fields.pop("id", "f1"),
         entity=fields.pop("entity", USER),
@@ -115,7 +112,7 @@ HOSTILE = (
 )
 
 
-def harmless(text: str, facts: int) -> None:
+def harmless(text, facts):
     """One heading, one heading per namespace, one line per fact, and no fence or tag anywhere."""
     assert text.splitlines() == text.split("\n")
     lines = text.split("\n")

@@ -6,8 +6,6 @@ import stat
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 from abi_support import AGENT
@@ -20,13 +18,13 @@ HOOK = "import sys; sys.argv = ['memslot', 'tools', 'stigmem', *sys.argv[1:]]; f
 
 
 @pytest.fixture
-def base(tmp_path: Path) -> Path:
+def base(tmp_path):
     directory = tmp_path / "run"
     directory.mkdir(mode=0o700)
     return directory
 
 
-def start(base: Path, url: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+def start(base, url, *arguments, **variables):
     """A hook in a process of its own."""
     env = {**os.environ, "STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": AGENT, "XDG_RUNTIME_DIR": str(base)}
     return subprocess.Popen(
@@ -35,7 +33,7 @@ def start(base: Path, url: str, *arguments: str, **variables: str) -> subprocess
     )  # fmt: skip
 
 
-def run(base: Path, url: str, *arguments: str, **variables: str) -> tuple[int, str, str]:
+def run(base, url, *arguments, **variables):
     process = start(base, url, *arguments, **variables)
     stdout, stderr = process.communicate(timeout=200)
     return process.returncode, stdout, stderr
@@ -118,7 +116,7 @@ def test_a_handoff_over_a_node_that_fails_every_other_time_is_whole(double, base
     answered = double.handle
     posts = []
 
-    def every_other(request: Any) -> Any:
+    def every_other(request):
         if (request.method, request.path) == ("POST", "/v1/facts"):
             posts.append(request)
             if len(posts) % 2:

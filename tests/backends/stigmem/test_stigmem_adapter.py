@@ -1,10 +1,8 @@
 """What only the Stigmem adapter can be asked, on model nodes over real sockets."""
 
 import re
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from both_loops import anyio_backend as anyio_backend
@@ -17,19 +15,16 @@ from memory import (
     InputError,
     MemoryEvent,
     MemoryScope,
-    MemorySlot,
     Message,
     NativeQueryRequest,
     ProvenanceRequest,
     RetrieveRequest,
-    RetrieveResult,
     ScopeError,
     SupportsNativeQuery,
     SupportsProvenance,
     open_memory,
 )
 from memory.stigmem.facts import MAX_VALUE_BYTES
-from memory.testing import LoopbackAnswer, LoopbackRequest
 
 ADA, BOB = (MemoryScope(run_id="r", persona_id=name) for name in ("ada", "bob"))
 SHARED = {"isolation": "node", "allow_sharing": True}
@@ -37,9 +32,7 @@ NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
 @asynccontextmanager
-async def memory_on(
-    double: StigmemDouble, scope: MemoryScope = ADA, **block: Any
-) -> AsyncIterator[MemorySlot]:
+async def memory_on(double, scope=ADA, **block):
     """A slot on the double: tenants where it has auth, else shared, unless ``block`` says otherwise."""
     usual = {"api_key": ADMIN_KEY} if double.node.auth else SHARED
     options = {"url": double.url, "retry_pause_s": 0.01, **(block or usual)}
@@ -48,19 +41,19 @@ async def memory_on(
         yield memory
 
 
-def event(*texts: str, event_id: str = "e1", scope: MemoryScope = ADA, **fields: Any) -> MemoryEvent:
+def event(*texts, event_id="e1", scope=ADA, **fields):
     roles = ("user", "assistant") * len(texts)
     messages = tuple(Message(role=role, content=text) for role, text in zip(roles, texts, strict=False))
     fields = {"session_id": "s1", "turn_id": "t1", "timestamp": NOON, **fields}
     return MemoryEvent(event_id=event_id, scope=scope, messages=messages, **fields)
 
 
-async def ask(memory: MemorySlot, query: str, scope: MemoryScope = ADA, **fields: Any) -> RetrieveResult:
+async def ask(memory, query, scope=ADA, **fields):
     fields = {"budget": ContextBudget(), **fields}
     return await memory.retrieve(RetrieveRequest(query=query, scope=scope, session_id="s2", **fields))
 
 
-def sent(double: StigmemDouble, path: str, method: str = "POST") -> list[dict[str, Any]]:
+def sent(double, path, method="POST"):
     return [request for request in double.requests if (request.method, request.path) == (method, path)]
 
 
@@ -163,7 +156,7 @@ async def test_half_a_turn_says_so_and_can_be_completed(double, monkeypatch, fau
     async with memory_on(double) as memory:
         respond = double.respond
 
-        def second_fails(request: LoopbackRequest) -> LoopbackAnswer | None:
+        def second_fails(request):
             if request.json and request.json.get("value", {}).get("v") == "Noted.":
                 double.faults.add(fault, times=None)
             return respond(request)

@@ -3,7 +3,6 @@
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
-from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 
 from memory import BackendUnavailable, InputError
@@ -12,11 +11,11 @@ from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
 
 
-def node_of(double: StigmemDouble, key: str | None = None) -> StigmemNode:
+def node_of(double, key=None):
     return StigmemNode(double.url, key, retry_pause_s=0.01)
 
 
-def fact(number: int = 1, value: FactValue | None = None, **fields: object) -> NewFact:
+def fact(number=1, value=None, **fields):
     return NewFact(
         **{
             "entity": f"stigmem://x/m/{number}",
@@ -97,7 +96,7 @@ async def test_an_answer_of_another_shape_is_no_answer(double, monkeypatch):
     async with node_of(double) as node:
         for answer in ([], {"facts": None}, {"facts": [1]}, {"facts": [{"fact": None}]}, None):
 
-            async def other(*_: object, answer: object = answer, **__: object) -> object:
+            async def other(*_, answer=answer, **__):
                 return answer
 
             monkeypatch.setattr(node, "request", other)

@@ -17,11 +17,11 @@ class _OnDouble(LoopbackContract, MemoryContract):
     native_query = ("facts", {})
     options: ClassVar[Mapping[str, Any]] = {}
 
-    def native_rows(self, raw: Any) -> list[Any]:
+    def native_rows(self, raw):
         return [hit for hit in raw["facts"] if hit.get("from_card") is not True]
 
     @classmethod
-    def configuration(cls, url: str) -> Mapping[str, Any]:
+    def configuration(cls, url):
         scope = {"run_id": "test", "persona_id": "ada"}
         block = {"retry_pause_s": 0.01, "url": url, **cls.options}
         return {"memory": {"backend": "stigmem", "scope": scope, "backends": {"stigmem": block}}}

@@ -1,22 +1,19 @@
 """The doctor on a configuration that lists a node for each scope, where no synthetic scope has a place."""
 
-from typing import Any
-
 from stigmem_double import StigmemDouble
 
 from memory import open_memory
-from memory.doctor.report import DoctorReport
 from memory.doctor.runner import run_doctor
 
 
-def config_of(*nodes: StigmemDouble) -> dict[str, Any]:
+def config_of(*nodes):
     listed = {f"demo:person{number}": node.url for number, node in enumerate(nodes)}
     scope = {"run_id": "demo", "persona_id": "person0"}
     block = {"isolation": "node", "nodes": listed, "retry_pause_s": 0}
     return {"memory": {"backend": "stigmem", "scope": scope, "backends": {"stigmem": block}}}
 
 
-def evidence(report: DoctorReport, name: str) -> tuple[str, str]:
+def evidence(report, name):
     (check,) = (check for check in report.checks if check.name == name)
     return check.status, check.evidence
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -16,7 +15,7 @@ from test_abi_cli import ALL, every, relations, run
 COMMAND = [sys.executable, "-c", "from memory.cli import main; main()", "tools", "stigmem"]
 
 
-def shell(line: str, url: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def shell(line, url, **variables):
     """A line of bash, in which ``memslot`` is ours."""
     env = {**os.environ, "STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": AGENT, **variables}
     script = f"memslot() {{ shift 2; {COMMAND[0]} -c '{COMMAND[2]}' tools stigmem \"$@\"; }}; {line}"
@@ -102,14 +101,14 @@ def test_a_closed_stdin_and_one_that_is_no_text_are_said(double):
 
 
 @contextmanager
-def dripping() -> Iterator[str]:
+def dripping():
     """A node that answers every request with a byte now and then, for ever."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(16)
         over = threading.Event()
 
-        def drip(connection: socket.socket) -> None:
+        def drip(connection):
             with connection:
                 connection.recv(4096)
                 for byte in b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n" + b"x" * 10_000:
@@ -120,7 +119,7 @@ def dripping() -> Iterator[str]:
                     except OSError:
                         return
 
-        def serve() -> None:
+        def serve():
             while True:
                 try:
                     connection, _ = listener.accept()

@@ -3,7 +3,6 @@
 import re
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,7 +26,7 @@ scopes = st.builds(
 )
 
 
-def options(**block: Any) -> StigmemOptions:
+def options(**block):
     config = load_config({"memory": {"backend": "stigmem", "backends": {"stigmem": block}}})
     return config.parse_options(StigmemOptions)
 
@@ -190,7 +189,7 @@ def test_a_value_of_any_type_is_shown():
     assert entry.scope_ids is None
 
 
-def _event(text: str) -> MemoryEvent:
+def _event(text):
     return MemoryEvent(
         event_id="e", scope=MemoryScope(run_id="r", persona_id="p"), session_id="s", turn_id="t",
         timestamp="2024-01-01T00:00:00+00:00", messages=(Message(role="user", content=text),),

@@ -6,7 +6,6 @@ answers. Ids, times and wording differ from node to node; everything else is com
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from stigmem_node_model import ADMIN_KEY, NodeModel
@@ -21,7 +20,7 @@ OWN = frozenset(
 )  # fmt: skip
 
 
-def comparable(value: Any, own: frozenset[str], name: str = "") -> Any:
+def comparable(value, own, name=""):
     """The value without what is a node's own; of that, only whether it is there."""
     if isinstance(value, dict):
         return {key: comparable(part, own, key) for key, part in value.items() if key != "ctx"}
@@ -38,7 +37,7 @@ def comparable(value: Any, own: frozenset[str], name: str = "") -> Any:
     return value
 
 
-def ask(node: NodeModel, request: dict[str, Any]) -> Any:
+def ask(node, request):
     headers = {name.lower(): value for name, value in request.get("headers", {}).items()}
     for stand_in in ("<key>", "<admin key>"):
         headers = {name: value.replace(stand_in, ADMIN_KEY) for name, value in headers.items()}

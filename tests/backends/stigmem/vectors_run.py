@@ -6,13 +6,12 @@ memslot also has its own gate of 12.7, an integration test that each adapter mus
 """
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from vectors_wire import (
     NotRun,
     Problem,
-    Row,
     Wire,
     check_findings,
     filled,
@@ -25,7 +24,7 @@ from vectors_wire import (
 from memory import BackendError, InputError
 from memory.adapter.http import bearer, http_client
 from memory.stigmem.client import StigmemNode
-from memory.stigmem.facts import FACT_SCOPES, FactScope, build_uri
+from memory.stigmem.facts import FACT_SCOPES, build_uri
 from memory.stigmem.writers import Surfaces, Write, carry_out
 
 _AUTHORITY = "conformance.example"
@@ -36,16 +35,7 @@ _BELOW = 5e-7
 _MAX_ENTRIES = 1000  # the most entries of one ``GET /v1/scopes/{scope}/synthesize``
 
 
-async def _store(
-    wire: Wire,
-    confidence: float,
-    scope: FactScope,
-    *,
-    entity: str = "",
-    relation: str = "memory:role",
-    text: str = "one",
-    **more: Any,
-) -> str:
+async def _store(wire, confidence, scope, *, entity="", relation="memory:role", text="one", **more):
     entity = entity or build_uri(_AUTHORITY, "subject", str(uuid.uuid4()))
     value = {"type": "string", "v": text}
     fact = {"entity": entity, "relation": relation, "value": value, "source": _SOURCE, "scope": scope}
@@ -54,18 +44,18 @@ async def _store(
     return entity
 
 
-async def _live(wire: Wire, entity: str, scope: FactScope) -> list[float]:
+async def _live(wire, entity, scope):
     """Return the confidences of an entity's facts."""
     answer = await wire.send("GET", "/v1/facts", params={"entity": entity, "scope": scope})
     return [fact.get("confidence", 0.0) for fact in listed(answer.expect_status(200).object(), "facts")]
 
 
-async def _sweep(wire: Wire, scope: FactScope, **params: Any) -> dict[str, Any]:
+async def _sweep(wire, scope, **params):
     answer = await wire.send("POST", "/v1/decay/sweep", params={"scope": scope, **params})
     return await wire.finished(answer, "/v1/decay/jobs")
 
 
-async def _decay_confidence_reduction(wire: Wire) -> None:
+async def _decay_confidence_reduction(wire):
     low, high = await _store(wire, _BELOW, "team"), await _store(wire, 0.9, "team")
     await _sweep(wire, "team", min_confidence=_FLOOR)
     left = max(await _live(wire, low, "team"), default=0.0)
@@ -73,20 +63,20 @@ async def _decay_confidence_reduction(wire: Wire) -> None:
     require(await _live(wire, high, "team") == [0.9], "the fact above the floor has changed")
 
 
-async def _decay_retraction(wire: Wire) -> None:
+async def _decay_retraction(wire):
     entity = await _store(wire, 1.0, "public")
     await _sweep(wire, "public", ttl_seconds=0)
     left = max(await _live(wire, entity, "public"), default=0.0)
     require(left <= 0, "the fact is live though older than the TTL")
 
 
-async def _decay_scope_filter(wire: Wire) -> None:
+async def _decay_scope_filter(wire):
     entity = await _store(wire, _BELOW, "public")
     await _sweep(wire, "team", min_confidence=_FLOOR)
     require(await _live(wire, entity, "public"), "a sweep of scope team retired a fact of scope public")
 
 
-async def _decay_dry_run(wire: Wire) -> None:
+async def _decay_dry_run(wire):
     entity = await _store(wire, _BELOW, "team")
     swept = await _sweep(wire, "team", min_confidence=_FLOOR, dry_run="true")
     require(await _live(wire, entity, "team"), "the dry run retired the fact")
@@ -95,13 +85,13 @@ async def _decay_dry_run(wire: Wire) -> None:
     require(swept.get("decayed", swept.get("facts_retracted")) == 0, "the dry run claims to have written")
 
 
-async def _decay_exempt(wire: Wire) -> None:
+async def _decay_exempt(wire):
     entity = await _store(wire, _BELOW, "team", relation="stigmem:received_from")
     await _sweep(wire, "team", min_confidence=_FLOOR)
     require(await _live(wire, entity, "team"), "a fact of the stigmem: namespace was retired")
 
 
-async def _synthesis(wire: Wire, entity: str, min_confidence: float | None = None) -> list[Mapping[str, Any]]:
+async def _synthesis(wire, entity, min_confidence=None):
     """Return the entries about one entity of scope ``public``, in the node's order, by its route."""
     body: dict[str, Any] = {"scope": "public", "entity": entity}
     if min_confidence is not None:
@@ -120,7 +110,7 @@ async def _synthesis(wire: Wire, entity: str, min_confidence: float | None = Non
     return mine
 
 
-async def _synthesis_basic(wire: Wire) -> None:
+async def _synthesis_basic(wire):
     entity = ""
     for relation, confidence in (("memory:b", 0.97), ("memory:a", 1.0), ("memory:c", 0.95)):
         entity = await _store(wire, confidence, "public", relation=relation, entity=entity)
@@ -131,7 +121,7 @@ async def _synthesis_basic(wire: Wire) -> None:
     )
 
 
-async def _synthesis_contradicted(wire: Wire) -> None:
+async def _synthesis_contradicted(wire):
     entity = await _store(wire, 1.0, "public")
     await _store(wire, 1.0, "public", text="two", entity=entity)
     await _store(wire, 1.0, "public", relation="memory:undisputed", entity=entity)
@@ -143,14 +133,14 @@ async def _synthesis_contradicted(wire: Wire) -> None:
     )
 
 
-async def _synthesis_min_confidence(wire: Wire) -> None:
+async def _synthesis_min_confidence(wire):
     entity = await _store(wire, 1.0, "public", relation="memory:sure")
     await _store(wire, 0.3, "public", relation="memory:unsure", entity=entity)
     relations = [entry.get("relation") for entry in await _synthesis(wire, entity, 0.8)]
     require(relations == ["memory:sure"], "min_confidence does not leave the sure fact alone")
 
 
-async def _synthesis_empty(wire: Wire) -> None:
+async def _synthesis_empty(wire):
     entity = await _store(wire, 1.0, "public", valid_until="2020-01-01T00:00:00+00:00")
     require(not await _synthesis(wire, entity), "an entity with an expired fact alone has an entry")
 
@@ -174,14 +164,14 @@ _IDS = {vector: vector.__name__[1:].replace("_", "-") for group in _VECTORS.valu
 OWN_IDS = tuple(_IDS.values())
 
 
-async def own_rows(wire: Wire, *, expire_scope: bool) -> AsyncIterator[Row]:
+async def own_rows(wire, *, expire_scope):
     for group, vectors in _VECTORS.items():
         for vector in vectors:
             run = vector(wire) if expire_scope or vector is not _decay_retraction else _refused()
             yield await outcome(_IDS[vector], group, run, ours=True)
 
 
-async def _refused() -> None:
+async def _refused():
     raise NotRun("would expire every fact of scope public; allow it for a throw-away node with expire_scope")
 
 
@@ -209,12 +199,12 @@ _EVENTS: Mapping[str, tuple[Callable[[Surfaces, str], Write], set[str]]] = {
 GATE_IDS = (*_EVENTS, "gate-wrong-scope", "gate-low-confidence")
 
 
-def _writes() -> Mapping[str, Write]:
+def _writes():
     surfaces = Surfaces(_SOURCE, _AUTHORITY)
     return {name: build(surfaces, str(uuid.uuid4())) for name, (build, _) in _EVENTS.items()}
 
 
-async def _arrives(node: StigmemNode, write: Write, relations: set[str]) -> None:
+async def _arrives(node, write, relations):
     await carry_out(node, write)
     found = await node.query(entity=write.entity, scope=write.facts[0].scope)
     missing = sorted(relations - {fact.relation for fact in found})
@@ -224,7 +214,7 @@ async def _arrives(node: StigmemNode, write: Write, relations: set[str]) -> None
     require(all(fact.confidence == 1.0 for fact in found), "a fact's confidence is not 1.0")
 
 
-async def _is_caught(node: StigmemNode, field: str, values: Sequence[Any]) -> None:
+async def _is_caught(node, field, values):
     """Spoil each fact of each event in turn. Every such write must be refused before it reaches the node."""
     for name, write in _writes().items():
         for position, fact in enumerate(write.facts):
@@ -243,7 +233,7 @@ async def _is_caught(node: StigmemNode, field: str, values: Sequence[Any]) -> No
         require(not await node.query(entity=write.entity), f"{name}: a refused write left facts behind")
 
 
-async def gate_rows(node: StigmemNode) -> AsyncIterator[Row]:
+async def gate_rows(node):
     for name, write in _writes().items():
         yield await outcome(name, "ADAPTER_GATE", _arrives(node, write, _EVENTS[name][1]), ours=True)
     wrong: tuple[tuple[str, str, Sequence[Any]], ...] = (
@@ -271,14 +261,7 @@ KNOWN_DEVIATIONS: Mapping[str, tuple[str, str]] = {
 }
 
 
-async def run_conformance(
-    url: str,
-    vectors: Mapping[str, Any] | None = None,
-    *,
-    api_key: str | None = None,
-    tag: str = "",
-    expire_scope: bool = False,
-) -> list[Row]:
+async def run_conformance(url, vectors=None, *, api_key=None, tag="", expire_scope=False):
     """Run every vector in order. If the node fails during the run, the affected rows fail.
 
     Args:
@@ -300,7 +283,7 @@ async def run_conformance(
     return rows
 
 
-async def _given_rows(wire: Wire, vectors: Mapping[str, Any]) -> AsyncIterator[Row]:
+async def _given_rows(wire, vectors):
     for group, run in (
         ("ASSERT_VECTORS", _assert), ("QUERY_VECTORS", _query), ("NODE_INFO_VECTOR", _node_info),
         ("LINT_VECTORS", _lint),
@@ -311,7 +294,7 @@ async def _given_rows(wire: Wire, vectors: Mapping[str, Any]) -> AsyncIterator[R
             yield await outcome(vector["id"], group, run(wire, vector), deviation=known)
 
 
-async def _assert(wire: Wire, vector: Mapping[str, Any]) -> None:
+async def _assert(wire, vector):
     answer = await wire.send("POST", "/v1/facts", json=filled(vector["request"]))
     body = answer.expect_status(vector["expected_status"]).object()
     stored = {"value_type": body.get("value", {}).get("type"), "confidence": body.get("confidence")}
@@ -320,7 +303,7 @@ async def _assert(wire: Wire, vector: Mapping[str, Any]) -> None:
         require(found == wanted, f"{name.replace('_', '.')} is not {wanted}")
 
 
-async def _query(wire: Wire, vector: Mapping[str, Any]) -> None:
+async def _query(wire, vector):
     answer = await wire.send("GET", "/v1/facts", params=vector["params"])
     facts = listed(answer.expect_status(200).object(), "facts")
     require(facts or not vector.get("expect_non_empty"), "no fact is returned")
@@ -328,13 +311,13 @@ async def _query(wire: Wire, vector: Mapping[str, Any]) -> None:
         require(all(name in fact for fact in facts), f"a fact has no {name}")
 
 
-async def _node_info(wire: Wire, vector: Mapping[str, Any]) -> None:
+async def _node_info(wire, vector):
     body = (await wire.send("GET", "/.well-known/stigmem")).expect_status(200).object()
     missing = [name for name in vector["expected_fields"] if name not in body]
     require(not missing, f"has no {', '.join(missing)}")
 
 
-async def _lint(wire: Wire, vector: Mapping[str, Any]) -> None:
+async def _lint(wire, vector):
     for fact in vector.get("setup", []):
         (await wire.send("POST", "/v1/facts", json=filled(fact))).expect_status(201)
     answer = await wire.send("POST", "/v1/lint", json=vector["request"])

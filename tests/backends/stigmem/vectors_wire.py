@@ -2,12 +2,10 @@
 
 import json
 import re
-from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import httpx
@@ -39,7 +37,7 @@ class Problem(Exception):
     """The node's answer is not what the vector expects."""
 
 
-def require(holds: object, problem: str) -> None:
+def require(holds, problem):
     if not holds:
         raise Problem(problem)
 
@@ -53,16 +51,16 @@ class Answer:
     status: int
     body: Any
 
-    def expect_status(self, *allowed: int) -> Self:
+    def expect_status(self, *allowed):
         require(self.status in allowed, f"HTTP {self.status} instead of {' or '.join(map(str, allowed))}")
         return self
 
-    def object(self) -> dict[str, Any]:
+    def object(self):
         require(isinstance(self.body, dict), "the answer is no JSON object")
         return dict(self.body)
 
 
-def listed(body: Mapping[str, Any], name: str) -> list[Any]:
+def listed(body, name):
     found = body.get(name)
     require(isinstance(found, list), f"has no list of {name}")
     return list(found or ())
@@ -71,17 +69,10 @@ def listed(body: Mapping[str, Any], name: str) -> list[Any]:
 class Wire:
     """Raw requests, because vectors check statuses and bodies that the client turns into errors."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http):
         self._http = http
 
-    async def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        json: Any = None,
-        params: Mapping[str, Any] | None = None,
-    ) -> Answer:
+    async def send(self, method, path, *, json=None, params=None):
         response = await self._http.request(method, path, json=json, params=params)
         try:
             body = response.json()
@@ -89,7 +80,7 @@ class Wire:
             body = None
         return Answer(response.status_code, body)
 
-    async def finished(self, answer: Answer, jobs: str) -> dict[str, Any]:
+    async def finished(self, answer, jobs):
         """Return the result of a request, which a node with many facts answers with 202 and runs as a job."""
         if answer.expect_status(200, 202).status == 200:
             return answer.object()
@@ -105,14 +96,7 @@ class Wire:
         raise Problem(f"the node's job did not end within {JOB_TIMEOUT_S:.0f} s")
 
 
-async def outcome(
-    vector_id: str,
-    group: str,
-    run: Awaitable[None],
-    *,
-    deviation: tuple[str, str] | None = None,
-    ours: bool = False,
-) -> Row:
+async def outcome(vector_id, group, run, *, deviation=None, ours=False):
     status, why = Status.FAILED, ""
     try:
         await run
@@ -135,12 +119,12 @@ async def outcome(
 _ENTITY = re.compile(r"\A(stigmem://[^/]+/[a-z-]+/|[a-z]+:(?!/))")
 
 
-def load_vectors(path: Path) -> dict[str, Any]:
+def load_vectors(path):
     """The vectors in a data file ``{"sdk_py": {"ASSERT_VECTORS": [...], ...}}``, by the names of their sets."""
     return dict(json.loads(path.read_bytes())["sdk_py"])
 
 
-def filled(value: Any) -> Any:
+def filled(value):
     """Replace ``__now_plus_<n>s__`` in a vector's body by that time."""
     if isinstance(value, dict):
         return {name: filled(item) for name, item in value.items()}
@@ -151,7 +135,7 @@ def filled(value: Any) -> Any:
     return value
 
 
-def retagged(value: Any, tag: str, key: str = "") -> Any:
+def retagged(value, tag, key=""):
     """Add the tag to every entity in the vectors. Without a tag, nothing changes."""
     if isinstance(value, dict):
         ref = value.get("type") == "ref"
@@ -166,7 +150,7 @@ def retagged(value: Any, tag: str, key: str = "") -> Any:
     return _ENTITY.sub(rf"\g<1>{tag}-", value)
 
 
-def check_findings(body: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def check_findings(body, expected):
     findings = listed(body, "findings")
     if expected.get("findings_empty"):
         return require(not findings, f"{len(findings)} findings instead of none")

@@ -7,7 +7,7 @@ import signal
 _counted = 0
 
 
-def count(text: str) -> int:
+def count(text):
     """A token is four letters, until GAME_KILL_AT of these counts in a process while GAME_KILL_FILE is absent."""
     global _counted
     _counted += 1

@@ -9,28 +9,25 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from game_support import SIZE, begin, matrix, resume
-
-from memory.bench.engine.matrix import Experiment
 
 GAME = {**SIZE, "sessions": 10, "tests": 2, "attributes": 4}
 PROVIDERS = ("full_history", "no_memory")
 _EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.truncate")
 
 
-def _print_line(*what: object) -> None:
+def _print_line(*what):
     sys.stdout.write(" ".join(map(str, what)) + "\n")
     sys.stdout.flush()
 
 
-def kill_at(out: Path, number: int) -> list[int]:
+def kill_at(out, number):
     """End the process over the number-th file below ``out`` that it opens, renames or removes; counts them."""
     seen = [0]
 
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+    def hook(event, arguments):
         if event in _EVENTS and str(arguments[0]).startswith(str(out)):
             seen[0] += 1
             if seen[0] == number:
@@ -40,12 +37,12 @@ def kill_at(out: Path, number: int) -> list[int]:
     return seen
 
 
-def experiment_of(out: Path, *, texts: bool = True) -> Experiment:
+def experiment_of(out, *, texts=True):
     """What is played."""
     return matrix(out, *PROVIDERS, game=GAME, keep_texts=texts)
 
 
-def work(out: Path, number: int) -> None:
+def work(out, number):
     """Begin what is not begun, else go on with it."""
     experiment = experiment_of(out, texts="NO_TEXTS" not in os.environ)
     begun = sorted(out.iterdir()) if out.exists() else []
@@ -58,7 +55,7 @@ def work(out: Path, number: int) -> None:
         _print_line(seen[0])
 
 
-def ended(out: Path, number: int) -> int:
+def ended(out, number):
     """The status of a process of its own."""
     child = os.fork()
     if not child:

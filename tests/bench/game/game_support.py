@@ -1,15 +1,12 @@
 """Small experiments for the tests of the game."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from memory.bench.engine import experiment as engine
 from memory.bench.engine import verify as checking
-from memory.bench.engine.experiment import Listeners, Outcome, Position
-from memory.bench.engine.matrix import Experiment, load_experiment
-from memory.bench.engine.replay import Verified
+from memory.bench.engine.experiment import Listeners
+from memory.bench.engine.matrix import load_experiment
 from memory.bench.report.report import rendered, write_page
 
 SIZE = {"users": 1, "sessions": 12, "tests": 5, "attributes": 5}
@@ -23,7 +20,7 @@ CONDITIONS: dict[str, Any] = {
 }
 
 
-def matrix(out: Path, *providers: Any, memory: dict[str, Any] | None = None, **bench: Any) -> Experiment:
+def matrix(out, *providers, memory=None, **bench):
     """An experiment of a size that takes a fraction of a second per provider."""
     content = {
         "memory": {
@@ -43,37 +40,33 @@ def matrix(out: Path, *providers: Any, memory: dict[str, Any] | None = None, **b
     return load_experiment(content, output=out)
 
 
-def begin(
-    experiment: Experiment, *, progress: Callable[[Position], None] | None = None, **more: Any
-) -> Outcome:
+def begin(experiment, *, progress=None, **more):
     """Play an experiment, with its page."""
     return engine.begin(experiment, listeners=Listeners(progress=progress, write_page=write_page), **more)
 
 
-def resume(
-    experiment: Experiment, place: Path, *, progress: Callable[[Position], None] | None = None, **more: Any
-) -> Outcome:
+def resume(experiment, place, *, progress=None, **more):
     """Take an experiment up again, with its page."""
     listeners = Listeners(progress=progress, write_page=write_page)
     return engine.resume(experiment, place, listeners=listeners, **more)
 
 
-def verify(directory: Path, data: Path | None = None) -> Verified:
+def verify(directory, data=None):
     """Compute an experiment anew, its page too."""
     return checking.verify(directory, data, render=rendered)
 
 
-def play(out: Path, *providers: Any, **more: Any) -> Outcome:
+def play(out, *providers, **more):
     """Play such an experiment."""
     return begin(matrix(out, *providers, **more))
 
 
-def lines(file: Path) -> list[dict[str, Any]]:
+def lines(file):
     """The rows of a JSON lines file."""
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-def scores(outcome: Outcome) -> dict[str, dict[str, float | None]]:
+def scores(outcome):
     """Provider -> figure -> share."""
     return {
         variant.label: {measure.name: measure.estimate.value for measure in variant.measures}

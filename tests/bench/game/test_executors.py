@@ -10,34 +10,33 @@ from game_support import SIZE, begin, matrix, resume
 
 from memory import ConfigError
 from memory.bench.engine.executors import DaskExecutor
-from memory.bench.engine.experiment import Outcome
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
 PROVIDERS = ("full_history", "no_memory", "oracle_ipas")
 MEMORY = {"token_counter": "game_counter:count"}
 
 
-def run(out: Path, kind: str, **more: Any) -> Outcome:
+def run(out, kind, **more):
     return begin(
         matrix(out, *PROVIDERS, game=SMALL, memory=MEMORY, executor={"kind": kind, "workers": 2}, **more)
     )
 
 
-def metrics_without_id(outcome: Outcome) -> Any:
+def metrics_without_id(outcome):
     return outcome.metrics.model_copy(update={"experiment_id": ""})
 
 
-def statuses(outcome: Outcome) -> list[str]:
+def statuses(outcome):
     return [cell.status for cell in outcome.manifest.cells]
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def here(tmp_path_factory):
     return run(tmp_path_factory.mktemp("here"), "local")
 
 
 @pytest.fixture
-def killed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def killed_once(tmp_path, monkeypatch):
     """The first worker that has counted a while is killed, and no other."""
     flag = tmp_path / "killed"
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
@@ -113,7 +112,7 @@ def test_an_address_that_is_none_is_refused_before_anything_is_written(tmp_path,
 
 @pytest.mark.thorough
 def test_a_display_that_fails_costs_no_cell(here, tmp_path):
-    def broken(at: Any) -> None:
+    def broken(at):
         raise BrokenPipeError
 
     done = begin(matrix(tmp_path, *PROVIDERS, game=SMALL, memory=MEMORY), progress=broken)

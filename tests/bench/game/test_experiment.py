@@ -9,14 +9,13 @@ from game_support import CONDITIONS, SIZE, lines, matrix, play, scores, verify
 
 from memory import ConfigError
 from memory.bench.data.generate import GameSize, make_game
-from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.manifest import read_manifest
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.report import verdict
 from memory.bench.report.results import read_results, results_of
 
 
-def unequal(outcome: Outcome) -> list[str]:
+def unequal(outcome):
     return verdict.unequal(results_of(outcome.directory, outcome.manifest, outcome.metrics))
 
 
@@ -25,7 +24,7 @@ QUICK = [name for name in CONDITIONS if name != "simple_rag"]
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def outcome(tmp_path_factory):
     return play(tmp_path_factory.mktemp("game"), *QUICK, game={**SIZE, "users": 2})
 
 

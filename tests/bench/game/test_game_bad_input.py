@@ -8,7 +8,6 @@ import errno
 import os
 import sys
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from game_support import SIZE, begin, matrix, play, resume
@@ -16,7 +15,6 @@ from game_support import SIZE, begin, matrix, play, resume
 from memory import BackendUnavailable, ConfigError, InputError
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.timeline import ChoiceTruth, Probe, Timeline
-from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.files import StoreFingerprint
 from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -26,25 +24,25 @@ THREE = ("no_memory", "full_history", "oracle_ipas")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def whole(tmp_path_factory):
     return play(tmp_path_factory.mktemp("whole"), *THREE, game=SMALL)
 
 
-def statuses(outcome: Outcome) -> dict[str, str]:
+def statuses(outcome):
     return {cell.label: cell.status for cell in outcome.manifest.cells}
 
 
-def dying(after: int) -> MemoryAdapterRegistry:
+def dying(after):
     """The installed plugins; full_history takes so many writes, and is gone."""
     registry = MemoryAdapterRegistry()
     real = registry.create
 
-    def create(config: Any, **more: Any) -> Any:
+    def create(config, **more):
         adapter = real(config, **more)
         if config.provider == "full_history":
             record, written = adapter.record_event, [0]
 
-            async def write(event: Any) -> Any:
+            async def write(event):
                 written[0] += 1
                 if written[0] > after:
                     raise BackendUnavailable("gone", sent=False)
@@ -131,7 +129,7 @@ def test_a_store_that_cannot_be_read_is_not_an_empty_one(tmp_path, monkeypatch):
     assert StoreFingerprint(tmp_path / "none")() is None
     listed = os.scandir
 
-    def refuse(path: Any) -> Any:
+    def refuse(path):
         if str(path).endswith("shut"):
             raise PermissionError(errno.EACCES, "shut", str(path))
         return listed(path)

@@ -1,19 +1,18 @@
 """The game's figures, on beats made by hand: what each counts, and what it leaves out."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from memory.bench.scores.figures import Requests
 from memory.bench.scores.metrics import Rival, experiment_metrics, provider_metrics
-from memory.bench.scores.model import Estimate, ProbeRecord, ProviderMetrics, Sample
+from memory.bench.scores.model import ProbeRecord, Sample
 
 _COUNT = iter(range(10**6))
 
 
-def beat(cluster: str = "ada", replicate: int = 1, **fields: Any) -> Sample:
+def beat(cluster="ada", replicate=1, **fields):
     number = next(_COUNT)
     base: dict[str, Any] = {
         "probe_id": f"{cluster}:s:{number}",
@@ -29,18 +28,18 @@ def beat(cluster: str = "ada", replicate: int = 1, **fields: Any) -> Sample:
     return Sample(cluster, ProbeRecord(**{**base, **fields}), replicate)
 
 
-def estimate(variant: ProviderMetrics, name: str) -> Estimate:
+def estimate(variant, name):
     (found,) = [measure.estimate for measure in variant.measures if measure.name == name]
     return found
 
 
-def figure(variant: ProviderMetrics, name: str) -> tuple[float | None, int]:
+def figure(variant, name):
     """A figure, and how many requests it is made of."""
     found = estimate(variant, name)
     return found.value, found.n
 
 
-def of(beats: Sequence[Sample]) -> ProviderMetrics:
+def of(beats):
     return provider_metrics("mem0", Requests(beats), ("style fit",), Rival("mem0"))
 
 
@@ -112,7 +111,7 @@ def test_contexts_are_told_apart_or_mixed_up():
 
 
 def test_a_change_is_forgotten_by_whoever_does_not_show_it_noticed_or_not():
-    def at(after: int, first: str, change: str = "c1") -> Sample:
+    def at(after, first, change="c1"):
         return beat(first=first, after=after, change=change, since=10)
 
     variant = of(
@@ -249,7 +248,7 @@ def test_a_session_of_which_a_request_failed_is_a_bad_one():
 
 
 def test_a_change_is_noticed_by_what_was_seen_and_unknown_where_the_first_look_is_missing():
-    def at(after: int, change: str, **more: Any) -> Sample:
+    def at(after, change, **more):
         return beat(after=after, change=change, since=10, **more)
 
     variant = of(
@@ -294,7 +293,7 @@ def test_answers_are_scored_by_their_words_where_no_judge_reads_them():
 
 
 def test_floors_and_ceilings_are_compared_with_nobody_and_have_no_interval():
-    def samples(share: float) -> list[Sample]:
+    def samples(share):
         return [
             beat(who, probe_id=f"{who}{at}", first="current" if at < 8 * share else "nothing")
             for who in "abcdefg"

@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from game_support import lines, play
 
 from memory.bench.data.personamem import _NEEDED as _PERSONAMEM
-from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.manifest import CellRecord, LlmUse, PhaseRecord
 from memory.bench.engine.settings import REFERENCES
 from memory.bench.report import plots, report, tables
@@ -26,7 +24,7 @@ from memory.bench.scores.metrics import Rival, experiment_metrics
 from memory.bench.scores.model import Difference, ProbeRecord, Sample
 
 
-def _record(number: int, after: int, fit: bool, **more: Any) -> ProbeRecord:
+def _record(number, after, fit, **more):
     given = {"attribute": "tone", "kind": "task", "tokens": 100, "first": "current" if fit else "nothing"}
     return ProbeRecord(
         probe_id=f"p1:t{number}:b1", persona_id="p1", session_id=f"t{number}", after=after, fit_first=fit,
@@ -34,7 +32,7 @@ def _record(number: int, after: int, fit: bool, **more: Any) -> ProbeRecord:
     )  # fmt: skip
 
 
-def _variant(label: str, kind: str, tokens: int | None = 600, condition: str | None = None) -> Any:
+def _variant(label, kind, tokens=600, condition=None):
     provider = SimpleNamespace(kind=kind, condition=condition, backend=None)
     standing = "reference" if condition in REFERENCES else kind
     return SimpleNamespace(
@@ -47,7 +45,7 @@ def _variant(label: str, kind: str, tokens: int | None = 600, condition: str | N
     )
 
 
-def _results(samples: dict[str, list[Sample]], kinds: dict[str, str] | None = None, **shown: str) -> Results:
+def _results(samples, kinds=None, **shown):
     kinds = kinds or {}
     rivals = {
         label: Rival(
@@ -69,7 +67,7 @@ def _results(samples: dict[str, list[Sample]], kinds: dict[str, str] | None = No
     return Results("e", (manifest,), entries, metrics)
 
 
-def _fits(**fits: list[bool]) -> Results:
+def _fits(**fits):
     """Of each provider whether its request after 1, 2, ... sessions suited."""
     return _results(
         {
@@ -79,7 +77,7 @@ def _fits(**fits: list[bool]) -> Results:
     )
 
 
-def _swept(*labels: str) -> plots.Curve:
+def _swept(*labels):
     """The curve of providers that all reach the same at two budgets."""
     one = _fits(**{label: [True] * 4 for label in labels})
     entries = tuple(
@@ -116,7 +114,7 @@ def test_a_provider_has_one_colour_on_every_page():
     assert first.colour == second.colour == plots.colour_of("two")
 
 
-def _won(low: float | None, high: float | None, value: float = 0.25) -> str:
+def _won(low, high, value=0.25):
     fit, miss = [True] * 3 + [False], [True, False] * 2
     samples = {
         label: [Sample("c", _record(at, at, suits)) for at, suits in enumerate(values, start=1)]
@@ -184,7 +182,7 @@ def test_nobody_wins_with_nothing_with_failures_or_by_guessing():
     )
 
 
-def _cell(place: Path, label: str, waits: list[float], tokens: int | None, **counts: int) -> Any:
+def _cell(place, label, waits, tokens, **counts):
     place.mkdir()
     (place / "times.jsonl").write_text(json.dumps({"wait": waits}) + "\n", encoding="utf-8")
     total = sum(waits)
@@ -196,7 +194,7 @@ def _cell(place: Path, label: str, waits: list[float], tokens: int | None, **cou
     return place, record
 
 
-def _costed(tmp_path: Path, prices: dict[str, Any] | None = None) -> Results:
+def _costed(tmp_path, prices=None):
     results = _fits(one=[True], two=[True])
     cells = (
         (
@@ -250,7 +248,7 @@ def test_questions_are_counted_as_the_slot_counts_them(tmp_path):
     assert cell.usage["ingest"] == LlmUse(calls=0, tokens=0)
 
 
-def _page_of(outcome: Outcome) -> str:
+def _page_of(outcome):
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", outcome.report.read_text("utf-8"))))
 
 
@@ -289,7 +287,7 @@ def test_a_page_of_questions_shows_right_answers_and_no_behaviour(tmp_path):
 class _Tags(HTMLParser):
     """Checks that every tag is closed, and collects what a page would load."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
         self.open: list[str] = []
         self.loads: list[str | None] = []
@@ -297,7 +295,7 @@ class _Tags(HTMLParser):
         self.close()
         assert self.open == []
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attributes):
         self.loads += [value for name, value in attributes if name in ("src", "xlink:href", "data", "action")]
         self.loads += [
             value for name, value in attributes if name == "href" and not (value or "").startswith("#")
@@ -305,7 +303,7 @@ class _Tags(HTMLParser):
         if tag not in ("meta", "br", "hr", "img", "link", "input"):
             self.open.append(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
 

@@ -9,14 +9,13 @@ import pytest
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
 from memory.bench.data.plan import CHANGES, TESTS_PER_CHANGE
-from memory.bench.data.timeline import Timeline
 from memory.bench.data.worlds import worlds
 
 GOLDEN = "07b451492040c272064cd5fbd52eddd2eb95bec9c743da95f8568593b907cdf1"
 SMALL = GameSize(users=2, sessions=14, tests=6, attributes=6)
 
 
-def texts(timeline: Timeline, sessions: int) -> str:
+def texts(timeline, sessions):
     """All that the user is bound to have said, whatever the assistant does."""
     said = []
     for session in timeline.sessions[:sessions]:
@@ -61,7 +60,7 @@ def test_what_is_tested_was_told_before_and_can_be_told_apart(language, seed):
 
     game = make_game(size, seed=seed)
 
-    def mentioned(marker: str, text: str) -> bool:
+    def mentioned(marker, text):
         return any(form.casefold() in text for form in game.wordings[marker])
 
     for timeline in game.timelines:

@@ -16,7 +16,6 @@ from game_killed import experiment_of
 from game_support import begin, lines, resume, verify
 
 from memory import ConfigError, MemslotError
-from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.manifest import read_manifest
 
 pytestmark = pytest.mark.thorough
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.thorough
 ROUNDS = max(2, int(os.environ.get("MEMSLOT_ROUNDS", "0")) // 10)
 
 
-def left(directory: Path) -> dict[str, Any]:
+def left(directory):
     """What must be the same, whatever happened in between."""
     cells = sorted(directory.glob("cells/*"))
     found: dict[str, Any] = {
@@ -47,11 +46,11 @@ def left(directory: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def whole(tmp_path_factory):
     return begin(experiment_of(tmp_path_factory.mktemp("whole")))
 
 
-def script(*arguments: object) -> str:
+def script(*arguments):
     command = [sys.executable, str(Path(__file__).with_name("game_killed.py")), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -96,7 +95,7 @@ def test_of_two_that_take_it_up_at_once_one_is_refused(whole, tmp_path):
     (directory,) = (tmp_path / "40").iterdir()
     outcomes = set[str]()
 
-    def another(*_: object) -> None:
+    def another(*_):
         try:
             outcomes.add(resume(experiment_of(tmp_path / "40"), directory).manifest.status)
         except ConfigError as error:
@@ -115,7 +114,7 @@ def test_a_disk_that_is_full_costs_no_more_than_time(whole, tmp_path, monkeypatc
     written, real = [0], os.fsync
     at = (2, 3, 4, 5, 6, 7)[place]
 
-    def fsync(file: int) -> None:
+    def fsync(file):
         written[0] += 1
         if written[0] >= at:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -3,8 +3,6 @@
 import hashlib
 import itertools
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -12,16 +10,16 @@ from game_support import play, scores, verify
 
 from memory import ConfigError
 from memory.bench.data.generate import GameSize, make_game
-from memory.bench.data.language import Language, load_language
+from memory.bench.data.language import load_language
 from memory.bench.data.timeline import CONTEXTS
 
 
 @pytest.fixture(params=["en", "zh"])
-def language(request: pytest.FixtureRequest) -> Language:
+def language(request):
     return load_language(request.param)
 
 
-def form_groups(language: Language) -> list[tuple[str, ...]]:
+def form_groups(language):
     forms = language.forms
     values = [getattr(forms, name) for name in forms.__dataclass_fields__]
     groups: list[tuple[str, ...]] = []
@@ -35,7 +33,7 @@ def form_groups(language: Language) -> list[tuple[str, ...]]:
     return groups
 
 
-def sentences(language: Language) -> list[str]:
+def sentences(language):
     return [
         *(form for group in form_groups(language) for form in group),
         *(attribute.topic for attribute in language.attributes),
@@ -135,7 +133,7 @@ def test_idle_talk_shares_words_with_wordings(name):
     language = load_language(name)
     size = 4 if name == "en" else 2
 
-    def grams(text: str) -> set[str]:
+    def grams(text):
         words = re.findall(r"\w{4,}", text.casefold())
         return set(words) if name == "en" else {text[at : at + size] for at in range(len(text))}
 
@@ -195,7 +193,7 @@ def test_few_things_are_said_in_words_that_stand_in_the_package(language):
     assert sum(len(own[marker] & set(forms)) for marker, forms in game.wordings.items()) < 0.45 * said
 
 
-def own_file(path: Path, **changes: Any) -> Path:
+def own_file(path, **changes):
     """A file of wordings that no package holds."""
     wordings = {
         name: [

@@ -5,15 +5,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from bench_support import registry_with
 from game_support import begin, lines, matrix, play, scores, verify
-from test_liars import SEED, Honest, figures
+from test_liars import Honest, figures
+from test_liars import played as of_liar
 
 from memory import ConfigError, MemoryEvent, RetrieveRequest, RetrieveResult, WriteReceipt
 from memory.adapter import ContextEntry
 from memory.bench.data.language import load_language
+<<<<<<< HEAD
 from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.matrix import load_experiment
+=======
+>>>>>>> f56309c7 (tests: liars and teaching share their game; equal memories are compared once)
 from memory.plugins.registry import MemoryAdapterRegistry
 
 SIZE = {"users": 1, "sessions": 20, "tests": 9, "attributes": 5}
@@ -66,26 +69,13 @@ class ReadsLabels(Honest):
         return list(newest.values())
 
 
+<<<<<<< HEAD
 def played(out: Path, memory: Any, **bench: Any) -> Outcome:
+=======
+def played(out, memory, **more):
+>>>>>>> f56309c7 (tests: liars and teaching share their game; equal memories are compared once)
     OnServer.asked_of_server.clear()
-    content = {
-        "memory": {
-            "condition": "no_memory",
-            "budget": {"max_tokens": None, "max_items": None},
-            "backends": {"fake": {}},
-            "conditions": {"no_memory": {}},
-        },
-        "bench": {
-            "game": SIZE,
-            "seeds": [SEED],
-            "providers": ["fake"],
-            "doctor": False,
-            "executor": {"kind": "local"},
-            **bench,
-        },
-    }
-    registry = registry_with(memory)
-    return begin(load_experiment(content, output=out, registry=registry), registry=registry)
+    return of_liar(out, memory, **{"game": SIZE, "executor": {"kind": "local"}, **more})
 
 
 @pytest.mark.thorough
