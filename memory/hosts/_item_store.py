@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from memory import BackendUnavailable, CapabilityNotSupported, MemoryScope, MemorySlot, ScopeError
-from memory.adapter import BackendRejected
-from memory.hosts._item_values import fits
+from memory import BackendUnavailable, CapabilityNotSupported, InputError, MemoryScope, MemorySlot
 from memory.runtime import HostStore, Item, MemoryItems, StoredObject
 
 Namespace = tuple[str, ...]
@@ -18,6 +17,14 @@ Row = Mapping[str, Any]
 _MAX_KEYS = 500  # in one filter
 _OWNER = "langgraph"  # the agent_id of written events, and the prefix of their ids
 _ITEMS, _NAMESPACES = "langgraph item", "langgraph namespace"
+_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$eq": operator.eq,
+    "$ne": operator.ne,
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
 
 
 class ItemStore:
@@ -131,7 +138,7 @@ class ItemStore:
             StoredObject(_NAMESPACES, self._all, ".".join(namespace), named, scope),
             StoredObject(_ITEMS, scope, key, row),
         )
-        if old and await self._forget(namespace, old):
+        if old and await self._memories(namespace).forget_all(old):
             self._store.put(StoredObject(_ITEMS, scope, key, {**row, "native_ids": list(native_ids)}))
 
     async def delete(self, namespace: Namespace, key: str) -> None:
@@ -149,29 +156,11 @@ class ItemStore:
                 f"{self._slot.backend_name} cannot delete a single memory, so the item stays; put it without an "
                 "index, or reset the scope"
             )
-        if not await self._forget(namespace, row["native_ids"]):
+        if not await self._memories(namespace).forget_all(row["native_ids"]):
             return
         self._store.drop(_ITEMS, self.scope_of(namespace), key)
         if not self.rows(namespace):
             self._store.drop(_NAMESPACES, self._all, ".".join(namespace))
-
-    async def _forget(self, namespace: Namespace, native_ids: Sequence[str]) -> bool:
-        """Delete memories; some may be gone already. Returns False if the slot is read-only."""
-        memories = self._memories(namespace)
-        for native_id in native_ids:
-            try:
-                receipt = await memories.forget(native_id)
-            except (ScopeError, BackendRejected):
-                if await memories.gone(native_id):
-                    continue
-                raise
-            if receipt.status == "skipped_read_only":
-                return False
-            if receipt.status == "unknown":
-                raise BackendUnavailable(
-                    f"{self._slot.backend_name} did not say whether it has deleted the item; do it again"
-                )
-        return True
 
     def _memories(self, namespace: Namespace) -> MemoryItems:
         return MemoryItems(self._slot, self.scope_of(namespace))
@@ -180,3 +169,25 @@ class ItemStore:
 def _named(key: str) -> str:
     """Return a key as the part of an event id that identifies its item; empty if an id cannot hold it."""
     return key if re.fullmatch(r"[\w ./@-]{1,200}", key) else ""
+
+
+def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Whether a value has every wanted field, by equality or by an operator such as ``{"$gt": 3}``.
+
+    Raises:
+        InputError: an operator is unknown.
+    """
+    return all(_is(value.get(key), want) for key, want in (wanted or {}).items())
+
+
+def _is(have: Any, want: Any) -> bool:
+    if not isinstance(want, Mapping):
+        return bool(have == want)
+    if not any(str(key).startswith("$") for key in want):
+        return isinstance(have, Mapping) and fits(have, want)
+    if unknown := [key for key in want if key not in _COMPARE]:
+        raise InputError(f"filter: {unknown[0]} is unknown; use {', '.join(_COMPARE)}")
+    try:
+        return all(_COMPARE[key](have, bound) for key, bound in want.items())
+    except TypeError:
+        return False

@@ -6,6 +6,7 @@ exact with every backend, and a search with a query uses the backend's own searc
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -13,8 +14,7 @@ from functools import partial
 from typing import Any
 
 from memory import InputError, MemoryScope
-from memory.hosts._item_store import ItemStore, Namespace
-from memory.hosts._item_values import check_value, fits, matches, text_of
+from memory.hosts._item_store import ItemStore, Namespace, fits
 from memory.hosts._shared import tested
 from memory.runtime import HostTurns, OpenMemory, turns_of
 from memory.runtime import Item as Memory
@@ -34,6 +34,7 @@ with tested("langchain"):
         tokenize_path,
         validate_op_namespace,
     )
+    from langgraph.store.memory import InMemoryStore
 
 
 class SlotStore(BaseStore):  # type: ignore[misc]
@@ -90,7 +91,10 @@ class SlotStore(BaseStore):  # type: ignore[misc]
             if isinstance(op, PutOp):
                 if op.ttl is not None:
                     raise NotImplementedError("a memory keeps items until they are deleted; leave ttl out")
-                check_value(op.value or {})
+                try:
+                    json.dumps(op.value, ensure_ascii=False).encode()
+                except (TypeError, ValueError) as error:
+                    raise InputError(f"an item's value is kept as JSON: {error}") from error
         writes = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
         results: list[Result] = [await self._read(op) for op in ops]
         for (namespace, key), op in writes.items():
@@ -126,16 +130,11 @@ class SlotStore(BaseStore):  # type: ignore[misc]
                 hits.append(_item(SearchItem, row, score=found.score) if row else _derived(space, found))
         return sorted(hits, key=lambda hit: -(hit.score or 0.0)) if len(spaces) > 1 else hits
 
-    def _list(self, op: ListNamespacesOp) -> list[Namespace]:
-        conditions = op.match_conditions or ()
-        found = [
-            space
-            for space in self._items.namespaces()
-            if all(matches(condition.match_type, condition.path, space) for condition in conditions)
-        ]
-        if op.max_depth is not None:
-            found = sorted({space[: op.max_depth] for space in found})
-        return found[op.offset : op.offset + op.limit]
+    def _list(self, op: ListNamespacesOp) -> Result:
+        """Match namespaces by LangGraph's own rules, in a store that holds nothing else."""
+        own = InMemoryStore()
+        own.batch([PutOp(space, "", {}) for space in self._items.namespaces()])
+        return own.batch([op])[0]
 
 
 def _item(kind: Any, row: Mapping[str, Any], **more: Any) -> Any:
@@ -157,7 +156,17 @@ def _derived(space: Namespace, memory: Memory) -> SearchItem:
 
 
 def _text(value: Mapping[str, Any], index: Any) -> str:
-    """Return a value's text for the memory; empty if the item is not indexed."""
-    if index:
-        return "\n".join(text for path in index for text in get_text_at_path(value, tokenize_path(path)))
-    return "" if index is False else text_of(value)
+    """Return a value's text for the memory: the only text at the paths, or each one below its path.
+
+    Args:
+        value: an item's value.
+        index: the paths. None takes every field, and False none, so that the item is not indexed.
+    """
+    paths = (
+        {key: [key] for key in value}
+        if index is None
+        else {path: tokenize_path(path) for path in index or ()}
+    )
+    found = [(path, text) for path, tokens in paths.items() for text in get_text_at_path(value, tokens)]
+    texts = [(path, text) for path, text in found if text.strip()]
+    return texts[0][1] if len(texts) == 1 else "\n".join(f"{path}: {text}" for path, text in texts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -18,7 +18,7 @@ from anyio import to_thread
 
 from memory.contract import receipts
 from memory.contract.adapter import SupportsNativeMutation, SupportsProvenance, SupportsReadiness
-from memory.contract.errors import BackendRejected, CapabilityNotSupported, ScopeError
+from memory.contract.errors import BackendRejected, BackendUnavailable, CapabilityNotSupported, ScopeError
 from memory.contract.formatting import relabel_section
 from memory.contract.receipts import ContextEntry, RetrieveResult, WriteReceipt
 from memory.contract.requests import (
@@ -201,6 +201,28 @@ class MemoryItems:
     async def forget(self, item_id: str) -> receipts.NativeMutationReceipt:
         """Delete one memory. Raises the same errors as :meth:`modify`."""
         return await self._mutate("forget", item_id, {})
+
+    async def forget_all(self, item_ids: Iterable[str]) -> bool:
+        """Delete memories, some of which may be gone already. Returns False if the slot is read-only.
+
+        Raises:
+            BackendUnavailable: the backend did not say whether it has deleted one of them.
+            CapabilityNotSupported, ScopeError, BackendError: as for :meth:`modify`.
+        """
+        for item_id in item_ids:
+            try:
+                receipt = await self.forget(item_id)
+            except (ScopeError, BackendRejected):
+                if await self.gone(item_id):
+                    continue
+                raise
+            if receipt.status == "skipped_read_only":
+                return False
+            if receipt.status == "unknown":
+                raise BackendUnavailable(
+                    f"{self.slot.backend_name} did not say whether it has deleted a memory; do it again"
+                )
+        return True
 
     async def _mutate(
         self, name: str, item_id: str, arguments: dict[str, Any]

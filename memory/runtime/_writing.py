@@ -175,8 +175,7 @@ class WriteBehind:
         with self._failures.survived("forgetting an earlier version of a turn"):
             async with self._slot.delivery.leases.lease(event.scope):
                 native_ids = await self._slot.delivery.find_event(event) or ()
-            for native_id in native_ids:
-                await items.forget(native_id)
+            await items.forget_all(native_ids)
             self.counts.corrected += bool(native_ids)
             return bool(native_ids)
         return True

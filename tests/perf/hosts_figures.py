@@ -6,6 +6,7 @@ turns, writing included, is above that of bare ones. The first turn of a convers
 manager; its cost has a figure of its own.
 
 python tests/perf/hosts_figures.py [HOST ...]    in an environment that has the hosts' SDKs; others are left out
+python tests/perf/hosts_figures.py lines       how many lines each binding has
 python tests/perf/hosts_figures.py hooks       what a hook of a coding agent costs, alone and with 50 at once
 python tests/perf/hosts_figures.py sessions    what 1,500 sessions that nobody ends cost an MCP server
 python tests/perf/hosts_figures.py store       what a filter costs in a LangGraph store of 10,000 items
@@ -14,6 +15,7 @@ python tests/perf/hosts_figures.py store       what a filter costs in a LangGrap
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import logging
 import os
@@ -30,14 +32,35 @@ import anyio
 import anyio.lowlevel
 
 from memory.hosts._coding_agents import ClaudeCodeFolder, CodexFolder, CursorFolder
-from memory.hosts._installing import HookFolder
+from memory.hosts._installing import HermesFolder, HookFolder
 from memory.hosts._table import HOSTS
 
 ROOT = Path(__file__).resolve().parents[2]
+HOSTS_ROOM = ROOT / "memory" / "hosts"
 TURNS, CONVERSATION, MAX_MS, HOOKS, MAX_CPU_MS = 210, 10, 5.0, 20, 60.0
 AT_ONCE = 50
 SESSIONS, MAX_GROWN_MB = 1500, 5.0
 ITEMS, FEW, MAX_TO_ONE = 10_000, 5, 1.7
+MAX_LINES = 200
+OWN_FILES = {
+    **{
+        host: (f"{HOSTS[host].module}.py",)
+        for host in HOSTS
+        if (HOSTS_ROOM / f"{HOSTS[host].module}.py").exists()
+    },
+    "hermes": ("hermes.py", "_files/hermes/plugin.py.txt"),
+    "langgraph nodes": ("langgraph_nodes.py",),
+    "langgraph store": ("langgraph_store.py", "_item_store.py"),
+    "mcp": ("mcp/__init__.py", "mcp/command.py", "mcp/lines.py", "mcp/running.py", "mcp/server.py"),
+    "nanobot sdk": ("nanobot/sdk.py",),
+    "nanobot tool": ("nanobot/tool.py",),
+}
+OWN_CLASSES = {
+    "claude-code": ClaudeCodeFolder,
+    "codex": CodexFolder,
+    "cursor": CursorFolder,
+    "hermes": HermesFolder,
+}
 CLASSES = {
     "nanobot": "TestNanobot",
     "langchain": "TestMiddleware",
@@ -114,6 +137,21 @@ def bindings(wanted: list[str]) -> None:
             f" a conversation's first turn adds {begins[1] - begins[0]:.2f}",
             flush=True,
         )
+
+
+def lines() -> None:
+    """Lines of each binding. What serves several bindings counts for none of them."""
+    of: dict[str, int] = {}
+    for name, own in OWN_FILES.items():
+        of[name] = sum(len((HOSTS_ROOM / file).read_text("utf-8").splitlines()) for file in own)
+    for name, owner in OWN_CLASSES.items():
+        of[name] = of.get(name, 0) + len(inspect.getsource(owner).splitlines())
+    print(f"lines of a binding, at most {MAX_LINES}")
+    for name, count in of.items():
+        print(f"{name:16} {count:4}{'' if count <= MAX_LINES else '  MISSED'}")
+    files = [*HOSTS_ROOM.rglob("*.py"), *HOSTS_ROOM.glob("_files/h*/*.txt")]
+    total = sum(len(file.read_text("utf-8").splitlines()) for file in files)
+    print(f"{'of several':16} {total - sum(of.values()):4}\n{'in all':16} {total:4}")
 
 
 def hooks() -> None:
@@ -254,6 +292,9 @@ def main() -> None:
     sys.path[:0] = [
         str(ROOT / "tests" / path) for path in ("hosts/with_sdks", "hosts/with_nanobot", "support")
     ]
+    if sys.argv[1:] == ["lines"]:
+        lines()
+        return
     if sys.argv[1:] == ["hooks"]:
         hooks()
         return
@@ -265,6 +306,7 @@ def main() -> None:
         return
     bindings(sys.argv[1:])
     if not sys.argv[1:]:
+        lines()
         hooks()
         if HOSTS["mcp"].installed:
             sessions()
