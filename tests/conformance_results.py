@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,11 +54,11 @@ class Subject:
     kind: str = "backend"
 
 
-def backend(name: str, **options: Any) -> dict[str, Any]:
+def backend(name, **options):
     return {"backend": name, "backends": {name: options}}
 
 
-def condition(name: str, **options: Any) -> dict[str, Any]:
+def condition(name, **options):
     return {"condition": name, "conditions": {name: options}}
 
 
@@ -110,7 +110,7 @@ HEADLINES = {"game": "read right", "locomo": "evidence recall"}
 MISSING = "not run"
 
 
-def play(subject: Subject, what: str) -> dict[str, Any] | None:
+def play(subject, what):
     """Return the result, or None if a requirement of the subject is missing."""
     missing = [name for name in (*subject.needs, subject.python) if name and not os.environ.get(name)]
     if what == "locomo" and not os.environ.get("LOCOMO"):
@@ -143,7 +143,7 @@ def play(subject: Subject, what: str) -> dict[str, Any] | None:
         return {"headline": headline, **measure["estimate"], "requests": provider["requests"]}
 
 
-def _from_environment(value: Any) -> Any:
+def _from_environment(value):
     if isinstance(value, dict):
         return {name: _from_environment(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -151,7 +151,7 @@ def _from_environment(value: Any) -> Any:
     return os.environ[value[1:]] if isinstance(value, str) and value.startswith("$") else value
 
 
-def _memslot(subject: Subject, directory: str, *arguments: str) -> dict[str, Any]:
+def _memslot(subject, directory, *arguments):
     ran = _python(subject, "-c", "import memslot; memslot.main()", *arguments, cwd=directory)
     if not ran.stdout.startswith("{"):
         sys.exit(f"{subject.name}: {ran.stderr[-2000:]}")
@@ -159,7 +159,7 @@ def _memslot(subject: Subject, directory: str, *arguments: str) -> dict[str, Any
     return answer
 
 
-def _python(subject: Subject, *arguments: str, cwd: str) -> subprocess.CompletedProcess[str]:
+def _python(subject, *arguments, cwd):
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     return subprocess.run(
         [os.environ[subject.python] if subject.python else sys.executable, *arguments],
@@ -168,13 +168,13 @@ def _python(subject: Subject, *arguments: str, cwd: str) -> subprocess.Completed
     )  # fmt: skip
 
 
-def _versions(subject: Subject) -> str:
+def _versions(subject):
     names = subject.distributions or ("memslot",)
     code = f"from importlib.metadata import version\nprint(', '.join(f'{{n}} {{version(n)}}' for n in {names!r}))"
     return _python(subject, "-c", code, cwd=str(ROOT)).stdout.strip()
 
 
-def page(kept: Mapping[str, Mapping[str, Any]]) -> str:
+def page(kept):
     """Return the page."""
     sections = {"backend": "Backends", "control": "Controls", "stranger": "Memories that others wrote"}
     lines = [HEAD]
@@ -183,7 +183,7 @@ def page(kept: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + TAIL.replace("REQUESTS", _requests(kept))
 
 
-def _table(subjects: list[Subject], kept: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _table(subjects, kept):
     yield "| Memory | Level | Passed | Failed | Not declared | Not tested | Game | LoCoMo | Runs on | Again |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for subject in subjects:
@@ -207,7 +207,7 @@ def _table(subjects: list[Subject], kept: Mapping[str, Mapping[str, Any]]) -> It
         yield f"| {' | '.join([subject.name, *cells, again])} |"
 
 
-def _figure(found: Mapping[str, Any] | None, what: str) -> str:
+def _figure(found, what):
     if found is None or found["headline"] != HEADLINES[what]:
         return MISSING
     lost = "".join(f", {found[name]} {name}" for name in ("failed", "unready") if found[name])
@@ -216,19 +216,19 @@ def _figure(found: Mapping[str, Any] | None, what: str) -> str:
     return f"{value}{span} of {found['n']}{lost}"
 
 
-def _requests(kept: Mapping[str, Mapping[str, Any]]) -> str:
+def _requests(kept):
     games = [each["game"] for each in kept.values() if "game" in each]
     asked = {each["requests"] for each in games if each["headline"] == HEADLINES["game"]}
     return f"{' or '.join(map(str, sorted(asked))) or 'no'} requests"
 
 
-def known() -> dict[str, dict[str, Any]]:
+def known():
     """Return the results so far."""
     found: dict[str, dict[str, Any]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     return found
 
 
-def main() -> None:
+def main():
     given = argparse.ArgumentParser()
     given.add_argument("--what", choices=("kit", "game", "locomo"), action="append")
     given.add_argument("--render", action="store_true", help="write the page, and play nothing")

@@ -12,9 +12,7 @@ import ssl
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,11 +33,11 @@ WITHOUT_SERVER = pytest.StashKey[dict[str, int]]()
 """How many live tests were left out, by what they lack."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption("--fast", action="store_true", help="leave out the tests marked as thorough")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Processes that tests start import what tests share, as this one does by ``pythonpath``.
 
     Embedded stores wait for the disk at every write, which takes longer than all else: their files lie in memory,
@@ -64,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*shared, *before])))
 
 
-def give_tests_a_home(config: pytest.Config) -> None:
+def give_tests_a_home(config):
     """Set HOME to a new, empty directory, and delete it at the end of the run.
 
     Sockets of deep directories lie in the home. A file of an earlier run must not meet a test of this one. The path
@@ -76,7 +74,7 @@ def give_tests_a_home(config: pytest.Config) -> None:
     config.add_cleanup(functools.partial(shutil.rmtree, home, ignore_errors=True))
 
 
-def spare_qdrant_its_question() -> None:
+def spare_qdrant_its_question():
     """Answer what embedded Qdrant asks SQLite once in a process.
 
     It leaves the connection of that question open, and Python 3.13 warns of it in any later test.
@@ -87,7 +85,7 @@ def spare_qdrant_its_question() -> None:
         CollectionPersistence.CHECK_SAME_THREAD = sqlite3.threadsafety != 3
 
 
-def choose_examples(config: pytest.Config) -> None:
+def choose_examples(config):
     """A run fails by what was changed, never by the examples it happens on or by what else the machine does.
 
     ``--hypothesis-profile=exploring`` makes up others at every run.
@@ -108,13 +106,13 @@ os.environ.pop("COLUMNS", None)  # of the terminal that started the workers
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     """One event loop; where both matter, a folder or a module says so itself."""
     return "asyncio"
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
+def postgres():
     """URL of a PostgreSQL with pgvector that is this run's own."""
     for needed in ("pgserver", "psycopg"):
         pytest.importorskip(needed)
@@ -125,7 +123,7 @@ def postgres() -> Iterator[str]:
 
 
 @pytest.fixture
-def state_url(postgres: str) -> str:
+def state_url(postgres):
     """URL of a PostgreSQL that keeps no state yet."""
     from postgres import ask
 
@@ -134,7 +132,7 @@ def state_url(postgres: str) -> str:
 
 
 @pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.thorough)])
-def each_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def each_store(request, monkeypatch):
     """What ``journals.open_journal`` opens: a file, then a server, which is handed over."""
     if request.param == "file":
         return None
@@ -148,12 +146,12 @@ def each_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def llm(scripted_llm: Any) -> Any:
+def llm(scripted_llm):
     """Answers every prompt that a backend may have, on a port of its own."""
     return scripted_llm
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+def pytest_ignore_collect(collection_path, config):
     """``--fast`` imports no module that is thorough as a whole, and no live test unless its folder is named."""
     if not config.getoption("--fast"):
         return None
@@ -165,9 +163,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_pycollect_makeitem(
-    collector: pytest.Collector, name: str, obj: object
-) -> list[pytest.Item] | None:
+def pytest_pycollect_makeitem(collector, name, obj):
     """``--fast`` makes no items of what is thorough: thousands of them would cost each worker seconds."""
     if not collector.config.getoption("--fast"):
         return None
@@ -180,14 +176,14 @@ def pytest_pycollect_makeitem(
     return [] if any(mark.name == "thorough" for mark in marks) else None
 
 
-def marks_of(owner: object) -> list[Any]:
+def marks_of(owner):
     """The marks of a class or function itself: pytest takes one as well as a list."""
     own = getattr(owner, "__dict__", {}).get("pytestmark", [])
     return own if isinstance(own, list) else [own]
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     lacking = {item: lack for item in items if LIVE in item.path.parents and (lack := lack_of(item))}
     config.stash[WITHOUT_SERVER] = dict(Counter(lacking.values()))
     fast = config.getoption("--fast")
@@ -196,7 +192,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in left_out]
 
 
-def lack_of(item: pytest.Item) -> str:
+def lack_of(item):
     """The server that a live test needs and nobody named or installed; an empty string where it is there."""
     if item.path.name.startswith("test_memos") and not os.environ.get("MEMOS_URL"):
         return memos_lacks()
@@ -204,24 +200,24 @@ def lack_of(item: pytest.Item) -> str:
 
 
 @functools.cache
-def memos_lacks() -> str:
+def memos_lacks():
     """What a MemOS server of our own needs and is not installed; to look for it takes a while."""
     return str(importlib.import_module("memos_rig").missing())
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """What was collected stays to the end; the garbage collector need not look through it over and over."""
     gc.enable()
     gc.collect()
     gc.freeze()
 
 
-def has_room(directory: Path) -> bool:
+def has_room(directory):
     """Whether files may be written there, and many."""
     return os.access(directory, os.W_OK) and shutil.disk_usage(directory).free >= ROOM_BYTES
 
 
-def is_thorough(item: pytest.Item) -> bool:
+def is_thorough(item):
     """Whether ``--fast`` leaves a test out: by its mark, by its class, or because it repeats another on trio."""
     if item.get_closest_marker("thorough"):
         return True
@@ -231,7 +227,7 @@ def is_thorough(item: pytest.Item) -> bool:
     return parameters.get("anyio_backend") == "trio" and not item.path.name.startswith(ON_EITHER_LOOP)
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session):
     gc.unfreeze()  # Hypothesis asks it what is still in use
     worker = getattr(session.config, "workeroutput", None)
     if worker is not None:
@@ -239,13 +235,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
+def pytest_testnodedown(node):
     """Every worker of xdist collects everything, so that one of them knows."""
     output = getattr(node, "workeroutput", {})
     node.config.stash[WITHOUT_SERVER] = output.get("without_server", {})
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter, config):
     if lacking := config.stash.get(WITHOUT_SERVER, {}):
         terminalreporter.section("live tests without a server")
         for lack, count in sorted(lacking.items()):

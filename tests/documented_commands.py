@@ -17,7 +17,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,12 +63,12 @@ class Block:
     prints: str | None
 
 
-def pages() -> list[str]:
+def pages():
     """The README and every page of the docs."""
     return ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
 
 
-def blocks(name: str) -> Iterator[Block]:
+def blocks(name):
     """The marked blocks of a page, in order."""
     text = (ROOT / name).read_text(encoding="utf-8")
     for found in MARKED.finditer(text):
@@ -77,14 +76,14 @@ def blocks(name: str) -> Iterator[Block]:
         yield Block(f"{name}:{line}", found[2], found[3], found[1].lstrip("\n"), found[4])
 
 
-def unmarked(name: str) -> Iterator[str]:
+def unmarked(name):
     """Commands on a page of which it is not said whether they are run."""
     text = (ROOT / name).read_text(encoding="utf-8")
     for found in UNMARKED.finditer(text):
         yield f"{name}:{text.count(chr(10), 0, found.start()) + 1}: mark it <!-- ci -->, or <!-- not run: why -->"
 
 
-def copy_repository(target: Path) -> None:
+def copy_repository(target):
     """What git has or would add, in its present state."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -98,7 +97,7 @@ def copy_repository(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
-def run(block: Block, directory: str) -> str:
+def run(block, directory):
     """Run one block and return what was wrong, or ``""``."""
     if block.language not in RUNNERS:
         return f"{block.place}: cannot run {block.language}"
@@ -123,14 +122,14 @@ def run(block: Block, directory: str) -> str:
     return ""
 
 
-def run_page(marked: list[Block]) -> str:
+def run_page(marked):
     """Run the blocks of a page. Return what was wrong with the first that failed, or ``""``."""
     with tempfile.TemporaryDirectory() as directory:
         copy_repository(Path(directory))
         return next(filter(None, (run(block, directory) for block in marked)), "")
 
 
-def main(names: list[str]) -> int:
+def main(names):
     names = names or pages()
     if wrong := [problem for name in names for problem in unmarked(name)]:
         sys.stderr.write("".join(f"error: {problem}\n" for problem in wrong))

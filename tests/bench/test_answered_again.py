@@ -1,7 +1,6 @@
 """A run is answered and judged again from its record: no memory is asked, and everything else stays as it was."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bench_support import registry_with, write_locomo
@@ -9,20 +8,19 @@ from typer.testing import CliRunner
 
 from memory import ConfigError
 from memory.bench.engine.again import answer_again
-from memory.bench.engine.experiment import Listeners, Outcome, begin
-from memory.bench.engine.matrix import Experiment, load_experiment
+from memory.bench.engine.experiment import Listeners, begin
+from memory.bench.engine.matrix import load_experiment
 from memory.bench.engine.verify import verify
 from memory.bench.report.report import rendered, write_page
 from memory.cli.app import app
-from memory.contract.events import Message
-from memory.runtime._provider import CompletionOptions, CompletionResult, Usage
+from memory.runtime._provider import CompletionResult, Usage
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.testing import FakeBackend
 
 GAME = {"timeline": "game", "game": {"users": 1, "sessions": 10, "tests": 4, "attributes": 5}}
 
 
-def matrix(out: Path, **bench: Any) -> Experiment:
+def matrix(out, **bench):
     content = {
         "memory": {"backend": "fake", "budget": {"max_tokens": 400, "max_items": None}},
         "bench": {"providers": ["fake", "full_history"], "doctor": False, "keep_texts": True, **bench},
@@ -30,14 +28,14 @@ def matrix(out: Path, **bench: Any) -> Experiment:
     return load_experiment(content, output=out, registry=registry_with())
 
 
-def asked(model: str) -> ScriptedProvider:
-    def said(messages: list[Message], options: CompletionOptions) -> CompletionResult:
+def asked(model):
+    def said(messages, options):
         return CompletionResult(content=model, usage=Usage(input_tokens=9, output_tokens=1))
 
     return ScriptedProvider(script=said)
 
 
-def share(outcome: Outcome, figure: str) -> float | None:
+def share(outcome, figure):
     measures = outcome.metrics.providers[0].measures
     return next(measure.estimate.value for measure in measures if measure.name == figure)
 

@@ -3,7 +3,7 @@
 import copy
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ Document = Any
 Load = Callable[[Path, Document], TimelineSet]
 
 
-def locomo_document() -> Document:
+def locomo_document():
     """All fields of the published file, unused ones too."""
     sample = locomo_sample(
         event_summary={"events_session_1": {"Ann": ["orders a kiln"]}},
@@ -46,13 +46,13 @@ def locomo_document() -> Document:
     return [sample]
 
 
-def load_locomo_document(root: Path, document: Document) -> TimelineSet:
+def load_locomo_document(root, document):
     file = root / "talks.json"
     file.write_text(json.dumps(document), encoding="utf-8")
     return load_locomo(file)
 
 
-def longmemeval_document() -> Document:
+def longmemeval_document():
     question = {
         "question_id": "q1",
         "question_type": "knowledge-update",
@@ -75,13 +75,13 @@ def longmemeval_document() -> Document:
     return [question, unmarked, question | {"question_id": "q1_abs", "answer": "You never said."}]
 
 
-def load_longmemeval_document(root: Path, document: Document) -> TimelineSet:
+def load_longmemeval_document(root, document):
     file = root / "questions.json"
     file.write_text(json.dumps(document), encoding="utf-8")
     return load_longmemeval(file)
 
 
-def personamem_document() -> Document:
+def personamem_document():
     row = {
         "persona_id": "1",
         "question_id": "q1",
@@ -103,7 +103,7 @@ def personamem_document() -> Document:
     return {"questions": [row], "contexts": {"c1": said}}
 
 
-def load_personamem_document(root: Path, document: Document) -> TimelineSet:
+def load_personamem_document(root, document):
     with open(root / "questions_32k.csv", "w", encoding="utf-8", newline="") as out:
         writer = csv.DictWriter(out, list(document["questions"][0]))
         writer.writeheader()
@@ -112,7 +112,7 @@ def load_personamem_document(root: Path, document: Document) -> TimelineSet:
     return load_personamem(root)
 
 
-def mempabench_document() -> Document:
+def mempabench_document():
     beat = {"goal": "Sum it up.", "constraint": "as said", "branch": "No.", "hint": "Shorter.",
             "attribute": "verbosity"}  # fmt: skip
     script = {"life_context": "At home.", "scenario": "daily", "context": "work", "beats": [beat]}
@@ -135,7 +135,7 @@ def mempabench_document() -> Document:
     }
 
 
-def load_mempabench_document(root: Path, document: Document) -> TimelineSet:
+def load_mempabench_document(root, document):
     user = root / "data" / "user_a"
     user.mkdir(parents=True)
     for name, content in document.items():
@@ -151,7 +151,7 @@ FORMATS: dict[str, tuple[Document, Load]] = {
 }
 
 
-def paths_of(value: Document, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def paths_of(value, path=()):
     """Every field there is, by the keys that lead to it."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
@@ -160,7 +160,7 @@ def paths_of(value: Document, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any,
         yield from paths_of(inner, (*path, key))
 
 
-def changed(document: Document, path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Document:
+def changed(document, path, change):
     made = copy.deepcopy(document)
     at = made
     for key in path[:-1]:
@@ -169,7 +169,7 @@ def changed(document: Document, path: tuple[Any, ...], change: Callable[[Any, An
     return made
 
 
-def other(holder: Any, key: Any) -> None:
+def other(holder, key):
     value = holder[key]
     if isinstance(value, bool) or value is None:
         holder[key] = not value
@@ -181,11 +181,11 @@ def other(holder: Any, key: Any) -> None:
         holder[key] = type(value)()
 
 
-def remove(holder: Any, key: Any) -> None:
+def remove(holder, key):
     del holder[key]
 
 
-def fate(root: Path, load: Load, document: Document, path: tuple[Any, ...]) -> set[str]:
+def fate(root, load, document, path):
     """What becomes of a field: used, refused, noted; none of them is a field that is lost without a word."""
     whole = load(make(root, "whole"), document)
     found: set[str] = set()
@@ -206,12 +206,12 @@ def fate(root: Path, load: Load, document: Document, path: tuple[Any, ...]) -> s
     return found
 
 
-def make(root: Path, name: str) -> Path:
+def make(root, name):
     root.joinpath(name).mkdir()
     return root / name
 
 
-def all_fields() -> list[Any]:
+def all_fields():
     return [
         pytest.param(name, path, id=f"{name}-{'.'.join(map(str, path))}")
         for name, (document, _) in FORMATS.items()

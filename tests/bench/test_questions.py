@@ -1,39 +1,33 @@
 """Questions: asked and judged by prompts of their own, and scored by words where no judge reads the answers."""
 
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 from bench_support import write_locomo
 
 from memory import ConfigError
-from memory.bench.engine.experiment import Listeners, Outcome, begin
+from memory.bench.engine.experiment import Listeners, begin
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.engine.models import read_judgement
 from memory.bench.engine.prompts import KINDS, kind_of, load_prompt
 from memory.bench.engine.verify import verify
 from memory.bench.report.report import rendered, write_page
 from memory.bench.scores.answers import Vocabulary, exact_match, token_f1
-from memory.contract.events import Message
-from memory.runtime._provider import CompletionOptions, CompletionResult, Usage
+from memory.runtime._provider import CompletionResult, Usage
 from memory.runtime.providers.scripted import ScriptedProvider
 
 
-def model(answer: Callable[[str], str]) -> ScriptedProvider:
+def model(answer):
     """A model that answers by its whole prompt."""
 
-    def said(messages: Sequence[Message], options: CompletionOptions) -> CompletionResult:
+    def said(messages, options):
         prompt = "\n".join([options.system_prompt or "", *(message.content for message in messages)])
         return CompletionResult(content=answer(prompt), usage=Usage(input_tokens=9, output_tokens=1))
 
     return ScriptedProvider(script=said)
 
 
-def asked(
-    tmp_path: Path, roles: dict[str, Any], models: dict[str, ScriptedProvider], **bench: Any
-) -> Outcome:
+def asked(tmp_path, roles, models, **bench):
     write_locomo(tmp_path / "talks.json")
     content = {
         "memory": {"condition": "full_history", "conditions": {"full_history": {}}},
@@ -51,12 +45,12 @@ def asked(
     return begin(experiment, models=models, listeners=Listeners(write_page=write_page))
 
 
-def shares(outcome: Outcome) -> dict[str, float | None]:
+def shares(outcome):
     (provider,) = outcome.metrics.providers
     return {measure.name: measure.estimate.value for measure in provider.measures}
 
 
-def prompts_of(provider: ScriptedProvider) -> list[str]:
+def prompts_of(provider):
     return [
         "\n".join([options.system_prompt or "", *(message.content for message in messages)])
         for messages, options in provider.requests

@@ -7,7 +7,7 @@ import pytest
 from bench_support import config_of, registry_with, write_locomo
 
 from memory.bench.engine.experiment import Listeners, begin
-from memory.bench.engine.matrix import Experiment, load_experiment
+from memory.bench.engine.matrix import load_experiment
 from memory.bench.report.report import write_page
 from memory.bench.report.results import results_of
 from memory.bench.report.tables import summary
@@ -61,7 +61,7 @@ def test_every_finding_has_its_tests(finding):
         assert f"def {name}(" in written
 
 
-def compared(folder: Path, *providers: str, **memory: object) -> Experiment:
+def compared(folder, *providers, **memory):
     content = {
         "memory": {"condition": "full_history", "conditions": CONDITIONS, **memory},
         "run": {"game": GAME, "providers": list(providers)},

@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "experiment.md"
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[tuple[str | None, str | None]]:
+def rows():
     """What the label says, and what the rules make of it."""
     reader = Reader(load_language("en"))
     return [

@@ -2,7 +2,6 @@
 
 import threading
 from html import unescape
-from pathlib import Path
 
 import httpx
 import pytest
@@ -18,7 +17,7 @@ from memory.cli.app import app
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs")
     content = {
         "memory": {"condition": "no_memory", "conditions": {"no_memory": {}, "full_history": {}}},
@@ -38,7 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def served(runs: Path):
+def served(runs):
     with ViewServer(runs=runs) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

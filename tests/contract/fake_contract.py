@@ -1,15 +1,12 @@
 """The contract as the reference adapter meets it; the mutants are measured by the same class."""
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
-from memory import MemoryAdapter
 from memory.adapter import PluginInfo
 from memory.contract.adapter import capabilities_of
-from memory.testing import FakeBackend, FakeNativeStore, FaultInjector, Fingerprint, MemoryContract
+from memory.testing import FakeBackend, FakeNativeStore, MemoryContract
 
 
 class FakeContract(MemoryContract):
@@ -20,31 +17,31 @@ class FakeContract(MemoryContract):
     native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
 
     @pytest.fixture
-    def store(self) -> FakeNativeStore:
+    def store(self):
         return FakeNativeStore(latency_s=0.001, derivation_s=self.derivation_s)
 
     @pytest.fixture
-    def adapter_factory(self, store: FakeNativeStore) -> Callable[[], MemoryAdapter]:
+    def adapter_factory(self, store):
         return lambda: self.adapter_type(store)
 
     @pytest.fixture
-    def native_peak(self, store: FakeNativeStore) -> Callable[[], int]:
+    def native_peak(self, store):
         return lambda: store.peak_in_flight
 
     @pytest.fixture
-    def described(self) -> PluginInfo:
+    def described(self):
         return PluginInfo(
             name="fake", kind="architecture", summary="for tests", capabilities=capabilities_of(FakeBackend())
         )
 
     @pytest.fixture
-    def fingerprint(self, store: FakeNativeStore) -> Fingerprint:
+    def fingerprint(self, store):
         return store.fingerprint
 
     @pytest.fixture
-    def native_fault(self, store: FakeNativeStore) -> FaultInjector:
+    def native_fault(self, store):
         @contextmanager
-        def inject(kind: str) -> Iterator[Any]:
+        def inject(kind):
             store.faults.add(kind, times=None, delay_s=0.5)
             try:
                 yield

@@ -1,6 +1,5 @@
 """Makes broken adapters: a ``FakeBackend`` with one call that does something else, each a class of its own."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,31 +10,29 @@ Entries = tuple[Any, ...]
 Messages = tuple[Message, ...]
 
 
-def wrong(
-    call: str, method: Callable[..., Awaitable[Any]], base: type[FakeBackend] = FakeBackend
-) -> type[FakeBackend]:
+def wrong(call, method, base=FakeBackend):
     """The call becomes ``method(adapter, sound, *arguments)``; ``sound`` is the call without the fault."""
 
-    async def called(self: FakeBackend, *arguments: Any) -> Any:
+    async def called(self, *arguments):
         return await method(self, getattr(super(made, self), call), *arguments)
 
     made = type(f"Wrong_{call}", (base,), {call: called})
     return made
 
 
-def answers(call: str, answer: Callable[..., Any]) -> type[FakeBackend]:
+def answers(call, answer):
     """Gives ``answer(*arguments)`` without asking the store."""
 
-    async def method(adapter: FakeBackend, sound: Any, *arguments: Any) -> Any:
+    async def method(adapter, sound, *arguments):
         return answer(*arguments)
 
     return wrong(call, method)
 
 
-def swallows(call: str, answer: Callable[..., Any]) -> type[FakeBackend]:
+def swallows(call, answer):
     """Gives ``answer(adapter, *arguments)`` where the call failed."""
 
-    async def method(adapter: FakeBackend, sound: Any, *arguments: Any) -> Any:
+    async def method(adapter, sound, *arguments):
         try:
             return await sound(*arguments)
         except Exception:
@@ -44,12 +41,10 @@ def swallows(call: str, answer: Callable[..., Any]) -> type[FakeBackend]:
     return wrong(call, method)
 
 
-def given(
-    call: str, change: Callable[[Any], dict[str, Any]], base: type[FakeBackend] = FakeBackend
-) -> type[FakeBackend]:
+def given(call, change, base=FakeBackend):
     """Changes fields of what the call is given."""
 
-    async def method(adapter: FakeBackend, sound: Any, subject: Any) -> Any:
+    async def method(adapter, sound, subject):
         result = await sound(subject.model_copy(update=change(subject)))
         return (
             result.model_copy(update={"request": subject}) if isinstance(result, RetrieveResult) else result
@@ -58,35 +53,35 @@ def given(
     return wrong(call, method, base)
 
 
-def told(call: str, change: Callable[[Any], dict[str, Any]]) -> type[FakeBackend]:
+def told(call, change):
     """Changes fields of what the call answers."""
 
-    async def method(adapter: FakeBackend, sound: Any, *arguments: Any) -> Any:
+    async def method(adapter, sound, *arguments):
         result = await sound(*arguments)
         return result.model_copy(update=change(result))
 
     return wrong(call, method)
 
 
-def entries(change: Callable[[Entries], Entries]) -> type[FakeBackend]:
+def entries(change):
     """Shows other entries than were found."""
     return told("retrieve", lambda result: {"entries": change(result.entries)})
 
 
-def each_entry(change: Callable[[Any], dict[str, Any]]) -> type[FakeBackend]:
+def each_entry(change):
     """Shows entries with other fields."""
     return entries(lambda found: tuple(replace(entry, **change(entry)) for entry in found))
 
 
-def messages(change: Callable[[Messages], Messages]) -> type[FakeBackend]:
+def messages(change):
     """Stores other messages than were said."""
     return given("record_event", lambda event: {"messages": change(event.messages)})
 
 
-def each_text(change: Callable[[str], str]) -> type[FakeBackend]:
+def each_text(change):
     """Stores messages with other words."""
 
-    def changed(message: Message) -> Message:
+    def changed(message):
         return message.model_copy(update={"content": change(message.content or "")})
 
     return messages(lambda said: tuple(changed(message) for message in said))

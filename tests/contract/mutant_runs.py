@@ -1,15 +1,13 @@
 """Plays specs against the reference adapter and its mutants, each on a store of its own; no pytest inside."""
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import anyio
 
 from memory.adapter import PluginInfo
 from memory.contract.adapter import capabilities_of
 from memory.testing import ConformanceProfile, FakeBackend, FakeNativeStore
-from memory.testing.contract._run import Result, opened, run_spec
+from memory.testing.contract._run import opened, run_spec
 from memory.testing.contract._spec import specs
 
 DESCRIBED = PluginInfo(
@@ -24,14 +22,14 @@ class FakeProfile(ConformanceProfile):
     lists_in_order = True
     native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
 
-    def fingerprint(self, adapter: Any) -> str:
+    def fingerprint(self, adapter):
         return adapter.store.fingerprint()
 
-    def native_peak(self, adapter: Any) -> int:
+    def native_peak(self, adapter):
         return adapter.store.peak_in_flight
 
     @contextmanager
-    def native_fault(self, adapter: Any, kind: Any) -> Iterator[None]:
+    def native_fault(self, adapter, kind):
         adapter.store.faults.add(kind, times=None, delay_s=0.5)
         try:
             yield
@@ -39,18 +37,11 @@ class FakeProfile(ConformanceProfile):
             adapter.store.faults.clear()
 
 
-def play(
-    spec: str,
-    loop: str,
-    adapter: Callable[[FakeNativeStore], FakeBackend] = FakeBackend,
-    *,
-    derivation_s: float = 0.0,
-    profile: type[ConformanceProfile] = FakeProfile,
-) -> Result:
+def play(spec, loop, adapter=FakeBackend, *, derivation_s=0.0, profile=FakeProfile):
     """How a spec ends on one event loop."""
     store = FakeNativeStore(latency_s=0.001, derivation_s=derivation_s)
 
-    async def run() -> Result:
+    async def run():
         return await run_spec(specs()[spec], lambda: opened(lambda: adapter(store), profile, DESCRIBED), 30.0)
 
     return anyio.run(run, backend=loop)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import anyio
 import mutants_reading as reading
@@ -22,13 +22,9 @@ from memory import (
     BackendHealth,
     BackendReadiness,
     FeedbackReceipt,
-    MemoryEvent,
-    MemoryFeedback,
-    MemoryScope,
     NativeQueryResult,
     ProvenanceResult,
     ResetReceipt,
-    RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
 )
@@ -56,25 +52,25 @@ class Mutant:
     profile: type[ConformanceProfile] | None = None
 
     @property
-    def control(self) -> tuple[type[FakeBackend], float]:
+    def control(self):
         """The healthy adapter, and how its store derives."""
         own = self.healthy_derivation_s
         return self.healthy, self.derivation_s if own is None else own
 
 
-def committed(feedback: MemoryFeedback) -> FeedbackReceipt:
+def committed(feedback):
     return FeedbackReceipt(feedback_id=feedback.feedback_id, status="committed")
 
 
-def ready(scope: MemoryScope) -> BackendReadiness:
+def ready(scope):
     return BackendReadiness(state="ready")
 
 
-def nothing_found(adapter: FakeBackend, request: RetrieveRequest) -> RetrieveResult:
+def nothing_found(adapter, request):
     return RetrieveResult(request=request, raw={"rows": []}, trace=adapter.trace(request.scope, "search"))
 
 
-async def blocks(adapter: Any, sound: Any, *arguments: Any) -> Any:
+async def blocks(adapter, sound, *arguments):
     """Calls a synchronous SDK where the event loop runs."""
     time.sleep(0.6)  # noqa: ASYNC251 (the mistake itself; long enough to be seen on a busy machine)
     return await sound(*arguments)
@@ -83,12 +79,12 @@ async def blocks(adapter: Any, sound: Any, *arguments: Any) -> Any:
 class Narrow(FakeBackend):
     """Not a mutant: a client that stands one call at a time."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
         self.traits = replace(self.traits, max_concurrency=1)
 
 
-async def asks_twice(adapter: Narrow, sound: Any, *arguments: Any) -> Any:
+async def asks_twice(adapter, sound, *arguments):
     """Sends two requests at once in one kind of call, over a client that stands one at a time."""
     async with anyio.create_task_group() as tasks:
         for _ in range(2):
@@ -99,18 +95,18 @@ async def asks_twice(adapter: Narrow, sound: Any, *arguments: Any) -> Any:
 class _Notes(FakeBackend):
     """Not a mutant: keeps feedback beside the store, and shows it with every answer."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    def __init__(self, *arguments, **named):
         super().__init__(*arguments, **named)
         self._notes: dict[str, list[str]] = {}
 
-    def _key(self, scope: MemoryScope) -> str:
+    def _key(self, scope):
         return self._space(scope)
 
-    async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
+    async def apply_feedback(self, feedback):
         self._notes.setdefault(self._key(feedback.scope), []).append(feedback.content)
         return committed(feedback)
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         result = await super().retrieve(request)
         notes = self._notes.get(self._key(request.scope), [])
         return result.model_copy(update={"raw": {**result.raw, "notes": list(notes)}})
@@ -123,27 +119,27 @@ class KeepsFeedbackAfterAReset(_Notes):
 class SharesFeedback(_Notes):
     """Has one list of feedback for everybody."""
 
-    def _key(self, scope: MemoryScope) -> str:
+    def _key(self, scope):
         return "all"
 
 
 class AlwaysHealthy(FakeBackend):
     """Reports ``ok`` without asking the backend."""
 
-    async def health(self) -> BackendHealth:
+    async def health(self):
         return BackendHealth(
             status="ok", backend_name=self.backend_name, consistency_model="immediate", cs_filtering="hard"
         )
 
 
-async def echoes_user_text(adapter: Any, sound: Any, request: RetrieveRequest) -> RetrieveResult:
+async def echoes_user_text(adapter, sound, request):
     """Puts the question into its trace."""
     result = await sound(request)
     trace = result.trace.model_copy(update={"native_operation": f"search({request.query})"})
     return result.model_copy(update={"trace": trace})
 
 
-async def no_history(adapter: Any, sound: Any, request: Any) -> ProvenanceResult:
+async def no_history(adapter, sound, request):
     raise NotImplementedError
 
 
@@ -158,7 +154,7 @@ class LeaksThread(FakeBackend):
 
     _forever: ClassVar[threading.Event] = threading.Event()
 
-    async def setup_scope(self, scope: MemoryScope) -> None:
+    async def setup_scope(self, scope):
         threading.Thread(target=self._forever.wait, daemon=True).start()
         await super().setup_scope(scope)
 
@@ -166,11 +162,11 @@ class LeaksThread(FakeBackend):
 class StuckAfterCancel(FakeBackend):
     """Takes a lock by hand and does not give it back when it is cancelled."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
         self._lock = anyio.Lock()
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+    async def record_event(self, event):
         await self._lock.acquire()
         receipt = await super().record_event(event)
         self._lock.release()
@@ -180,14 +176,14 @@ class StuckAfterCancel(FakeBackend):
 class SameFingerprint(FakeProfile):
     """Says the same whatever is stored."""
 
-    def fingerprint(self, adapter: Any) -> str:
+    def fingerprint(self, adapter):
         return "all is well"
 
 
 class RestlessFingerprint(FakeProfile):
     """Counts the times that it was asked."""
 
-    def fingerprint(self, adapter: Any) -> int:
+    def fingerprint(self, adapter):
         adapter.asked = getattr(adapter, "asked", 0) + 1
         return adapter.asked
 

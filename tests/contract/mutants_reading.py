@@ -1,13 +1,13 @@
 """Broken adapters: what they find, whose it is, and how they show it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from mutant_kinds import given, wrong
 
-from memory import MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
+from memory import RetrieveResult
 from memory.adapter import BackendRejected, ContextEntry, clean_text
 from memory.contract.formatting import wrap_section
 from memory.testing import FakeBackend
@@ -15,22 +15,22 @@ from memory.testing import FakeBackend
 NO_FIELDS: Mapping[str, None] = dict.fromkeys(("scenario", "context", "attribute"))
 
 
-def unlimited(request: RetrieveRequest) -> dict[str, Any]:
+def unlimited(request):
     return {"budget": request.budget.model_copy(update={"max_items": None})}
 
 
 class _Unlabelled(FakeBackend):
     """Not a mutant: its rows do not say whose they are, so that the slot cannot see what is wrong with them."""
 
-    async def _found(self, request: RetrieveRequest) -> RetrieveResult:
+    async def _found(self, request):
         result = await super().retrieve(request)
         entries = tuple(replace(entry, scope_ids=None) for entry in result.entries)
         return result.model_copy(update={"entries": entries})
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         return await self._found(request)
 
-    async def _found_in(self, spaces: Sequence[str], request: RetrieveRequest) -> RetrieveResult:
+    async def _found_in(self, spaces, request):
         """What a search of several spaces finds."""
         result = await self._found(request)
         rows = [row for space in spaces for row in await self.store.search(space, request.query)]
@@ -41,24 +41,24 @@ class _Unlabelled(FakeBackend):
 class LeakyFilter(_Unlabelled):
     """Forgets the scope's filter on its read path."""
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         return await self._found_in(sorted(self.store.spaces), request)
 
 
 class _OwnSpace(_Unlabelled):
     """Not a mutant: a place to name spaces."""
 
-    def _space(self, scope: MemoryScope) -> str:
+    def _space(self, scope):
         return self.native_scope(scope)["space"]
 
 
 class PrefixScope(_OwnSpace):
     """Matches scopes by prefix, so that ``acme`` reads ``acme-corp``."""
 
-    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+    def native_scope(self, scope):
         return {"space": f"{scope.run_id}/{scope.persona_id}"}
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         own = self._space(request.scope)
         return await self._found_in(
             [name for name in sorted(self.store.spaces) if name.startswith(own)], request
@@ -68,7 +68,7 @@ class PrefixScope(_OwnSpace):
 class CarelessSeparator(_OwnSpace):
     """Joins ids without escaping them, so that ``a_b, c`` and ``a, b_c`` are one."""
 
-    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+    def native_scope(self, scope):
         fields = (scope.run_id, scope.persona_id, scope.agent_id or "", scope.backend_namespace or "")
         return {"space": "_".join(fields)}
 
@@ -76,21 +76,21 @@ class CarelessSeparator(_OwnSpace):
 class FoldsCase(_OwnSpace):
     """Puts ids into lower case, so that ``User_A`` and ``user_a`` are one."""
 
-    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+    def native_scope(self, scope):
         return {"space": repr(scope).lower()}
 
 
 class Soft(FakeBackend):
     """Not a mutant: CS fields join the question, as on backends that cannot filter."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
         self.traits = replace(self.traits, cs_filtering="soft")
 
-    def asked(self, request: RetrieveRequest) -> str:
+    def asked(self, request):
         return " ".join((request.query, *request.cs_filters.values()))
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         plain = {**NO_FIELDS, "query": self.asked(request)}
         result = await super().retrieve(request.model_copy(update=plain))
         return result.model_copy(update={"request": request})
@@ -99,14 +99,14 @@ class Soft(FakeBackend):
 class IgnoresSoftFields(Soft):
     """Declares an influence and sends the question alone."""
 
-    def asked(self, request: RetrieveRequest) -> str:
+    def asked(self, request):
         return request.query
 
 
-def with_operators(changed: Mapping[str, str | None]) -> type[FakeBackend]:
+def with_operators(changed):
     """Sends another operator for each that is named, and none for those of ``None``."""
 
-    def change(request: RetrieveRequest) -> dict[str, Any]:
+    def change(request):
         filters: dict[str, Any] = {}
         for key, condition in request.filters.items():
             clauses = condition if isinstance(condition, dict) else {"eq": condition}
@@ -118,20 +118,20 @@ def with_operators(changed: Mapping[str, str | None]) -> type[FakeBackend]:
     return given("retrieve", change)
 
 
-def with_patterns(request: RetrieveRequest) -> dict[str, Any]:
+def with_patterns(request):
     """Compares CS fields as SQL's LIKE does."""
     patterns = {name: {"icontains": value} for name, value in request.cs_filters.items()}
     return {**NO_FIELDS, "filters": {**request.filters, **patterns}}
 
 
-def with_the_last_operator(request: RetrieveRequest) -> dict[str, Any]:
+def with_the_last_operator(request):
     return {"filters": {key: dict(list(each.items())[-1:]) for key, each in request.where.items()}}
 
 
 class FiltersAfterTheLimit(FakeBackend):
     """Asks for the best rows, and then looks which of them match."""
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         plain = await super().retrieve(request.model_copy(update={**NO_FIELDS, "filters": {}}))
         matching = await super().retrieve(request.model_copy(update=unlimited(request)))
         ids = {entry.native_id for entry in matching.entries}
@@ -140,7 +140,7 @@ class FiltersAfterTheLimit(FakeBackend):
         return plain.model_copy(update={"request": request, "raw": {"rows": rows}, "entries": entries})
 
 
-async def falls_back_to_all(adapter: Any, sound: Any, request: RetrieveRequest) -> RetrieveResult:
+async def falls_back_to_all(adapter, sound, request):
     """Searches without its filters where they leave nothing."""
     result = await sound(request)
     if result.entries or not (request.cs_filters or request.filters):
@@ -149,7 +149,7 @@ async def falls_back_to_all(adapter: Any, sound: Any, request: RetrieveRequest) 
     return result.model_copy(update={"request": request})
 
 
-async def writes_while_reading(adapter: Any, sound: Any, request: RetrieveRequest) -> RetrieveResult:
+async def writes_while_reading(adapter, sound, request):
     """Remembers the question, as systems that learn from queries do."""
     result = await sound(request)
     record = {
@@ -162,19 +162,19 @@ async def writes_while_reading(adapter: Any, sound: Any, request: RetrieveReques
     return result
 
 
-async def has_a_query_language(adapter: Any, sound: Any, request: RetrieveRequest) -> RetrieveResult:
+async def has_a_query_language(adapter, sound, request):
     """Hands the question to a parser."""
     if request.query.count('"') % 2:
         raise BackendRejected("unterminated string", sent=False)
     return await sound(request)
 
 
-async def prints(adapter: Any, sound: Any, request: RetrieveRequest) -> RetrieveResult:
+async def prints(adapter, sound, request):
     print(request.query)  # noqa: T201 (the mistake itself)
     return await sound(request)
 
 
-async def dates_all_by_the_last(adapter: Any, sound: Any, request: RetrieveRequest) -> RetrieveResult:
+async def dates_all_by_the_last(adapter, sound, request):
     """Keeps one date, of what it wrote last."""
     result = await sound(request)
     last = max((datetime.fromisoformat(row.created_at) for row in adapter.store.rows.values()), default=None)
@@ -182,13 +182,13 @@ async def dates_all_by_the_last(adapter: Any, sound: Any, request: RetrieveReque
     return result.model_copy(update={"entries": entries})
 
 
-async def names_the_asking_session(adapter: Any, sound: Any, request: RetrieveRequest) -> RetrieveResult:
+async def names_the_asking_session(adapter, sound, request):
     result = await sound(request)
     entries = tuple(replace(entry, session_id=request.session_id) for entry in result.entries)
     return result.model_copy(update={"entries": entries})
 
 
-async def claims_every_event(adapter: Any, sound: Any, request: RetrieveRequest) -> RetrieveResult:
+async def claims_every_event(adapter, sound, request):
     """Names every event of the scope as the evidence of each entry."""
     result = await sound(request)
     labels = [row.labels for row in adapter.store._in(adapter._space(request.scope))]
@@ -197,14 +197,14 @@ async def claims_every_event(adapter: Any, sound: Any, request: RetrieveRequest)
     return result.model_copy(update={"entries": entries})
 
 
-async def leaks_while_pending(adapter: Any, sound: Any, request: RetrieveRequest) -> RetrieveResult:
+async def leaks_while_pending(adapter, sound, request):
     """Shows the queue of what is still to be derived, whose ever it is."""
     result = await sound(request)
     waiting = [row.text for row in adapter.store.rows.values() if not adapter.store._findable(row)]
     return result.model_copy(update={"raw": {**result.raw, "waiting": waiting}})
 
 
-async def lists_by_text(adapter: Any, sound: Any, request: Any) -> Any:
+async def lists_by_text(adapter, sound, request):
     """Lists in the order of the alphabet, and is declared to list by arrival."""
     result = await sound(request)
     rows = sorted(result.raw.get("rows", ()), key=lambda row: row["text"])
@@ -214,15 +214,15 @@ async def lists_by_text(adapter: Any, sound: Any, request: Any) -> Any:
 class CachesAnswers(FakeBackend):
     """Keeps answers until it writes itself."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
         self._answers: dict[str, RetrieveResult] = {}
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+    async def record_event(self, event):
         self._answers.clear()
         return await super().record_event(event)
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         key = request.model_dump_json()
         if key not in self._answers:
             self._answers[key] = await super().retrieve(request)
@@ -232,7 +232,7 @@ class CachesAnswers(FakeBackend):
 class ForgedFence(FakeBackend):
     """Pastes stored text into the prompt as it is."""
 
-    def format_context(self, result: RetrieveResult) -> str:
+    def format_context(self, result):
         if not result.included:
             return ""
         lines = "\n".join(f"- {entry.text}" for entry in result.context_entries)
@@ -243,7 +243,7 @@ class ForgedFence(FakeBackend):
 class ImitatedEntry(FakeBackend):
     """Escapes the fence and forgets that a line break can imitate an entry."""
 
-    def format_context(self, result: RetrieveResult) -> str:
+    def format_context(self, result):
         lines = [f"- {clean_text(entry.text)}" for entry in result.context_entries]
         return wrap_section(self.backend_name, result.request.scope.label, lines)
 

@@ -2,7 +2,7 @@
 
 import html
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, ClassVar
@@ -11,22 +11,18 @@ from mutant_kinds import each_text, given, messages, told, wrong
 from mutant_runs import FakeProfile
 
 from memory import (
-    AdapterMode,
     MemoryEvent,
     MemoryScope,
     ModeReceipt,
     NativeMutationReceipt,
-    NativeMutationRequest,
     ResetReceipt,
-    RetrieveRequest,
-    RetrieveResult,
     WriteReceipt,
 )
 from memory.adapter import BackendRejected
 from memory.testing import FakeBackend, FakeNativeStore
 
 
-async def dedupes_over_all_scopes(adapter: Any, sound: Any, event: MemoryEvent) -> WriteReceipt:
+async def dedupes_over_all_scopes(adapter, sound, event):
     """Knows events by their id alone, so that another person's event is a repeat."""
     for row in adapter.store.rows.values():
         if row.labels.get("event_id") == event.event_id:
@@ -34,7 +30,7 @@ async def dedupes_over_all_scopes(adapter: Any, sound: Any, event: MemoryEvent) 
     return await sound(event)
 
 
-async def dedupes_by_text(adapter: Any, sound: Any, event: MemoryEvent) -> WriteReceipt:
+async def dedupes_by_text(adapter, sound, event):
     """Takes words that were said before for a repeat."""
     said = {row.text: row.id for row in adapter.store._in(adapter._space(event.scope))}
     known = [said[message.content] for message in event.messages if message.content in said]
@@ -43,7 +39,7 @@ async def dedupes_by_text(adapter: Any, sound: Any, event: MemoryEvent) -> Write
     return await sound(event)
 
 
-async def compares_ids_loosely(adapter: Any, sound: Any, event: MemoryEvent) -> WriteReceipt:
+async def compares_ids_loosely(adapter, sound, event):
     """Has a column of 64 characters for event ids, which knows no case."""
     for row in adapter.store._in(adapter._space(event.scope)):
         if str(row.labels.get("event_id")).lower()[:64] == event.event_id.lower()[:64]:
@@ -51,7 +47,7 @@ async def compares_ids_loosely(adapter: Any, sound: Any, event: MemoryEvent) -> 
     return await sound(event)
 
 
-async def takes_feedback_for_events(adapter: Any, sound: Any, event: MemoryEvent) -> WriteReceipt:
+async def takes_feedback_for_events(adapter, sound, event):
     """Keeps the ids of events and of feedback in one column, which is unique."""
     for row in adapter.store._in(adapter._space(event.scope)):
         if row.labels.get("feedback_id") == event.event_id:
@@ -64,7 +60,7 @@ class RemembersIdsOfResets(FakeBackend):
 
     seen: ClassVar[set[tuple[int, str, str]]] = set()
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+    async def record_event(self, event):
         key = (id(self.store), self._space(event.scope), event.event_id)
         if key in self.seen:
             return self.receipt(event, "insert", status="committed")
@@ -72,23 +68,23 @@ class RemembersIdsOfResets(FakeBackend):
         return await super().record_event(event)
 
 
-async def looks_up_over_all_scopes(adapter: Any, sound: Any, event: MemoryEvent) -> tuple[str, ...] | None:
+async def looks_up_over_all_scopes(adapter, sound, event):
     rows = adapter.store.rows.values()
     return tuple(row.id for row in rows if row.labels.get("event_id") == event.event_id) or None
 
 
-async def looks_up_nothing(adapter: Any, sound: Any, event: MemoryEvent) -> tuple[str, ...] | None:
+async def looks_up_nothing(adapter, sound, event):
     """Looks events up in a column that holds something else."""
     rows = await adapter.store.list_rows(adapter._space(event.scope), event_id=event.turn_id)
     return tuple(row["id"] for row in rows) or None
 
 
-async def logs(adapter: Any, sound: Any, event: MemoryEvent) -> WriteReceipt:
+async def logs(adapter, sound, event):
     logging.getLogger("mine").info("stored %s", event.messages[0].content)
     return await sound(event)
 
 
-async def quadratic(adapter: Any, sound: Any, event: MemoryEvent) -> WriteReceipt:
+async def quadratic(adapter, sound, event):
     """Looks at all of a text for each of its characters."""
     text = event.messages[0].content or ""
     for start in range(0, len(text), 16):
@@ -96,33 +92,33 @@ async def quadratic(adapter: Any, sound: Any, event: MemoryEvent) -> WriteReceip
     return await sound(event)
 
 
-def on_another_wall(event: MemoryEvent) -> dict[str, Any]:
+def on_another_wall(event):
     """Stores the clock on its own wall as if it hung in Greenwich."""
     return {"timestamp": event.timestamp.astimezone(timezone(timedelta(hours=2))).replace(tzinfo=UTC)}
 
 
-def in_thirty_two_bits(event: MemoryEvent) -> dict[str, Any]:
+def in_thirty_two_bits(event):
     """Has a column for times from 1970 to 2038."""
     first, last = datetime(1970, 1, 1, tzinfo=UTC), datetime(2038, 1, 19, tzinfo=UTC)
     return {"timestamp": min(max(event.timestamp, first), last)}
 
 
-def metadata_first(event: MemoryEvent) -> dict[str, Any]:
+def metadata_first(event):
     """Merges the host's metadata over its own fields."""
     return {name: event.metadata[name] for name in ("session_id", "context") if name in event.metadata}
 
 
-def flat_metadata(event: MemoryEvent) -> dict[str, Any]:
+def flat_metadata(event):
     flat = {name: value for name, value in event.metadata.items() if isinstance(value, (str, int, float))}
     return {"metadata": flat}
 
 
-def without_the_assistant(event: MemoryEvent) -> dict[str, Any]:
+def without_the_assistant(event):
     kept = tuple(message for message in event.messages if message.role in ("user", "tool"))
     return {"messages": kept or event.messages[:1]}
 
 
-async def warns_always(adapter: Any, sound: Any, event: MemoryEvent) -> WriteReceipt:
+async def warns_always(adapter, sound, event):
     """Warns in every receipt, whatever was left out."""
     receipt = await sound(event.model_copy(update=without_the_assistant(event)))
     return receipt.model_copy(update={"warnings": ("some content may not have been stored",)})
@@ -131,15 +127,15 @@ async def warns_always(adapter: Any, sound: Any, event: MemoryEvent) -> WriteRec
 class _Queues(FakeBackend):
     """Not a mutant: a queue of writes."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
         self._queued: list[MemoryEvent] = []
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+    async def record_event(self, event):
         self._queued.append(event)
         return WriteReceipt(event_id=event.event_id, status="queued")
 
-    async def _flush(self, at: int) -> None:
+    async def _flush(self, at):
         while self._queued:
             await super().record_event(self._queued.pop(at))
 
@@ -147,10 +143,10 @@ class _Queues(FakeBackend):
 class WritesLater(_Queues):
     """Sends its queue with the next read, whatever the mode is by then."""
 
-    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+    async def set_mode(self, mode):
         return ModeReceipt(read_only=mode.read_only)
 
-    async def retrieve(self, request: RetrieveRequest) -> Any:
+    async def retrieve(self, request):
         result = await super().retrieve(request)
         await self._flush(0)
         return result
@@ -159,11 +155,11 @@ class WritesLater(_Queues):
 class SendsTheLastFirst(_Queues):
     """Empties its queue from the wrong end, when it must."""
 
-    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+    async def set_mode(self, mode):
         await self._flush(-1)
         return ModeReceipt(read_only=mode.read_only)
 
-    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> Any:
+    async def wait_until_ready(self, scope, timeout_s):
         await self._flush(-1)
         return await super().wait_until_ready(scope, timeout_s)
 
@@ -171,66 +167,56 @@ class SendsTheLastFirst(_Queues):
 class Forgets(FakeBackend):
     """Keeps what is written in this object alone, and calls it committed."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args, **settings):
         super().__init__(FakeNativeStore(latency_s=0.001))
 
 
 class ClaimsAHarmlessSetup(FakeBackend):
     """Says that setting a scope up writes nothing, and makes a space."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    def __init__(self, *arguments, **named):
         super().__init__(*arguments, **named)
         self.traits = replace(self.traits, setup_writes=False)
 
 
-async def stores_five_of_a_bulk(
-    adapter: Any, sound: Any, events: Sequence[MemoryEvent]
-) -> list[WriteReceipt]:
+async def stores_five_of_a_bulk(adapter, sound, events):
     """Sends the first five events of a bulk, and answers for all."""
     stored = await sound(events[:5])
     return stored + [WriteReceipt(event_id=event.event_id, status="committed") for event in events[5:]]
 
 
-async def shuffles_receipts(adapter: Any, sound: Any, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+async def shuffles_receipts(adapter, sound, events):
     return (await sound(events))[::-1]
 
 
-async def writes_a_bulk_as_one(adapter: Any, sound: Any, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+async def writes_a_bulk_as_one(adapter, sound, events):
     """Gives a bulk the time and session of its first event."""
     first = {"timestamp": events[0].timestamp, "session_id": events[0].session_id}
     return await sound([event.model_copy(update=first) for event in events])
 
 
-async def writes_a_bulk_of_users(
-    adapter: Any, sound: Any, events: Sequence[MemoryEvent]
-) -> list[WriteReceipt]:
+async def writes_a_bulk_of_users(adapter, sound, events):
     """Sends the first message of each event of a bulk."""
     if len(events) == 1:
         return await sound(events)
     return await sound([event.model_copy(update={"messages": event.messages[:1]}) for event in events])
 
 
-async def mutates_any_scope(
-    adapter: Any, sound: Any, request: NativeMutationRequest
-) -> NativeMutationReceipt:
+async def mutates_any_scope(adapter, sound, request):
     """Changes a record by its id alone."""
     row = adapter.store.rows[request.native_id or ""]
     await adapter.store.delete(row.space, row.id)
     return NativeMutationReceipt(status="committed", native_ids=(row.id,))
 
 
-async def changes_nothing_quietly(
-    adapter: Any, sound: Any, request: NativeMutationRequest
-) -> NativeMutationReceipt:
+async def changes_nothing_quietly(adapter, sound, request):
     """Counts no rows that an update changed, and guards other scopes' alone."""
     if request.native_id in adapter.store.rows:
         return await sound(request)
     return NativeMutationReceipt(status="committed", raw={}, trace=adapter.trace(request.scope, "update"))
 
 
-async def repeats_stored_text(
-    adapter: Any, sound: Any, request: NativeMutationRequest
-) -> NativeMutationReceipt:
+async def repeats_stored_text(adapter, sound, request):
     """Helps by quoting what it has, where a record is not found."""
     if request.native_id not in adapter.store.rows:
         known = ", ".join(row.text for row in adapter.store.rows.values())
@@ -238,14 +224,14 @@ async def repeats_stored_text(
     return await sound(request)
 
 
-async def resets_everything(adapter: Any, sound: Any, scope: MemoryScope) -> ResetReceipt:
+async def resets_everything(adapter, sound, scope):
     """Clears the whole store where one scope was meant."""
     receipt = await sound(scope)
     adapter.store.rows.clear()
     return receipt
 
 
-async def resets_one_page(adapter: Any, sound: Any, scope: MemoryScope) -> ResetReceipt:
+async def resets_one_page(adapter, sound, scope):
     """Lists a hundred rows, and deletes those."""
     rows = [row.id for row in adapter.store._in(adapter._space(scope))]
     for row in rows[:100]:
@@ -254,7 +240,7 @@ async def resets_one_page(adapter: Any, sound: Any, scope: MemoryScope) -> Reset
     return ResetReceipt(scope=scope, verified=True, removed=len(rows))
 
 
-async def resets_what_it_finds(adapter: Any, sound: Any, scope: MemoryScope) -> ResetReceipt:
+async def resets_what_it_finds(adapter, sound, scope):
     """Searches for what there is, and deletes that: what is still being derived turns up later."""
     space = adapter._space(scope)
     found = [row for row in adapter.store._in(space) if adapter.store._findable(row)]
@@ -263,7 +249,7 @@ async def resets_what_it_finds(adapter: Any, sound: Any, scope: MemoryScope) -> 
     return ResetReceipt(scope=scope, verified=True, removed=len(found))
 
 
-async def keeps_history(adapter: Any, sound: Any, scope: MemoryScope) -> ResetReceipt:
+async def keeps_history(adapter, sound, scope):
     """Deletes rows, and not what is known of their past."""
     history = list(adapter.store._history)
     receipt = await sound(scope)
@@ -274,15 +260,15 @@ async def keeps_history(adapter: Any, sound: Any, scope: MemoryScope) -> ResetRe
 class ResetsByName(FakeBackend):
     """Deletes by the name that it shows to people, whatever its case."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
         self._known: set[MemoryScope] = set()
 
-    async def setup_scope(self, scope: MemoryScope) -> None:
+    async def setup_scope(self, scope):
         self._known.add(scope)
         await super().setup_scope(scope)
 
-    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+    async def reset_scope(self, scope):
         for known in self._known - {scope}:
             if known.persona_id.lower() == scope.persona_id.lower():
                 await super().reset_scope(known)
@@ -294,7 +280,7 @@ class MarksAsDeleted(FakeBackend):
 
     bin: ClassVar[dict[int, list[str]]] = {}
 
-    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+    async def reset_scope(self, scope):
         self.bin.setdefault(id(self.store), []).extend(self.store.texts(self._space(scope)))
         return await super().reset_scope(scope)
 
@@ -302,23 +288,23 @@ class MarksAsDeleted(FakeBackend):
 class ReadableFingerprint(FakeProfile):
     """Shows the texts themselves."""
 
-    def fingerprint(self, adapter: Any) -> str:
+    def fingerprint(self, adapter):
         return repr((adapter.store.rows, getattr(adapter, "bin", None)))
 
 
 class HidesWhatItReset(FakeBackend):
     """Remembers in this process what is not to be shown any more, and removes nothing."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
         self._hidden: set[str] = set()
 
-    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+    async def reset_scope(self, scope):
         rows = await self.store.list_rows(self._space(scope))
         self._hidden |= {row["id"] for row in rows}
         return ResetReceipt(scope=scope, verified=True, removed=len(rows))
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         result = await super().retrieve(request)
         rows = [row for row in result.raw["rows"] if row["id"] not in self._hidden]
         entries = tuple(entry for entry in result.entries if entry.native_id not in self._hidden)

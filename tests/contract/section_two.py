@@ -4,13 +4,11 @@ It inherits from nothing, declares no traits, names no native ids and closes not
 """
 
 from memory import (
-    AdapterMode,
     BackendHealth,
     MemoryEvent,
     MemoryScope,
     ModeReceipt,
     ResetReceipt,
-    RetrieveRequest,
     RetrieveResult,
     Trace,
     WriteReceipt,
@@ -29,18 +27,18 @@ class SectionTwo:
 
     backend_name: str = "section_two"
 
-    def __init__(self, store: Store | None = None) -> None:
+    def __init__(self, store=None):
         self.store: Store = {} if store is None else store
         self.read_only = False
 
-    async def setup_scope(self, scope: MemoryScope) -> None:
+    async def setup_scope(self, scope):
         self.store.setdefault(scope, [])
 
-    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+    async def set_mode(self, mode):
         self.read_only = mode.read_only
         return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+    async def record_event(self, event):
         if self.read_only:
             return WriteReceipt(event_id=event.event_id, status="skipped_read_only")
         kept = self.store[event.scope]
@@ -48,7 +46,7 @@ class SectionTwo:
             kept.append(event)
         return WriteReceipt(event_id=event.event_id, status="committed", native_ids=(event.event_id,))
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         found = [event for event in self.store[request.scope] if _pairs(request.query) & _pairs(_said(event))]
         found.sort(key=lambda event: len(_pairs(request.query) & _pairs(_said(event))), reverse=True)
         limited = found[: request.budget.max_items]
@@ -72,26 +70,26 @@ class SectionTwo:
         raw = [event.model_dump(mode="json") for event in limited]
         return RetrieveResult(request=request, raw=raw, entries=entries, trace=trace)
 
-    def format_context(self, result: RetrieveResult) -> str:
+    def format_context(self, result):
         if not result.context_entries:
             return ""
         lines = [f"- {clean_text(entry.text)}".replace("\n", "\n  ") for entry in result.context_entries]
         head = f'<memory-context backend="{self.backend_name}" scope="{result.request.scope.label}">'
         return "\n".join([head, *lines, "</memory-context>"])
 
-    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+    async def reset_scope(self, scope):
         removed = len(self.store.get(scope, ()))
         self.store[scope] = []
         return ResetReceipt(scope=scope, verified=True, removed=removed)
 
-    async def health(self) -> BackendHealth:
+    async def health(self):
         return BackendHealth(status="ok", backend_name=self.backend_name, consistency_model="immediate")
 
 
-def _said(event: MemoryEvent) -> str:
+def _said(event):
     return "\n".join(message.content for message in event.messages)
 
 
-def _pairs(text: str) -> set[str]:
+def _pairs(text):
     """Neighbouring letters, which work for scripts without blanks, too."""
     return {text[at : at + 2].casefold() for at in range(len(text) - 1)}

@@ -4,14 +4,13 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 
 Outcomes = dict[tuple[str, str], set[str]]
 """(class, test) -> how it ended, over all parameters: "passed", "failure", "error" or "skipped"."""
 
 
-def outcomes_of(tests: Iterable[str], report: Path) -> Outcomes:
+def outcomes_of(tests, report):
     """Some of these tests, named as pytest does, are to fail; ``report`` is written."""
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *tests],

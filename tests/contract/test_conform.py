@@ -9,7 +9,6 @@ import anyio
 import pytest
 from mutant_runs import FakeProfile, play
 
-from memory import MemoryEvent, WriteReceipt
 from memory.testing import FakeBackend, FakeNativeStore, validate
 from memory.testing.contract._run import CORE, DECLARED, FULL, Report, Tally, catalogue
 from memory.testing.contract._spec import RAISED, specs
@@ -55,7 +54,7 @@ def memslot_create(settings):
 
 
 @pytest.fixture
-def conform(tmp_path: Path):
+def conform(tmp_path):
     site = tmp_path / "site"
     (site / "loops-1.dist-info").mkdir(parents=True)
     (tmp_path / "tmp").mkdir()
@@ -66,7 +65,7 @@ def conform(tmp_path: Path):
         block = f"memory:\n  {kind}: {name}\n  {kind}s: {{{name}: {{}}}}\n"
         (tmp_path / f"{name}.yaml").write_text(block)
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments):
         code = f"import sys; sys.path.insert(0, {str(site)!r}); from memory.cli import main; main()"
         return subprocess.run(
             [sys.executable, "-c", code, "tools", "conform", *arguments],
@@ -145,7 +144,7 @@ def test_what_is_excused_by_the_alternative_counts_nowhere():
 def test_validate_in_code_says_full_of_the_reference(loop):
     store = FakeNativeStore(latency_s=0.001)
 
-    async def run() -> Report:
+    async def run():
         from mutant_runs import DESCRIBED
 
         return await validate(lambda: FakeBackend(store), profile=FakeProfile, described=DESCRIBED)
@@ -157,7 +156,7 @@ def test_validate_in_code_says_full_of_the_reference(loop):
 
 @pytest.mark.thorough
 def test_one_open_adapter_is_not_closed_and_what_needs_two_is_not_tested():
-    async def run() -> tuple[Report, bool]:
+    async def run():
         adapter = FakeBackend()
         report = await validate(adapter, level="core", profile=FakeProfile)
         await adapter.health()
@@ -188,7 +187,7 @@ def test_a_failure_says_what_was_done_expected_and_seen():
 
 def test_a_write_that_raises_is_named_with_the_line_of_the_plugin():
     class Crashes(FakeBackend):
-        async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        async def record_event(self, event):
             return json.loads(f"{event.event_id} is no JSON")
 
     failure = play("writes_are_recalled_once_ready", "asyncio", Crashes).failure
@@ -216,7 +215,7 @@ def test_what_fails_alike_on_both_loops_is_printed_once():
 
 def test_steps_that_repeat_are_one_line():
     class Forgets(FakeBackend):
-        async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        async def record_event(self, event):
             return self.receipt(event, "none")
 
     failure = play("max_items_reaches_the_native_call", "asyncio", Forgets).failure

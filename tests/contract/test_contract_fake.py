@@ -28,9 +28,9 @@ class TestFakeUnassisted(FakeContract):
     anyio_backends = ("asyncio",)
 
     @pytest.fixture
-    def fingerprint(self) -> None:
+    def fingerprint(self):
         return None
 
     @pytest.fixture
-    def native_fault(self) -> None:
+    def native_fault(self):
         return None

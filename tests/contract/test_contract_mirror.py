@@ -1,13 +1,12 @@
 """The kit on a mirror: what its primary promises is kept, with shadows beside it that work, lag and fail."""
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from fake_contract import FakeContract
 
-from memory import Deadlines, MemoryAdapter
+from memory import Deadlines
 from memory.adapter import PluginInfo
 from memory.adapter.stores import OUTBOX, Outbox, SqliteStore
 from memory.backends.mirror import memslot_describe
@@ -16,7 +15,7 @@ from memory.backends.mirror.shadow import KIND, TABLES, Shadow, ShadowLog
 from memory.testing import FakeBackend, FakeNativeStore, MemoryContract
 
 
-def mirror(primary: MemoryAdapter, *shadows: MemoryAdapter, log: Path | None = None) -> MirrorAdapter:
+def mirror(primary, *shadows, log=None):
     """A mirror of a primary and shadows."""
     kept = []
     outbox = Outbox(SqliteStore(log and log.with_name("memslot.db"), [OUTBOX, TABLES]), KIND)
@@ -30,17 +29,15 @@ class MirrorContract(FakeContract):
     shadow_type = FakeBackend
 
     @pytest.fixture
-    def shadow_store(self) -> FakeNativeStore:
+    def shadow_store(self):
         return FakeNativeStore(latency_s=0.001)
 
     @pytest.fixture
-    def described(self) -> PluginInfo:
+    def described(self):
         return memslot_describe()
 
     @pytest.fixture
-    def adapter_factory(
-        self, store: FakeNativeStore, shadow_store: FakeNativeStore, tmp_path: Path
-    ) -> Callable[[], MemoryAdapter]:
+    def adapter_factory(self, store, shadow_store, tmp_path):
         log = tmp_path / "shadows.jsonl"
         return lambda: mirror(FakeBackend(store), self.shadow_type(shadow_store), log=log)
 
@@ -52,7 +49,7 @@ class TestMirror(MirrorContract):
 class Failing(FakeBackend):
     """Takes a reset, and nothing else."""
 
-    async def _fail(self, *_: Any) -> Any:
+    async def _fail(self, *_):
         raise RuntimeError("this shadow is broken")
 
     setup_scope = record_event = retrieve = health = apply_feedback = _fail
@@ -81,7 +78,7 @@ class TestMirrorFromConfig(MemoryContract):
     }
 
     @pytest.fixture
-    def described(self) -> PluginInfo:
+    def described(self):
         """A mirror of a control is one."""
         info = memslot_describe()
         return PluginInfo(

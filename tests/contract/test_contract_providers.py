@@ -1,24 +1,20 @@
 """The kit on everything memslot ships: mem0 and the six control conditions, as a configuration names them."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 from kit_selection import OF_THE_SLOT
 
-from memory import Deadlines, MemoryAdapter
+from memory import Deadlines
 from memory.backends.mem0.conformance import Mem0Conformance
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import MemoryContract, ScriptedLLM
 
 
-def backend(name: str, **options: Any) -> dict[str, Any]:
+def backend(name, **options):
     return {"memory": {"backend": name, "backends": {name: options}}}
 
 
-def condition(name: str, **options: Any) -> dict[str, Any]:
+def condition(name, **options):
     return {"memory": {"condition": name, "conditions": {name: options}}}
 
 
@@ -60,7 +56,7 @@ class TestMem0Infer(Mem0Contract):
     anyio_backends = ("asyncio",)
 
     @pytest.fixture
-    def adapter_factory(self, tmp_path: Path) -> Iterator[Callable[[], MemoryAdapter]]:
+    def adapter_factory(self, tmp_path):
         with ScriptedLLM() as llm:
             model = {"base_url": llm.base_url, "api_key": "unused"}
             settings = load_config(backend("mem0", infer=True, llm=model, embedder=model))

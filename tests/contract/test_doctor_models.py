@@ -1,17 +1,13 @@
 """A model that does not answer as configured shows in the doctor, before the first turn."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from memory.doctor.report import DoctorReport
 from memory.doctor.runner import run_doctor
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 
-def options_of(provider: str, llm: ScriptedLLM) -> dict[str, Any]:
+def options_of(provider, llm):
     model = {"model": "scripted", "base_url": llm.base_url, "api_key": FAKE_KEY}
     return {
         "mem0": {"llm": model, "embedder": model},
@@ -34,20 +30,20 @@ ROLES = {
 
 
 @pytest.fixture(params=ROLES)
-def provider(request: pytest.FixtureRequest) -> str:
+def provider(request):
     rows = {row.name: row for row in MemoryAdapterRegistry().rows()}
     if not rows[request.param].installed:
         pytest.skip(f"not installed: {request.param}")
     return str(request.param)
 
 
-async def examine(provider: str, tmp_path: Path, options: dict[str, Any]) -> DoctorReport:
+async def examine(provider, tmp_path, options):
     kind = "condition" if provider == "rolling_summary" else "backend"
     memory = {kind: provider, "data_dir": str(tmp_path), f"{kind}s": {provider: options}}
     return await run_doctor({"memory": memory})
 
 
-def check(report: DoctorReport, name: str) -> Any:
+def check(report, name):
     return next(check for check in report.checks if check.name == name)
 
 
@@ -98,7 +94,7 @@ async def test_an_address_where_nobody_answers_is_named(provider, llm, tmp_path)
 class FixedLength(ScriptedLLM):
     """Its vectors have 1536 numbers, whatever is asked for."""
 
-    def _answered(self, method: str, path: str, body: Any) -> Any:
+    def _answered(self, method, path, body):
         return super()._answered(method, path, {key: body[key] for key in body if key != "dimensions"})
 
 

@@ -4,7 +4,6 @@ asked again, by many at once, after a restart, after a kill, and in another stor
 import random
 import shutil
 import sys
-from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,7 +15,7 @@ import anyio
 import pytest
 from said import said
 
-from memory import ContextBudget, MemoryEvent, MemoryScope, MemorySlot, RetrieveRequest, open_memory
+from memory import ContextBudget, MemoryScope, RetrieveRequest, open_memory
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 
@@ -59,7 +58,7 @@ def test_no_provider_is_left_out():
 
 
 @contextmanager
-def configured(name: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def configured(name, options):
     """A configuration; its model, where it needs one, answers as long as the block lasts."""
     options = dict(options)
     with ScriptedLLM() as llm:
@@ -71,7 +70,7 @@ def configured(name: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"memory": {"backend": name, "backends": {name: options}}}
 
 
-def repetitive_events(count: int) -> list[MemoryEvent]:
+def repetitive_events(count):
     """Events of few words, so that many facts are alike and many scores equal."""
     chosen = random.Random(11)
     events = []
@@ -88,7 +87,7 @@ def repetitive_events(count: int) -> list[MemoryEvent]:
     return events
 
 
-async def answers(slot: MemorySlot) -> list[Any]:
+async def answers(slot):
     """To every question: its rows in order, without native ids, which differ between stores."""
     budget = ContextBudget(max_items=7, max_tokens=400)
     found = []
@@ -114,7 +113,7 @@ async def test_equal_questions_get_equal_answers(tmp_path, name, options):
         opened = partial(open_memory, config, scope=ALICE)
         seen: dict[str, Any] = {}
 
-        async def ask(slot: MemorySlot, when: str) -> None:
+        async def ask(slot, when):
             seen[when] = await answers(slot)
 
         for store in ("one", "other"):
@@ -140,6 +139,6 @@ async def test_equal_questions_get_equal_answers(tmp_path, name, options):
         assert found == first, when
 
 
-async def has_memory(slot: MemorySlot) -> bool:
+async def has_memory(slot):
     """Conditions keep nothing over a restart unless they are given a path."""
     return any(await answers(slot))

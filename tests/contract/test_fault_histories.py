@@ -1,15 +1,12 @@
 """Concurrent writers through faults: nothing acknowledged is lost, nothing crosses, nothing is there unasked."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import anyio
 import pytest
-from fault_history import History, play
+from fault_history import play
 from mutants import MUTANTS
 
-from memory import MemoryEvent, WriteReceipt
 from memory.adapter import ContextEntry
 from memory.testing import FakeBackend, FakeNativeStore
 
@@ -18,18 +15,18 @@ pytestmark = pytest.mark.thorough
 KINDS = ("500", "refused", "lost", "truncated", "unreadable", "429", "slow", "late")
 
 
-def over(adapter: type[FakeBackend], seed: int, loop: str = "asyncio", **settings: Any) -> History:
+def over(adapter, seed, loop="asyncio", **settings):
     """The history of an adapter over one store."""
     store = FakeNativeStore()
 
     @contextmanager
-    def fault(_: Any, kind: Any) -> Iterator[None]:
+    def fault(_, kind):
         """Every call fails; of slowness two, so that those that follow overtake them."""
         store.faults.add(kind, times=2 if kind in ("slow", "late") else None, delay_s=0.02)
         yield
         store.faults.clear()
 
-    async def run() -> History:
+    async def run():
         return await play(lambda: adapter(store, **settings), fault, KINDS, operations=300, seed=seed)
 
     return anyio.run(run, backend=loop)
@@ -51,7 +48,7 @@ def test_an_adapter_that_swallows_write_errors_is_seen():
 class WritesTwice(FakeBackend):
     """Sends each event again, as a proxy does that got no answer in time."""
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+    async def record_event(self, event):
         await super().record_event(event)
         return await super().record_event(event)
 
@@ -63,7 +60,7 @@ def test_rows_that_are_there_twice_are_seen():
 class StoresEverywhere(FakeBackend):
     """Reads every space."""
 
-    async def retrieve(self, request: Any) -> Any:
+    async def retrieve(self, request):
         result = await super().retrieve(request)
         rows = [
             row

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from http_notes import HTTP_MUTANTS
-from suite_runs import Outcomes, outcomes_of
+from suite_runs import outcomes_of
 
 pytestmark = pytest.mark.thorough
 
@@ -12,7 +12,7 @@ SUITE = Path(__file__).with_name("http_suite.py")
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+def outcomes(tmp_path_factory):
     report = tmp_path_factory.mktemp("mutants") / "report.xml"
     wanted = [f"{SUITE}::TestHealthy"]
     wanted += [

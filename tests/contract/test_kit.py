@@ -7,14 +7,12 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
 import pytest
 
-from memory import MemoryAdapter
 from memory.testing import ConformanceProfile, FakeBackend, MemoryContract
 from memory.testing.contract._run import opened, run_spec
 from memory.testing.contract._spec import specs
@@ -98,7 +96,7 @@ def test_specs_fakes_and_the_scripted_llm_need_no_pytest():
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=300)
 
 
-def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _pytest(folder, *arguments):
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
@@ -154,11 +152,11 @@ def test_every_assert_of_the_kit_says_what_is_wrong():
     assert not bare
 
 
-def close_again_and_again(made: Callable[[int], None]) -> str:
+def close_again_and_again(made):
     """What the spec says of an adapter that leaves nothing; ``made`` hears which one is being made."""
     count = itertools.count()
 
-    def adapter() -> MemoryAdapter:
+    def adapter():
         made(next(count))
         return FakeBackend()
 
@@ -173,7 +171,7 @@ def test_what_ended_meanwhile_is_not_left_behind():
     stranger = threading.Thread(target=end.wait, name="stranger", daemon=True)
     stranger.start()
 
-    def made(number: int) -> None:
+    def made(number):
         rounds.append(number)
         if number == 3:
             end.set()
@@ -191,7 +189,7 @@ def test_a_file_that_other_code_opens_meanwhile_is_not_left_behind(opening, outc
     """What the provider leaves grows with every round."""
     with ExitStack() as files:
 
-        def made(number: int) -> None:
+        def made(number):
             if number in opening:
                 files.enter_context(open(os.devnull))
 

@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import get_args
 
 import anyio
@@ -23,12 +21,12 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory):
     """Runs Python in a directory with a package of each kind, written by the command and installed."""
     root = tmp_path_factory.mktemp("new_plugin")
     environment = {**os.environ, "PYTHONPATH": str(root / "site"), "COLUMNS": "80"}
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments):
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=root,
@@ -89,7 +87,7 @@ def test_nothing_of_the_template_is_left_and_every_kind_says_what_to_replace():
 
 
 @pytest.fixture
-def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def backend(tmp_path, monkeypatch):
     """The module of a new backend."""
     source = package("made", "backend")["src/memslot_made/__init__.py"]
     (tmp_path / "memslot_made.py").write_text(source, encoding="utf-8")
@@ -99,7 +97,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_an_id_of_a_record_that_was_deleted_names_no_other(backend, tmp_path):
-    async def run() -> None:
+    async def run():
         kit = Kit(backend.Made("made", backend.Options(), tmp_path))
         async with kit.slot:
             mutate = kit.needs(SupportsNativeMutation)
@@ -114,7 +112,7 @@ def test_an_id_of_a_record_that_was_deleted_names_no_other(backend, tmp_path):
 
 
 def test_feedback_takes_no_event_its_id(backend, tmp_path):
-    async def run() -> None:
+    async def run():
         kit = Kit(backend.Made("made", backend.Options(), tmp_path))
         async with kit.slot:
             await kit.needs(SupportsFeedback).apply_feedback(kit.feedback(kit.fact("green"), feedback_id="1"))

@@ -6,9 +6,7 @@ models of the servers of Honcho, MemOS and Stigmem.
 
 import importlib.util
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -46,7 +44,7 @@ memory:
 
 
 @pytest.fixture(scope="module")
-def agent_loop() -> ModuleType:
+def agent_loop():
     path = TESTS.parent / "examples" / "agent_loop.py"
     spec = importlib.util.spec_from_file_location("agent_loop", path)
     assert spec is not None
@@ -57,7 +55,7 @@ def agent_loop() -> ModuleType:
 
 
 @pytest.fixture
-def configuration(tmp_path: Path) -> Iterator[str]:
+def configuration(tmp_path):
     """The YAML, but for one word."""
     with (
         ScriptedLLM() as llm,
@@ -72,7 +70,7 @@ def configuration(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture(params=BACKENDS)
-def config(configuration: str, request: pytest.FixtureRequest) -> dict[str, Any]:
+def config(configuration, request):
     """The configuration with a backend's name in its place."""
     row = next(row for row in MemoryAdapterRegistry().rows() if row.name == request.param)
     if not row.installed:

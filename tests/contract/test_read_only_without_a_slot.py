@@ -13,8 +13,6 @@ from said import said
 from memory import (
     AdapterMode,
     ContextBudget,
-    MemoryAdapter,
-    MemoryEvent,
     MemoryFeedback,
     MemoryScope,
     Message,
@@ -48,15 +46,15 @@ SCOPE = MemoryScope(run_id="r", persona_id="p")
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"
 
 
-def event(event_id: str, text: str = "I like oolong.") -> MemoryEvent:
+def event(event_id, text="I like oolong."):
     return said(SCOPE, text, Message(role="assistant", content="Noted."), event_id=event_id)
 
 
-def create(name: str, tmp_path: Path) -> MemoryAdapter:
+def create(name, tmp_path):
     registry = MemoryAdapterRegistry()
     word = "backend" if name in registry.names("architecture") else "condition"
     content = {"memory": {word: name, f"{word}s": {name: PROVIDERS[name]}}}
@@ -124,11 +122,11 @@ async def test_what_is_said_while_read_only_is_not_stored(name: str, tmp_path: P
 class Slow(FakeBackend):
     """Writes take as long as the test says."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.may_end = anyio.Event()
 
-    async def record_event(self, event: MemoryEvent) -> Any:
+    async def record_event(self, event):
         await self.may_end.wait()
         return await super().record_event(event)
 
@@ -138,10 +136,10 @@ async def test_the_switch_waits_for_a_write_under_way():
     await adapter.setup_scope(SCOPE)
     order: list[str] = []
 
-    async def write() -> None:
+    async def write():
         order.append((await adapter.record_event(event("e1"))).status)
 
-    async def switch() -> None:
+    async def switch():
         await adapter.set_mode(AdapterMode(read_only=True))
         order.append("read-only")
 
@@ -157,7 +155,7 @@ async def test_the_switch_waits_for_a_write_under_way():
 
 async def test_an_adapter_that_cannot_finish_what_it_writes_is_read_only_all_the_same():
     class Stuck(FakeBackend):
-        async def join_abandoned(self) -> None:
+        async def join_abandoned(self):
             raise RuntimeError("it goes on")
 
     adapter = Stuck()
@@ -168,13 +166,13 @@ async def test_an_adapter_that_cannot_finish_what_it_writes_is_read_only_all_the
 
 def test_a_method_that_comes_from_a_mixin_is_guarded_too():
     class Mutations:
-        async def native_mutation(self, request: NativeMutationRequest) -> str:
+        async def native_mutation(self, request):
             return "done"
 
     class Adapter(Mutations, BaseAdapter):
         """Has the method by inheritance alone."""
 
-    async def mutate() -> Any:
+    async def mutate():
         adapter = Adapter()
         await adapter.set_mode(AdapterMode(read_only=True))
         return await adapter.native_mutation(NativeMutationRequest(scope=SCOPE, operation="delete"))

@@ -16,7 +16,7 @@ MEMBERS = ("backend_name", *METHODS)
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"
 
 

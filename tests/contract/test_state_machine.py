@@ -1,7 +1,6 @@
 """Any order of calls over look-alike scopes: memory holds what was written, and only where and when it was."""
 
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -36,7 +35,7 @@ names = st.sampled_from(NAMES)
 class SlotOverNativeStore(RuleBasedStateMachine):
     """The model is a list of facts per scope; the store's own rows are compared with it after every step."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self._stack = ExitStack()
         self.portal = self._stack.enter_context(start_blocking_portal())
@@ -46,19 +45,19 @@ class SlotOverNativeStore(RuleBasedStateMachine):
         self.written: dict[MemoryScope, list[str]] = {}
         self.read_only = False
 
-    def run(self, call: Any, *arguments: Any) -> Any:
+    def run(self, call, *arguments):
         return self.portal.call(call, *arguments)
 
-    def event(self, name: str, scope: MemoryScope) -> Any:
+    def event(self, name, scope):
         return self.kit.event(self.kit.fact(name), None, scope=scope)
 
     @initialize()
-    def all_scopes_but_one(self) -> None:
+    def all_scopes_but_one(self):
         for scope in SCOPES[:-1]:
             self.setup_scope(scope)
 
     @rule(scope=scopes)
-    def setup_scope(self, scope: MemoryScope) -> None:
+    def setup_scope(self, scope):
         if self.read_only and scope not in self.written:
             with pytest.raises(ReadOnlyError):
                 self.run(self.slot.setup_scope, scope)
@@ -67,7 +66,7 @@ class SlotOverNativeStore(RuleBasedStateMachine):
         self.written.setdefault(scope, [])
 
     @rule(scope=scopes, name=names)
-    def record(self, scope: MemoryScope, name: str) -> None:
+    def record(self, scope, name):
         if scope not in self.written:
             with pytest.raises(ScopeError):
                 self.run(self.slot.record_event, self.event(name, scope))
@@ -79,7 +78,7 @@ class SlotOverNativeStore(RuleBasedStateMachine):
             self.written[scope].append(name)
 
     @rule(some=st.lists(st.tuples(scopes, names), max_size=4))
-    def record_in_bulk(self, some: list[tuple[MemoryScope, str]]) -> None:
+    def record_in_bulk(self, some):
         bulk = self.slot.capability(SupportsBulkIngest)
         events = [self.event(name, scope) for scope, name in some if scope in self.written]
         receipts = self.run(bulk.record_events, events)
@@ -90,7 +89,7 @@ class SlotOverNativeStore(RuleBasedStateMachine):
                     self.written[scope].append(name)
 
     @rule(scope=scopes)
-    def ask(self, scope: MemoryScope) -> None:
+    def ask(self, scope):
         before = self.store.fingerprint()
         for name in NAMES:
             request = self.kit.question(name, scope=scope)
@@ -105,12 +104,12 @@ class SlotOverNativeStore(RuleBasedStateMachine):
         assert self.store.fingerprint() == before
 
     @rule(value=st.booleans())
-    def set_mode(self, value: bool) -> None:
+    def set_mode(self, value):
         self.run(self.kit.read_only, value)
         self.read_only = value
 
     @rule(scope=scopes)
-    def reset(self, scope: MemoryScope) -> None:
+    def reset(self, scope):
         if scope not in self.written:
             with pytest.raises(ScopeError):
                 self.run(self.slot.reset_scope, scope)
@@ -123,7 +122,7 @@ class SlotOverNativeStore(RuleBasedStateMachine):
             self.written[scope] = []
 
     @rule()
-    def close_and_open_again(self) -> None:
+    def close_and_open_again(self):
         self.run(self.slot.aclose)
         self.kit = Kit(FakeBackend(self.store), aids=Aids(fingerprint=self.store.fingerprint))
         self.slot, self.read_only = self.kit.slot, False
@@ -132,7 +131,7 @@ class SlotOverNativeStore(RuleBasedStateMachine):
 
     @precondition(lambda self: self.store.rows)
     @rule(data=st.data(), scope=scopes)
-    def delete_one(self, data: st.DataObject, scope: MemoryScope) -> None:
+    def delete_one(self, data, scope):
         mutate = self.slot.capability(SupportsNativeMutation)
         row = data.draw(st.sampled_from(sorted(self.store.rows.values(), key=lambda row: row.id)))
         request = NativeMutationRequest(scope=scope, operation="delete", native_id=row.id)
@@ -148,17 +147,17 @@ class SlotOverNativeStore(RuleBasedStateMachine):
                 self.run(mutate.native_mutation, request)
 
     @invariant()
-    def the_store_holds_exactly_what_was_written(self) -> None:
+    def the_store_holds_exactly_what_was_written(self):
         for scope, facts in self.written.items():
             stored = self.store.texts(self.space(scope))
             assert sorted(stored) == sorted(self.kit.fact(name) for name in facts)
         assert len(self.store.rows) == sum(map(len, self.written.values()))
         assert self.slot.read_only == self.read_only
 
-    def space(self, scope: MemoryScope) -> str:
+    def space(self, scope):
         return self.slot.native_scope(scope)["space"]
 
-    def teardown(self) -> None:
+    def teardown(self):
         self.run(self.slot.aclose)
         self._stack.close()
         assert self.store.clients == 0

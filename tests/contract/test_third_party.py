@@ -34,7 +34,7 @@ memory:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory):
     """Runs Python with both plugins installed, in a directory of its own."""
     root = tmp_path_factory.mktemp("third_party")
     sources = []
@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     subprocess.run([*command, *offline, *sources], check=True, timeout=300)
     environment = {**os.environ, "PYTHONPATH": str(root / "site"), "COLUMNS": "80"}
 
-    def run(*arguments: str, cwd: Path = root) -> subprocess.CompletedProcess[str]:
+    def run(*arguments, cwd=root):
         return subprocess.run(
             [sys.executable, *arguments],
             capture_output=True,
@@ -62,11 +62,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture
-def memslot(run: Run, tmp_path: Path) -> Run:
+def memslot(run, tmp_path):
     """Runs the command line in a directory with ``config.yaml``."""
     (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
 
-    def memslot(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def memslot(*arguments):
         return run("-c", "from memory.cli import main; main()", *arguments, cwd=tmp_path)
 
     return memslot

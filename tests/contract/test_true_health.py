@@ -2,7 +2,7 @@
 erase from the next process, unless the backend refused it."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.machinery import ModuleSpec
@@ -22,17 +22,14 @@ from variants import plain
 from memory import (
     BackendError,
     ConfigError,
-    MemoryEvent,
     MemoryScope,
-    MemorySlot,
     MemslotError,
-    WriteReceipt,
 )
 from memory.adapter import BackendRejected
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.storage.entries import forget_entries, list_entries, retry_entries
-from memory.testing import LoopbackProcess, LoopbackServer, ScriptedLLM
+from memory.testing import LoopbackProcess, ScriptedLLM
 
 ADA = MemoryScope(run_id="r", persona_id="ada")
 GRAPH_SERVER = [sys.executable, str(Path(__file__).parents[1] / "backends/mcp/graph_server.py")]
@@ -40,21 +37,19 @@ Started = Callable[[], Any]
 
 
 @contextmanager
-def on(
-    server: type[LoopbackServer], address: str, options: dict[str, Any], **arguments: Any
-) -> Iterator[Any]:
+def on(server, address, options, **arguments):
     with LoopbackProcess(server, **arguments) as process:
         yield {address: process.url, **options}
 
 
 @contextmanager
-def scripted() -> Iterator[Any]:
+def scripted():
     with ScriptedLLM() as llm:
         yield {"llm": {"base_url": llm.base_url, "model": "scripted"}}
 
 
 @contextmanager
-def embedded(**options: Any) -> Iterator[Any]:
+def embedded(**options):
     yield options
 
 
@@ -80,7 +75,7 @@ MEMORIES: dict[str, tuple[str, str, Started]] = {
 
 
 @pytest.fixture(scope="module", params=plain("full_history", "memos", of=list(MEMORIES)))
-def memory(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, Any]]]:
+def memory(request):
     """The name of a memory, and what stands below ``memory`` in its configuration."""
     name = request.param
     group, module, start = MEMORIES[name]
@@ -92,19 +87,19 @@ def memory(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, Any]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"
 
 
 @contextmanager
-def failing(name: str, slot: MemorySlot, directory: Path) -> Iterator[None]:
+def failing(name, slot, directory):
     profile = MemoryAdapterRegistry().conformance(name)
     assert profile is not None
     with profile(directory).native_fault(slot._adapter, "500"):
         yield
 
 
-def opened(block: dict[str, Any], directory: Path, run: str, **options: Any) -> MemorySlot:
+def opened(block, directory, run, **options):
     scope = ADA.model_copy(update={"run_id": run})
     return build_slot({"memory": {**block, **options}}, scope=scope, data_dir=directory)
 
@@ -134,7 +129,7 @@ async def test_health_is_degraded_after_trouble_and_ok_after_a_success(memory, t
 async def test_health_counts_what_was_set_aside_until_it_is_delivered_or_forgotten(
     memory, tmp_path, monkeypatch
 ):
-    async def refuse(event: MemoryEvent) -> WriteReceipt:
+    async def refuse(event):
         raise BackendRejected("it is refused")
 
     async with opened(memory[1], tmp_path, "aside", journal=True) as slot:
@@ -161,7 +156,7 @@ async def test_health_counts_what_was_set_aside_until_it_is_delivered_or_forgott
 async def test_health_is_degraded_while_the_encoder_of_keywords_is_dead(tmp_path, monkeypatch):
     pytest.importorskip("mem0")
 
-    def dead(*given: Any, **named: Any) -> None:
+    def dead(*given, **named):
         raise ConfigError("the files of Qdrant/bm25 are gone")
 
     installed = ModuleType("fastembed")

@@ -1,7 +1,6 @@
 """A Signet server over the fake backend, in this process; and the daemon's recorded pairs."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import httpx
 
 from memory import MemoryScope, MemorySlot
-from memory.adapter import BaseAdapter
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime.signet.reach import TokenGrant
 from memory.runtime.signet.server import RuntimeAdapterServer
@@ -21,7 +19,7 @@ BASE = MemoryScope(run_id="r", persona_id="ada")
 PAIRS = Path(__file__).parent / "pairs"
 
 
-def pair(name: str) -> dict[str, Any]:
+def pair(name):
     """A recorded request and its answer, by the beginning of its file's name."""
     (file,) = PAIRS.glob(f"{name}_*.json")
     found: dict[str, Any] = json.loads(file.read_text("utf-8"))
@@ -31,28 +29,26 @@ def pair(name: str) -> dict[str, Any]:
 class Daemon:
     """A server and a client of it; ``post`` and the like answer (status, body)."""
 
-    def __init__(self, server: RuntimeAdapterServer, http: httpx.AsyncClient, backend: BaseAdapter) -> None:
+    def __init__(self, server, http, backend):
         self.server = server
         self.http = http
         self.backend = backend
         self.memory = server.endpoints.memory
 
-    async def send(
-        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
-    ) -> tuple[int, Any]:
+    async def send(self, method, path, body=None, headers=None):
         content = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         answer = await self.http.request(method, path, content=content, headers=dict(headers or {}))
         return answer.status_code, answer.json()
 
-    async def post(self, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+    async def post(self, path, body=None, **headers):
         return await self.send("POST", path, body, {k.replace("_", "-"): v for k, v in headers.items()})
 
-    async def hook(self, name: str, **body: Any) -> dict[str, Any]:
+    async def hook(self, name, **body):
         status, answer = await self.post(f"/api/hooks/{name}", {"harness": "test", **body})
         assert status == 200, answer
         return dict(answer)
 
-    async def routes(self, **headers: str) -> list[tuple[str, str]]:
+    async def routes(self, **headers):
         """Method and path of every route, as the running application describes them."""
         status, schema = await self.send("GET", "/openapi.json", headers=headers)
         assert status == 200, schema
@@ -60,19 +56,12 @@ class Daemon:
         assert len(found) > 15, "the description is not that of the whole daemon"
         return found
 
-    async def drain(self) -> None:
+    async def drain(self):
         assert await self.memory.drain(20)
 
 
 @asynccontextmanager
-async def daemon(
-    backend: BaseAdapter | None = None,
-    policy: TurnPolicy | None = None,
-    host_file: Path | None = None,
-    tokens: Mapping[str, MemoryScope] | None = None,
-    read_only: frozenset[str] = frozenset(),
-    **options: Any,
-) -> AsyncIterator[Daemon]:
+async def daemon(backend=None, policy=None, host_file=None, tokens=None, read_only=frozenset(), **options):
     grants = {token: TokenGrant(scope, token in read_only) for token, scope in (tokens or {}).items()}
     adapter = backend or FakeBackend()
     policy = policy or TurnPolicy(exclude_session=True)

@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 from contextlib import AsyncExitStack, ExitStack
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,11 +17,8 @@ from memory import (
     AdapterMode,
     BackendUnavailable,
     InputError,
-    MemoryEvent,
-    MemorySlot,
     SupportsNativeMutation,
     SupportsProvenance,
-    WriteReceipt,
 )
 from memory.runtime import MemoryItems, TurnMemory, load_config, open_shared
 from memory.runtime import _attach_owner as attach_owner
@@ -43,7 +39,7 @@ anyio.run(main)
 """
 
 
-def config(tmp_path: Path, **memory: Any) -> dict[str, Any]:
+def config(tmp_path, **memory):
     given = {
         "backend": "mem0",
         "scope": {"run_id": "r", "persona_id": "ada"},
@@ -52,11 +48,11 @@ def config(tmp_path: Path, **memory: Any) -> dict[str, Any]:
     return {"memory": {**given, **memory}}
 
 
-def place(tmp_path: Path) -> Path:
+def place(tmp_path):
     return socket_of(load_config(config(tmp_path)))
 
 
-async def text(slot: MemorySlot, query: str = "bike tea") -> str:
+async def text(slot, query="bike tea"):
     return await slot.before_turn(query, session_id="asking")
 
 
@@ -130,7 +126,7 @@ async def test_a_killed_owner_is_succeeded_and_loses_nothing(tmp_path):
 async def test_a_read_outlives_all_connections_to_an_owner_that_died(tmp_path):
     ending: set[Any] = set()
 
-    async def end(lines: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def end(lines, writer):
         ending.add(asyncio.current_task())
         await lines.readline()
         writer.close()
@@ -201,7 +197,7 @@ async def test_a_reset_in_one_window_erases_what_still_waits_in_another(tmp_path
     """Words that were acknowledged before the reset and not sent yet do not come back."""
     record = FullHistory.record_event
 
-    async def down(self: FullHistory, event: MemoryEvent) -> WriteReceipt:
+    async def down(self, event):
         raise BackendUnavailable("down", sent=False)
 
     monkeypatch.setattr(FullHistory, "record_event", down)
@@ -242,7 +238,7 @@ async def test_a_window_that_owns_the_memory_is_read_only_for_every_window(tmp_p
 
 
 async def test_what_its_owner_does_not_take_is_counted_and_breaks_no_host(tmp_path, monkeypatch):
-    async def refuse(self: RemoteAdapter, name: str, *arguments: Any) -> Any:
+    async def refuse(self, name, *arguments):
         raise BackendUnavailable("it does not answer", sent=False)
 
     given = config(tmp_path)
@@ -277,7 +273,7 @@ async def test_a_busy_owner_costs_no_call(tmp_path):
             owner.stdin.flush()
             receipts: list[str] = []
 
-            async def write(number: int) -> None:
+            async def write(number):
                 receipt = await second.for_scope().after_turn(user=f"Note {number}.", session_id=f"s{number}")
                 receipts.append(receipt.status)
 

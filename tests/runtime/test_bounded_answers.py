@@ -2,10 +2,8 @@
 
 import gzip
 import json
-from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio.to_thread
 import pytest
@@ -18,7 +16,7 @@ from memory.adapter._http import JsonHttp
 from memory.adapter.http import http_client
 from memory.adapter.models import counted_openai
 from memory.runtime import AdapterClient, create_provider
-from memory.testing import LoopbackAnswer, LoopbackRequest
+from memory.testing import LoopbackAnswer
 from memory.testing._http_server import HttpServer
 
 MAX_BYTES = 1_000_000
@@ -28,18 +26,18 @@ class Server(HttpServer):
     body = b""
     encoding = ""
 
-    def respond(self, request: LoopbackRequest) -> LoopbackAnswer:
+    def respond(self, request):
         packed = {"content-encoding": self.encoding} if self.encoding else {}
         return LoopbackAnswer(200, self.body, {"content-type": "application/json", **packed})
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     with Server() as running:
         yield running
 
 
-async def json_http(url: str) -> Any:
+async def json_http(url):
     http = JsonHttp(url, backend="test", max_answer_bytes=MAX_BYTES)
     try:
         return await http.request("GET", "/")
@@ -47,13 +45,13 @@ async def json_http(url: str) -> Any:
         await http.aclose()
 
 
-async def signet(url: str) -> Any:
+async def signet(url):
     async with AdapterClient(url, harness="test", max_answer_bytes=MAX_BYTES) as client:
         return await client.health()
 
 
-def model(kind: str) -> Callable[[str], Awaitable[Any]]:
-    async def ask(url: str) -> Any:
+def model(kind):
+    async def ask(url):
         options = {
             "model": "m",
             "base_url": url,
@@ -70,14 +68,14 @@ def model(kind: str) -> Callable[[str], Awaitable[Any]]:
     return ask
 
 
-async def of_an_sdk(url: str) -> Any:
+async def of_an_sdk(url):
     """The client that Graphiti is given."""
     options = {"max_answer_bytes": MAX_BYTES, "backend": "graphiti", "max_retries": 0}
     async with AsyncOpenAI(api_key="k", base_url=url) as bare, counted_openai(bare, **options) as client:
         return await causing(client.chat.completions.create(model="m", messages=[]))
 
 
-async def of_a_synchronous_sdk(url: str) -> Any:
+async def of_a_synchronous_sdk(url):
     """The client that mem0 is given."""
     options = {"max_answer_bytes": MAX_BYTES, "backend": "mem0", "max_retries": 0}
     with OpenAI(api_key="k", base_url=url) as bare, counted_openai(bare, **options) as client:
@@ -85,14 +83,14 @@ async def of_a_synchronous_sdk(url: str) -> Any:
         return await causing(anyio.to_thread.run_sync(ask))
 
 
-async def causing(call: Awaitable[Any]) -> Any:
+async def causing(call):
     """What the SDK raises is chained to our error."""
     with pytest.raises(APIConnectionError) as raised:
         await call
     raise raised.value.__cause__ or raised.value
 
 
-async def plain(url: str) -> Any:
+async def plain(url):
     async with http_client(url, backend="test", timeout_s=10, max_answer_bytes=MAX_BYTES) as http:
         return (await http.get("/")).json()
 

@@ -2,14 +2,12 @@
 
 import io
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_support import invoke
 
 from conditions.full_history import FullHistory
-from memory import BackendUnavailable, InputError, MemoryEvent, WriteReceipt
+from memory import BackendUnavailable, InputError
 from memory.plugins.config import load_config
 from memory.runtime import reports_file, waiting_reports
 from memory.runtime._channel import CommandLine
@@ -19,7 +17,7 @@ from memory.storage.insert import insert
 REMEMBERS = ("mem0", "simple_rag", "full_history", "rolling_summary")
 
 
-def config(directory: Path, provider: str, agent: Any = None, **options: Any) -> Path:
+def config(directory, provider, agent=None, **options):
     memory = {
         "backend": provider,
         "scope": {"run_id": "r", "persona_id": "ada"},
@@ -31,11 +29,11 @@ def config(directory: Path, provider: str, agent: Any = None, **options: Any) ->
     return file
 
 
-async def talk(file: Path, *lines: str) -> tuple[str, list[str]]:
+async def talk(file, *lines):
     """What was answered, and what was said beside it."""
     left, out, notices = [f"{line}\n" for line in lines], io.StringIO(), []
 
-    def read() -> str:
+    def read():
         if not left:
             raise EOFError
         return left.pop(0)
@@ -73,7 +71,7 @@ async def test_read_only_keeps_nothing(tmp_path):
 
 @pytest.mark.thorough
 async def test_what_cannot_be_written_is_kept_for_the_next_chat(tmp_path, monkeypatch):
-    async def refuse(self: FullHistory, event: MemoryEvent) -> WriteReceipt:
+    async def refuse(self, event):
         raise BackendUnavailable("down", sent=False)
 
     file = config(tmp_path, "full_history", {"policy": {"drain_s": 5.0}})

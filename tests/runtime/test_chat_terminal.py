@@ -11,10 +11,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +24,7 @@ _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
 class Terminal:
     """A chat on a pseudo-terminal, and what it shows."""
 
-    def __init__(self, config: Path, columns: int = 80) -> None:
+    def __init__(self, config, columns=80):
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         command = [sys.executable, "-c", "from memory.cli import main; main()", "chat", str(config)]
@@ -45,7 +42,7 @@ class Terminal:
         self._raw = b""
         threading.Thread(target=self._read, daemon=True).start()
 
-    def _read(self) -> None:
+    def _read(self):
         try:
             while piece := os.read(self._terminal, 4096):
                 self._raw += piece
@@ -55,13 +52,13 @@ class Terminal:
             pass  # the other end is closed
 
     @property
-    def shown(self) -> str:
+    def shown(self):
         return _STYLES.sub("", self._raw.decode("utf-8", "replace"))
 
-    def type(self, keys: str) -> None:
+    def type(self, keys):
         os.write(self._terminal, keys.encode())
 
-    def wait_for(self, text: str, after: int = 0) -> int:
+    def wait_for(self, text, after=0):
         """Until it shows a text behind a place; the place behind it."""
         until = time.monotonic() + 120
         while (found := self.shown.find(text, after)) < 0:
@@ -70,10 +67,10 @@ class Terminal:
             time.sleep(0.02)
         return found + len(text)
 
-    def ended(self) -> int:
+    def ended(self):
         return self.process.wait(300)
 
-    def close(self) -> None:
+    def close(self):
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -81,10 +78,10 @@ class Terminal:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Any]:
+def opened(tmp_path):
     terminals: list[Terminal] = []
 
-    def open_(agent: dict[str, Any] | None = None, columns: int = 80) -> Terminal:
+    def open_(agent=None, columns=80):
         memory = {
             "backend": "full_history",
             "scope": {"run_id": "r", "persona_id": "ada"},
@@ -130,7 +127,7 @@ def test_the_prompt_is_left_by_either_key(opened, key):
 class Slow(BaseHTTPRequestHandler):
     """A model that never comes to an end."""
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         self.rfile.read(int(self.headers["content-length"]))
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
@@ -150,7 +147,7 @@ class Slow(BaseHTTPRequestHandler):
         except OSError:
             pass  # nobody listens any more
 
-    def log_message(self, format: str, *values: Any) -> None:
+    def log_message(self, format, *values):
         pass
 
 

@@ -1,7 +1,6 @@
 """Half requests cost nobody else: connections of the server are bounded in number and in time."""
 
 import socket
-from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 import anyio
@@ -18,7 +17,7 @@ HALF = b"POST /api/hooks/session-start HTTP/1.1\r\nhost: x\r\n"
 
 
 @asynccontextmanager
-async def listening(**options: object) -> AsyncIterator[tuple[str, int]]:
+async def listening(**options):
     async with daemon(**options) as signet:  # type: ignore[arg-type]
         with listening_socket("127.0.0.1", 0, field="port") as listener:
             config = uvicorn.Config(signet.server.app, lifespan="off", log_level="critical")
@@ -33,7 +32,7 @@ async def listening(**options: object) -> AsyncIterator[tuple[str, int]]:
 
 
 @contextmanager
-def lines(address: tuple[str, int], count: int, sent: bytes) -> Iterator[list[socket.socket]]:
+def lines(address, count, sent):
     opened = [socket.create_connection(address, timeout=20) for _ in range(count)]
     try:
         for line in opened:

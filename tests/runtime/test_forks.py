@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +18,7 @@ pytestmark = [
 ]
 
 
-def config(tmp_path: Path, backend: str = "full_history") -> Path:
+def config(tmp_path, backend="full_history"):
     memory = {
         "backend": backend,
         "scope": {"run_id": "r", "persona_id": "ada"},
@@ -31,7 +29,7 @@ def config(tmp_path: Path, backend: str = "full_history") -> Path:
     return file
 
 
-def in_child(work: Callable[[], str]) -> str:
+def in_child(work):
     """What ``work`` gives in a forked child, which has 20 seconds."""
     read, write = os.pipe()
     child = os.fork()
@@ -56,7 +54,7 @@ def test_a_forked_child_is_told_to_open_its_own_memory_and_leaves_the_parents(tm
     memory = opening.__enter__()
     memory.after_turn(user="I like oolong.", session_id="s")
 
-    def use() -> str:
+    def use():
         for call in (
             lambda: memory.before_turn("oolong", session_id="q"),
             lambda: memory.for_scope(persona_id="bob").before_turn("oolong", session_id="q"),
@@ -76,7 +74,7 @@ def test_a_forked_child_leaves_the_turns_of_a_memory_and_opens_its_own(tmp_path)
     opening = open_memory_sync(file)
     turns_of(opening.__enter__())
 
-    def use() -> str:
+    def use():
         opening.__exit__(None, None, None)
         other = tmp_path / "child"
         other.mkdir()
@@ -136,7 +134,7 @@ def test_a_slot_belongs_to_the_process_that_opened_it(tmp_path):
     loop.run_until_complete(slot.__aenter__())
     loop.run_until_complete(slot.after_turn(user="I like oolong.", session_id="s"))
 
-    def use() -> str:
+    def use():
         for run in (loop.run_until_complete, asyncio.run):
             with pytest.raises(LifecycleError, match="before the process was forked"):
                 run(slot.before_turn("oolong", session_id="q"))

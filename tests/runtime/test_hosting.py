@@ -1,6 +1,5 @@
 """What every binding shares: a memory that is called from other threads and loops, and costs no turn."""
 
-from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,7 +16,7 @@ ADA = MemoryScope(run_id="app", persona_id="ada")
 
 
 @asynccontextmanager
-async def turns(store: FakeNativeStore, **policy: float) -> AsyncIterator[HostTurns]:
+async def turns(store, **policy):
     async with MemorySlot(FakeBackend(store), scope=ADA) as slot:
         turns_of(slot, TurnPolicy(recall_s=20.0, **policy))
         yield HostTurns(slot, "test")

@@ -1,7 +1,7 @@
 """The session loop: the contract's order, and a session that lives on whatever model, tool, memory or client do."""
 
 import io
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from turn_support import ADA
 
 from memory import BackendUnavailable, ContextBudget, InputError, MemorySlot, Message
 from memory.runtime._channel import (
-    AgentOutput,
     Attachment,
     Channel,
     Checkpoint,
@@ -22,39 +21,39 @@ from memory.runtime._channel import (
     UserTurn,
 )
 from memory.runtime._loop import AgentSession, run_session
-from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
-from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, ToolCall
-from memory.runtime._tools import ToolContext, ToolRegistry, memory_tools
+from memory.runtime._policy import TurnMemory, TurnPolicy
+from memory.runtime._provider import CompletionChunk, CompletionResult, ToolCall
+from memory.runtime._tools import ToolRegistry, memory_tools
 from memory.runtime.providers.scripted import ScriptedProvider
 
 SEARCH = ToolCall(id="c1", name="memory_search", arguments={"query": "tea"})
 
 
 @pytest.fixture
-def backend() -> Obedient:
+def backend():
     obedient = Obedient()
     obedient.names_sessions = True
     return obedient
 
 
 @pytest.fixture
-async def memory(backend: Obedient) -> AsyncIterator[TurnMemory]:
+async def memory(backend):
     policy = TurnPolicy(exclude_session=True, recall_s=20)
     async with MemorySlot(backend, scope=ADA) as slot, TurnMemory(slot, policy) as opened:
         yield opened
 
 
-def session(memory: TurnMemory, *lines: Any, tools: bool = True, **options: Any) -> AgentSession:
+def session(memory, *lines, tools=True, **options):
     registry = ToolRegistry(memory_tools(memory.slot)) if tools else None
     return AgentSession(ScriptedProvider(lines), memory, registry, **options)
 
 
-def asked(of: AgentSession) -> list[tuple[tuple[Message, ...], CompletionOptions]]:
+def asked(of):
     assert isinstance(of.provider, ScriptedProvider)
     return of.provider.requests
 
 
-async def say(of: AgentSession, text: str, **options: Any) -> AgentOutput:
+async def say(of, text, **options):
     return (await of.turn(UserTurn(content=text), **options)).output
 
 
@@ -85,7 +84,7 @@ class Library:
     name, description, run_before_generation = "library", "d", True
     input_schema: Mapping[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
 
-    async def execute(self, input: Mapping[str, Any], context: ToolContext) -> Any:
+    async def execute(self, input, context):
         return f"a book on {input['query']}"
 
 
@@ -112,7 +111,7 @@ async def test_a_write_delays_no_token(memory, backend):
     backend.next_write = [gate.wait]
     now, pieces = session(memory, "First answer.", "Second answer."), []
 
-    async def emit(output: AgentOutput) -> None:
+    async def emit(output):
         pieces.append(output.content)
 
     await say(now, "hello", emit=emit)
@@ -239,7 +238,7 @@ async def test_what_the_start_recalled_stands_in_the_first_prompt_beside_what_th
     await earlier.end()
     everything = memory.recall
 
-    async def by_word(user: str, **fields: Any) -> Recall:
+    async def by_word(user, **fields):
         recall = await everything(user, **fields)
         assert recall.result is not None
         fits = [n for n, entry in enumerate(recall.result.entries) if user.strip("?") in entry.text]
@@ -265,11 +264,11 @@ async def test_what_the_start_recalled_stands_in_the_first_prompt_beside_what_th
 
 
 class Lines(CommandLine):
-    def __init__(self, *lines: str) -> None:
+    def __init__(self, *lines):
         self.out = io.StringIO()
         left = list(lines)
 
-        def read() -> str:
+        def read():
             if not left:
                 raise EOFError
             return left.pop(0)
@@ -290,7 +289,7 @@ async def test_a_command_line_session_runs_to_its_end(memory, backend):
 
 async def test_a_closed_pipe_ends_the_session_and_keeps_the_turn(memory, backend):
     class Broken(io.StringIO):
-        def write(self, text: str) -> int:
+        def write(self, text):
             raise BrokenPipeError
 
     lines = ["hi\n"]
@@ -303,9 +302,7 @@ async def test_a_closed_pipe_ends_the_session_and_keeps_the_turn(memory, backend
 class Endless(ScriptedProvider):
     """Says its first lines, and never comes to the end of the last one."""
 
-    async def stream(
-        self, messages: Sequence[Message], options: CompletionOptions | None = None
-    ) -> AsyncIterator[CompletionChunk]:
+    async def stream(self, messages, options=None):
         if self._lines:
             async for chunk in super().stream(messages, options):
                 yield chunk
@@ -318,7 +315,7 @@ async def test_a_model_that_never_ends_its_answer_is_cut_off(memory, backend):
     talk = AgentSession(Endless(), memory, settings=SessionSettings(turn_s=1))
     shown: list[str] = []
 
-    async def emit(output: AgentOutput) -> None:
+    async def emit(output):
         shown.append(output.content)
 
     with anyio.fail_after(30):
@@ -333,9 +330,7 @@ async def test_a_model_that_never_ends_its_answer_is_cut_off(memory, backend):
 
 async def test_a_model_that_hangs_is_given_up_with_the_turn(memory):
     class Hanging(ScriptedProvider):
-        async def complete(
-            self, messages: Sequence[Message], options: CompletionOptions | None = None
-        ) -> CompletionResult:
+        async def complete(self, messages, options=None):
             await forever()
             raise AssertionError
 
@@ -353,9 +348,7 @@ class Forgetting(ScriptedProvider):
     when = "answered"
     turn: anyio.CancelScope
 
-    async def complete(
-        self, messages: Sequence[Message], options: CompletionOptions | None = None
-    ) -> CompletionResult:
+    async def complete(self, messages, options=None):
         sums_up = "Summarise" in messages[-1].content
         if self.when and sums_up == (self.when == "summarised"):
             await self.memory.slot.reset_scope(ADA)

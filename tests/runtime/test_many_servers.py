@@ -4,7 +4,6 @@ import os
 import random
 import threading
 import time
-from typing import Any
 
 import pytest
 from many_servers import served
@@ -19,12 +18,12 @@ SESSIONS = 4
 
 
 @pytest.fixture
-def clean(state_url: str) -> str:
+def clean(state_url):
     ask(state_url, "CREATE EXTENSION IF NOT EXISTS vector", "DROP TABLE IF EXISTS many")
     return state_url
 
 
-def prompt(number: int, session: int) -> dict[str, Any]:
+def prompt(number, session):
     said = f"In project {session} I bought tea number {number}x."
     return {"harness": "t", "sessionKey": f"s{session}", "project": f"/p{session}", "userMessage": said}
 
@@ -37,7 +36,7 @@ def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_s
     unanswered: list[list[int]] = [[] for _ in range(SESSIONS)]
     ended = threading.Event()
 
-    def speak(session: int) -> None:
+    def speak(session):
         choose, number = random.Random(session), 0
         while not ended.is_set():
             answer = servers.ask("/api/hooks/user-prompt-submit", prompt(number, session), choose)
@@ -94,7 +93,7 @@ def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_s
 
 
 @pytest.fixture
-def started(state_url: str) -> Any:
+def started(state_url):
     """Begins servers over one native store and one PostgreSQL."""
     native, server = FakeNativeStore(), PostgresStore(state_url)
     return lambda **options: daemon(FakeBackend(native), host_file=server, **options)

@@ -2,10 +2,8 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -18,7 +16,7 @@ from memory.contract.errors import JournalError
 from memory.plugins.opening import build_slot
 from memory.runtime import reports_file
 from memory.storage.insert import insert
-from memory.storage.journal import Journal, JournalEntry
+from memory.storage.journal import Journal
 from memory.storage.kept import HostStore, StoredObject
 from memory.testing import FAKE_KEY, ScriptedLLM
 
@@ -27,7 +25,7 @@ START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CITIES = ("Lisbon", "Oslo", "Quito", "Riga", "Tunis", "Sofia", "Lima")
 
 
-def event(number: int, scope: MemoryScope = ADA) -> MemoryEvent:
+def event(number, scope=ADA):
     return MemoryEvent(
         event_id=f"e{number}",
         scope=scope,
@@ -42,19 +40,17 @@ def event(number: int, scope: MemoryScope = ADA) -> MemoryEvent:
     )
 
 
-async def memslot(*arguments: object, code: int = 0) -> str:
+async def memslot(*arguments, code=0):
     done = await anyio.to_thread.run_sync(invoke, *arguments)
     assert done.exit_code == code, done.output
     return done.output
 
 
 @pytest.fixture
-def files(tmp_path: Path):
+def files(tmp_path):
     """Configurations by provider, all with their data below the test's own directory."""
 
-    def write(
-        name: str, provider: str, block: str = "{}", journal: str = "", group: str = "backends"
-    ) -> Path:
+    def write(name, provider, block="{}", journal="", group="backends"):
         word = "backend" if group == "backends" else "condition"
         path = tmp_path / f"{name}.yaml"
         path.write_text(
@@ -67,7 +63,7 @@ def files(tmp_path: Path):
     return write
 
 
-async def recorded(config: Path, count: int) -> None:
+async def recorded(config, count):
     async with open_memory(config) as memory:
         await memory.setup_scope(BOB)
         for number in range(count):
@@ -75,11 +71,11 @@ async def recorded(config: Path, count: int) -> None:
         await memory.record_event(event(0, BOB))
 
 
-def bytes_below(directory: Path) -> bytes:
+def bytes_below(directory):
     return b"".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
 
 
-def kept(journal: Path) -> list[MemoryEvent]:
+def kept(journal):
     with open_journal(journal) as opened:
         return [entry.event for entry in opened.entries()]
 
@@ -154,7 +150,7 @@ async def test_an_export_goes_through_a_pipe_and_leaves_no_half_of_a_file(files,
     assert "directory" in await memslot("export", first, "--out", tmp_path, code=2)
     out.write_text("before")
 
-    def torn(self: Journal, *_: object) -> Iterator[JournalEntry]:
+    def torn(self, *_):
         yield from entries(self, size=1)
         raise JournalError("memslot.db: damaged")
 

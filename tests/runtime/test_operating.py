@@ -5,10 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -21,7 +18,7 @@ from memory.runtime._serving import settings_of
 ADA, EVE = "token-of-ada-0000000", "token-of-eve-0000000"
 
 
-def write(directory: Path, serve: dict[str, Any]) -> Path:
+def write(directory, serve):
     memory = {"condition": "full_history", "scope": {"run_id": "r", "persona_id": "ada"}, "data_dir": "kept"}
     file = directory / "serve.yaml"
     file.write_text(json.dumps({"memory": memory, "serve": {"port": 0, **serve}}))
@@ -29,7 +26,7 @@ def write(directory: Path, serve: dict[str, Any]) -> Path:
 
 
 @contextmanager
-def serving(config: Path) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
+def serving(config):
     command = [sys.executable, "-c", "from memory.cli import main; main()", "serve", str(config)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -41,11 +38,11 @@ def serving(config: Path) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]
         process.communicate()
 
 
-def status(http: httpx.Client, token: str, path: str = "/api/memories") -> int:
+def status(http, token, path="/api/memories"):
     return http.get(path, headers={"authorization": f"Bearer {token}"}).status_code
 
 
-def until(http: httpx.Client, token: str, wanted: int) -> None:
+def until(http, token, wanted):
     for _ in range(100):
         if status(http, token) == wanted:
             return

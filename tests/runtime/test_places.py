@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,7 +14,7 @@ from memory.runtime._import_commands import exporting
 pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions of POSIX")
 
 
-def config(backend: str, **memory: Any) -> dict[str, Any]:
+def config(backend, **memory):
     return {
         "memory": {
             "backend": backend,

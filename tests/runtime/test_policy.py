@@ -1,7 +1,6 @@
 """How a host lives with a memory that is slow, failing or hanging: no turn is lost to it, and no event either."""
 
 import time
-from collections.abc import AsyncIterator
 
 import anyio
 import pytest
@@ -16,7 +15,6 @@ from memory import (
     BackendUnavailable,
     Deadlines,
     InputError,
-    MemoryEvent,
     MemoryScope,
     MemorySlot,
     ScopeError,
@@ -31,19 +29,19 @@ DOWN = ConnectionRefusedError("down")
 
 
 @pytest.fixture
-def adapter() -> Obedient:
+def adapter():
     obedient = Obedient()
     obedient.names_sessions = True
     return obedient
 
 
 @pytest.fixture
-def sink() -> Sink:
+def sink():
     return Sink()
 
 
 @pytest.fixture
-async def slot(adapter: Obedient, sink: Sink) -> AsyncIterator[MemorySlot]:
+async def slot(adapter, sink):
     limits = Deadlines(write_s=20, retrieve_s=20, close_s=0.2)
     async with MemorySlot(adapter, scope=ADA, deadlines=limits, trace_sink=sink) as opened:
         sink.clear()
@@ -53,36 +51,36 @@ async def slot(adapter: Obedient, sink: Sink) -> AsyncIterator[MemorySlot]:
 class Finds(Obedient):
     """Can be asked which events it has."""
 
-    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+    async def find_event(self, event):
         return (event.event_id,) if event.event_id in ids(self) else None
 
 
-def ids(adapter: Obedient, scope: MemoryScope | None = None) -> list[str]:
+def ids(adapter, scope=None):
     return [row.event_id for row in adapter.rows if scope in (None, row.scope)]
 
 
 @pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pauses(monkeypatch):
     monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(writing, "_LOOK_S", 0.02)
 
 
 class Refused(BackendRejected):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__("refused")
 
 
 class Clock:
     now = 0.0
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self.now
 
     perf_counter = time.perf_counter
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(circuit, "time", clock)
     return clock
@@ -111,7 +109,7 @@ async def test_a_turn_is_recorded_and_recalled(slot):
 async def test_recall_ends_at_its_deadline_whatever_the_memory_does(slot, adapter, sink, deaf):
     gate = anyio.Event()
 
-    async def hang() -> None:
+    async def hang():
         with anyio.CancelScope(shield=deaf):
             await gate.wait()
 
@@ -414,7 +412,7 @@ async def test_closing_goes_on_when_the_host_is_cancelled(slot, adapter):
     adapter.always = lambda: anyio.sleep(0.01)
     async with anyio.create_task_group() as tasks:
 
-        async def host() -> None:
+        async def host():
             async with TurnMemory(slot) as memory:
                 for number in range(5):
                     await memory.record(event(number))

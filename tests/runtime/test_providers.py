@@ -1,9 +1,7 @@
 """The models an agent may choose, each through its real SDK against a server on the loopback."""
 
-from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import entry_points
-from typing import Any
 
 import pytest
 from model_server import ModelServer, call, chat, delta, events, message, message_events, text
@@ -31,19 +29,19 @@ CALLED = (
 KINDS = ("openai", "openai_compatible", "anthropic")
 
 
-def provider(kind: str, url: str, **options: Any) -> Provider:
+def provider(kind, url, **options):
     given = {"model": "m", "base_url": url, "api_key": "sk-planted", "max_retries": 0, "timeout_s": 20}
     return create_provider(kind, {**given, **options})
 
 
 @asynccontextmanager
-async def opened(kind: str, url: str) -> AsyncIterator[Provider]:
+async def opened(kind, url):
     model = provider(kind, url)
     yield model
     await model.aclose()
 
 
-async def pieces(of: Provider, said: Sequence[Message] = SAID, **options: Any) -> list[CompletionChunk]:
+async def pieces(of, said=SAID, **options):
     return [chunk async for chunk in of.stream(said, CompletionOptions(**options))]
 
 

@@ -7,10 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import anyio
 import httpx
@@ -24,7 +21,7 @@ from memory.runtime._serving import serve, settings_of
 TOKENS = {"ADA_TOKEN": "token-of-ada-0000000", "EVE_TOKEN": "token-of-eve-0000000"}
 
 
-def write(directory: Path, served: dict[str, Any], agent: Any = None, **memory: Any) -> Path:
+def write(directory, served, agent=None, **memory):
     given = {"condition": "full_history", "data_dir": "kept", **memory}
     file = directory / "serve.yaml"
     blocks = {"memory": given, "serve": {"port": 0, **served}}
@@ -33,7 +30,7 @@ def write(directory: Path, served: dict[str, Any], agent: Any = None, **memory: 
 
 
 @contextmanager
-def served(config: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def served(config):
     command = [sys.executable, "-c", "from memory.cli import main; main()", "serve", str(config)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **TOKENS}
@@ -50,7 +47,7 @@ def served(config: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     assert errors == ""
 
 
-def prompt(http: httpx.Client, number: int) -> int:
+def prompt(http, number):
     body = {"harness": "t", "sessionKey": f"s{number % 4}", "userMessage": f"fact number {number}."}
     return http.post("/api/hooks/user-prompt-submit", json=body).status_code
 

@@ -8,9 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,7 +21,7 @@ pytestmark = pytest.mark.thorough
 SCOPE = {"run_id": "r", "persona_id": "ada"}
 
 
-def write(directory: Path, memory: dict[str, Any], **serve: Any) -> Path:
+def write(directory, memory, **serve):
     file = directory / "serve.yaml"
     given = {"scope": SCOPE, "data_dir": "kept", **memory}
     file.write_text(json.dumps({"memory": given, "serve": {"port": 0, **serve}}))
@@ -31,7 +29,7 @@ def write(directory: Path, memory: dict[str, Any], **serve: Any) -> Path:
 
 
 @contextmanager
-def serving(config: Path) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
+def serving(config):
     command = [sys.executable, "-c", "from memory.cli import main; main()", "serve", str(config)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
@@ -48,13 +46,13 @@ def serving(config: Path) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]
         process.communicate()
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+def ended(process):
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=120)
     return process.returncode, said
 
 
-def submit(http: httpx.Client, number: int) -> dict[str, Any]:
+def submit(http, number):
     body = {"harness": "t", "sessionKey": f"s{number % 3}", "userMessage": f"I bought tea number {number}x."}
     answer = http.post("/api/hooks/user-prompt-submit", json=body)
     assert answer.status_code == 200
@@ -62,7 +60,7 @@ def submit(http: httpx.Client, number: int) -> dict[str, Any]:
     return result
 
 
-def found(http: httpx.Client, wanted: set[str]) -> set[str]:
+def found(http, wanted):
     """Which of the texts recall finds, once what waits is delivered."""
     texts: set[str] = set()
     for _ in range(300):
@@ -77,22 +75,22 @@ def found(http: httpx.Client, wanted: set[str]) -> set[str]:
 class SlowModel:
     """A model that answers every completion late, until it is told to hurry."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.hurry = threading.Event()
 
-    def __call__(self, _: Any) -> None:
+    def __call__(self, _):
         self.hurry.wait(20)
 
 
 @pytest.fixture
-def slow() -> Iterator[tuple[ScriptedLLM, SlowModel]]:
+def slow():
     model = SlowModel()
     with ScriptedLLM([model]) as server:
         yield server, model
         model.hurry.set()
 
 
-def inferring(server: ScriptedLLM) -> dict[str, Any]:
+def inferring(server):
     model = {"base_url": server.base_url}
     block = {"llm": model, "embedder": model, "threshold": 0.0}
     return {"backend": "mem0", "backends": {"mem0": block}}

@@ -15,25 +15,18 @@ from signet_support import BASE, daemon
 
 from conditions.full_history import FullHistory
 from memory import (
-    BackendHealth,
     Deadlines,
-    MemoryEvent,
     MemoryScope,
     MemorySlot,
-    RetrieveRequest,
-    WriteReceipt,
 )
 from memory.adapter.stores import OUTBOX, Outbox, SqliteStore
 from memory.contract import errors
 from memory.contract._surviving import Failures
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime import (
-    AgentOutput,
     AgentSession,
     HookQueue,
-    HookTurn,
     ToolCall,
-    ToolContext,
     ToolRegistry,
     TurnMemory,
     TurnPolicy,
@@ -50,7 +43,7 @@ from memory.storage.insert import insert
 from memory.testing import FakeBackend
 
 
-def _made(kind: type[BaseException]) -> BaseException:
+def _made(kind):
     if issubclass(kind, BaseExceptionGroup):
         return kind("several", [ValueError("secret")])
     if issubclass(kind, UnicodeDecodeError):
@@ -75,19 +68,19 @@ class Throwing(FakeBackend):
 
     thrown: BaseException | None = None
 
-    def _throw(self) -> None:
+    def _throw(self):
         if self.thrown is not None:
             raise self.thrown
 
-    async def retrieve(self, request: RetrieveRequest) -> Any:
+    async def retrieve(self, request):
         self._throw()
         return await super().retrieve(request)
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+    async def record_event(self, event):
         self._throw()
         return await super().record_event(event)
 
-    async def health(self) -> BackendHealth:
+    async def health(self):
         self._throw()
         return await super().health()
 
@@ -148,7 +141,7 @@ async def test_tools_and_background_tasks_go_on_whatever_one_throws():
         name, description, input_schema = "throw", "", {"type": "object"}
         run_before_generation = False
 
-        async def execute(self, given: Any, context: ToolContext) -> Any:
+        async def execute(self, given, context):
             raise thrown
 
     tools, background = ToolRegistry([Tool()]), Background()
@@ -157,7 +150,7 @@ async def test_tools_and_background_tasks_go_on_whatever_one_throws():
         result = await tools.execute(ToolCall(id="1", name="throw", arguments={}), context)
         assert result.is_error
 
-        async def work(thrown: BaseException = thrown) -> None:
+        async def work(thrown=thrown):
             raise thrown
 
         background.start(work)
@@ -171,10 +164,10 @@ async def test_the_tokens_file_is_watched_on_whatever_it_holds(tmp_path, monkeyp
     monkeypatch.setattr(serving, "_LOOK_S", 0.001)
     taken: list[Any] = []
 
-    def write(persona: str) -> None:
+    def write(persona):
         file.write_text(f"tokens: [{{token: {'t' * 20}, persona_id: '{persona}'}}]\n", "utf-8")
 
-    def take(tokens: Any) -> None:
+    def take(tokens):
         if tokens[0].persona_id.startswith("raise"):
             raise THROWN[int(tokens[0].persona_id.removeprefix("raise"))]
         serving._grants(tokens, None)
@@ -201,7 +194,7 @@ async def test_a_conversation_goes_on_whatever_its_model_throws():
     class Model(ScriptedProvider):
         thrown: BaseException | None = None
 
-        async def stream(self, conversation: Any, options: Any = None) -> Any:
+        async def stream(self, conversation, options=None):
             if self.thrown is not None:
                 raise self.thrown
             async for chunk in super().stream(conversation, options):
@@ -214,7 +207,7 @@ async def test_a_conversation_goes_on_whatever_its_model_throws():
     ):
         conversation = AgentSession(model, memory, scope=BASE)
 
-        async def shown(output: AgentOutput) -> None:
+        async def shown(output):
             await anyio.lowlevel.checkpoint()
 
         for thrown in THROWN:
@@ -240,7 +233,7 @@ def test_a_listing_goes_on_whatever_the_import_of_one_plugin_throws(tmp_path, mo
 
 async def test_a_shadow_is_written_on_whatever_its_memory_of_one_person_throws(tmp_path):
     class Picky(FakeBackend):
-        async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        async def record_event(self, event):
             if (persona := event.scope.persona_id).isdigit():
                 raise THROWN[int(persona)]
             return await super().record_event(event)
@@ -273,7 +266,7 @@ async def test_the_hooks_record_on_whatever_one_turn_throws(tmp_path):
     failures = Failures("hooks", logging.getLogger("memslot.test"))
     with HookQueue(tmp_path) as queue:
 
-        async def record(turn: HookTurn) -> WriteReceipt | None:
+        async def record(turn):
             raise THROWN[int(turn.rows[0].session_id.removeprefix("s"))]
 
         await queue.drain(record, failures.note)
@@ -291,7 +284,7 @@ async def test_a_turn_whose_recorder_died_over_it_is_known_to_have_been_attempte
     for _ in range(2):
         with HookQueue(tmp_path) as queue, anyio.CancelScope() as scope:
 
-            async def killed(turn: HookTurn, scope: anyio.CancelScope = scope) -> WriteReceipt | None:
+            async def killed(turn, scope=scope):
                 attempted.append(turn.attempted)
                 scope.cancel()
                 await anyio.sleep_forever()
@@ -303,7 +296,7 @@ async def test_a_turn_whose_recorder_died_over_it_is_known_to_have_been_attempte
 
 async def test_turns_are_delivered_on_whatever_the_memory_of_one_person_throws(tmp_path):
     class Picky(FakeBackend):
-        async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        async def record_event(self, event):
             if (persona := event.scope.persona_id).isdigit():
                 raise THROWN[int(persona)]
             return await super().record_event(event)
@@ -321,7 +314,7 @@ async def test_turns_are_delivered_on_whatever_the_memory_of_one_person_throws(t
 
 
 async def test_the_sender_of_hooks_answers_on_whatever_one_hand_over_throws(tmp_path, monkeypatch):
-    def read(payload: str) -> Any:
+    def read(payload):
         raise THROWN[json.loads(payload)["arguments"][0]]
 
     monkeypatch.setattr(sender, "_read_command", read)
@@ -344,7 +337,7 @@ async def test_an_owner_answers_on_whatever_a_call_throws(tmp_path):
         try:
             for thrown in THROWN:
 
-                async def throw(self: Any, request: Any, thrown: BaseException = thrown) -> Any:
+                async def throw(self, request, thrown=thrown):
                     raise thrown
 
                 FullHistory.retrieve = throw  # type: ignore[method-assign]
@@ -358,7 +351,7 @@ async def test_an_owner_answers_on_whatever_a_call_throws(tmp_path):
 def test_a_queue_of_facts_writes_on_whatever_one_write_throws():
     thrown = iter(THROWN)
 
-    def open_node() -> Any:
+    def open_node():
         raise next(thrown)
 
     queue = WriteQueue(open_node)

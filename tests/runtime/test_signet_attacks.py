@@ -1,24 +1,22 @@
 """The Signet endpoints under attack: malformed, oversized and hostile requests, and a memory that fails."""
 
 import json
-from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
 
 import anyio
 import pytest
 from fastapi.responses import JSONResponse
-from signet_support import Daemon, daemon
+from signet_support import daemon
 from slot_support import Obedient, forever, until
 
-from memory import AdapterMode, MemoryEvent, NativeMutationReceipt, NativeMutationRequest, WriteReceipt
+from memory import AdapterMode
 from memory.adapter import BackendRejected
 from memory.runtime._policy import TurnPolicy
 from memory.testing import FakeBackend
 
 
 @pytest.fixture
-async def signet() -> AsyncIterator[Daemon]:
+async def signet():
     async with daemon() as opened:
         yield opened
 
@@ -88,7 +86,7 @@ async def test_what_is_too_large_is_refused():
 
 
 async def test_a_body_that_never_ends_is_given_up():
-    async def trickle() -> AsyncIterator[bytes]:
+    async def trickle():
         yield b"{"
         await anyio.sleep_forever()
 
@@ -156,7 +154,7 @@ async def test_what_a_backend_refuses_to_delete_is_not_called_gone(signet):
     """Honcho deletes what it concluded, and no message."""
 
     class Keeps(FakeBackend):
-        async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+        async def native_mutation(self, request):
             raise BackendRejected("no conclusion has this id", diagnostics={"status": 404})
 
     async with daemon(Keeps()) as refusing:
@@ -239,14 +237,14 @@ async def test_a_blank_harness_is_none(signet):
 
 async def test_one_key_sent_twice_at_once_stores_once():
     class Slow(FakeBackend):
-        async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        async def record_event(self, event):
             await anyio.sleep(0.05)
             return await super().record_event(event)
 
     async with daemon(Slow()) as signet:
         answers = []
 
-        async def remember() -> None:
+        async def remember():
             body = {"harness": "t", "content": "tea", "idempotencyKey": "k"}
             answers.append(await signet.post("/api/hooks/remember", body))
 
@@ -268,18 +266,18 @@ async def test_what_is_mounted_beside_has_the_same_limits():
     heard: list[bytes] = []
     gate = anyio.Event()
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope, receive, send):
         message = await receive()
         heard.append(message["body"])
         if message["body"] == b"wait":
             await gate.wait()
         await JSONResponse({})(scope, receive, send)
 
-    async def pieces(count: int) -> AsyncIterator[bytes]:
+    async def pieces(count):
         for _ in range(count):
             yield b"x" * 100
 
-    async def trickle() -> AsyncIterator[bytes]:
+    async def trickle():
         yield b"{"
         await anyio.sleep_forever()
 

@@ -1,7 +1,7 @@
 """The client of a Signet daemon: the recorded pairs, played back on the loopback; and the parity table."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -30,17 +30,17 @@ HELIX = "41d677da-93ab-4828-8d8c-8d11ef60dd90"
 class ScriptedServer(HttpServer):
     """Answers each request with the next answer it was given."""
 
-    def __init__(self, *answers: LoopbackAnswer | None) -> None:
+    def __init__(self, *answers):
         super().__init__()
         self.answers = list(answers)
         self.asked: list[LoopbackRequest] = []
 
-    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+    def respond(self, request):
         self.asked.append(request)
         return self.answers.pop(0)
 
 
-def recorded(name: str) -> LoopbackAnswer:
+def recorded(name):
     answer = pair(name)["response"]
     return LoopbackAnswer(answer["status"], answer["body"])
 
@@ -207,7 +207,7 @@ def test_an_adapter_is_a_runtime_adapter():
 
 
 @pytest.fixture
-async def routes() -> AsyncIterator[set[str]]:
+async def routes():
     async with daemon() as signet:
         yield {f"{method} {path}" for method, path in await signet.routes()}
 

@@ -1,10 +1,7 @@
 """One user, one memory: what tools and hooks of several projects and clients find, show and forget."""
 
-from collections.abc import AsyncIterator
-from typing import Any
-
 import pytest
-from signet_support import BASE, Daemon, daemon
+from signet_support import BASE, daemon
 
 from memory import ContextBudget
 from memory.runtime.signet.reach import Caller, Reach
@@ -16,16 +13,16 @@ MCP_HEADERS = {"x-signet-actor": "mcp-server", "content-type": "application/json
 
 
 @pytest.fixture
-async def signet() -> AsyncIterator[Daemon]:
+async def signet():
     async with daemon() as running:
         yield running
 
 
-async def prompt(signet: Daemon, said: str, key: str = "s", **fields: Any) -> dict[str, Any]:
+async def prompt(signet, said, key="s", **fields):
     return await signet.hook("user-prompt-submit", sessionKey=key, userMessage=said, **fields)
 
 
-async def found(signet: Daemon, query: str, **fields: Any) -> set[str]:
+async def found(signet, query, **fields):
     _, answer = await signet.post("/api/memory/recall", {"query": query, **fields})
     return {row["content"] for row in answer["results"]}
 

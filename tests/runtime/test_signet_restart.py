@@ -1,13 +1,8 @@
 """What the Signet server keeps beside a memory: labels, and where sessions left off; over ends and restarts."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
-from pathlib import Path
-from typing import Any
-
 import anyio
 import pytest
-from signet_support import BASE, Daemon, daemon
+from signet_support import BASE, daemon
 
 from memory import MemorySlot
 from memory.contract.errors import StoreError
@@ -20,27 +15,27 @@ WORD = "zanzibar"
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Any:
+def started(tmp_path):
     """Begins a server over one native store and one host file; used again, it is a restart."""
     native = FakeNativeStore()
 
-    def start() -> AbstractAsyncContextManager[Daemon]:
+    def start():
         return daemon(FakeBackend(native), host_file=tmp_path)
 
     return start
 
 
 @pytest.fixture
-async def signet(started: Any) -> AsyncIterator[Daemon]:
+async def signet(started):
     async with started() as opened:
         yield opened
 
 
-def on_disk(directory: Path) -> bytes:
+def on_disk(directory):
     return b"".join(path.read_bytes() for path in directory.glob("memslot.db*") if path.is_file())
 
 
-async def spoken(signet: Daemon, key: str, *texts: str) -> None:
+async def spoken(signet, key, *texts):
     for text in texts:
         await signet.hook("user-prompt-submit", sessionKey=key, userMessage=text, project="/p")
     await signet.drain()
@@ -99,7 +94,7 @@ async def test_a_forgotten_memory_leaves_no_word_beside_it(signet, tmp_path):
 async def test_a_memory_whose_forgetting_ended_in_its_middle_is_forgotten_by_the_next(
     started, tmp_path, monkeypatch, owner, step
 ):
-    def broken(*_: Any) -> None:
+    def broken(*_):
         raise StoreError("memslot.db: the disk is gone")
 
     async with started() as signet:
@@ -142,7 +137,7 @@ async def test_a_session_under_way_does_not_bring_back_what_its_scopes_reset_era
 
 
 async def test_an_answer_from_before_a_reset_is_not_recorded_after_it(signet):
-    async def say(text: str, answered: str | None = None) -> None:
+    async def say(text, answered=None):
         await signet.hook(
             "user-prompt-submit", sessionKey="s", userMessage=text, lastAssistantMessage=answered
         )
@@ -171,7 +166,7 @@ async def test_of_two_changes_of_one_version_one_is_a_conflict(signet):
     signet.backend.store.latency_s = 0.01  # type: ignore[attr-defined]
     answers: list[int] = []
 
-    async def patch(text: str) -> None:
+    async def patch(text):
         body = {"content": text, "reason": "r", "if_version": 1}
         answers.append((await signet.send("PATCH", f"/api/memory/{stored['id']}", body))[0])
 

@@ -2,12 +2,10 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import pytest
-from signet_support import BASE, PAIRS, Daemon, daemon, pair
+from signet_support import BASE, PAIRS, daemon, pair
 
 from memory import BackendUnavailable, ConfigError, MemoryScope, MemorySlot
 from memory.adapter._bounded import is_loopback
@@ -20,7 +18,7 @@ from memory.testing import FakeBackend
 
 
 @pytest.fixture
-async def signet() -> AsyncIterator[Daemon]:
+async def signet():
     async with daemon() as opened:
         yield opened
 
@@ -61,7 +59,7 @@ async def test_the_daemons_recorded_requests_are_answered_in_their_shape(signet)
             assert not missing, (file.name, missing, answer)
 
 
-def _learn(ids: dict[str, str], theirs: Any, ours: Any) -> None:
+def _learn(ids, theirs, ours):
     for name in ("id", "memoryId"):
         if isinstance(theirs, dict) and isinstance(ours, dict) and name in theirs and name in ours:
             ids[str(theirs[name])] = str(ours[name])
@@ -74,7 +72,7 @@ _OPTIONAL = {
 }  # fmt: skip
 
 
-def _missing(theirs: Any, ours: Any, at: str = "") -> list[str]:
+def _missing(theirs, ours, at=""):
     """Fields of the daemon that are not in our answer, or of another kind there."""
     if isinstance(theirs, dict):
         if not isinstance(ours, dict):
@@ -272,7 +270,7 @@ TOKENS = {"of-ada": BASE, "of-eve": MemoryScope(run_id="r", persona_id="eve")}
 async def test_a_token_of_one_scope_reaches_no_other_on_any_route():
     async with daemon(tokens=TOKENS) as signet:
 
-        async def as_(who: dict[str, str], method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        async def as_(who, method, path, body=None):
             return await signet.send(method, path, body, who)
 
         hooks = {"harness": "t", "sessionKey": "s", "project": "/p", "context": "iguana Rex"}
@@ -394,24 +392,24 @@ class Echo(RuntimeAdapter):
 
     harness = "echo"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.heard: list[object] = []
 
-    async def on_session_start(self, params: types.SessionStartParams) -> types.SessionStartResult:
+    async def on_session_start(self, params):
         self.heard.append(params)
         return types.SessionStartResult(inject=f"for {params.session_key}")
 
-    async def on_user_prompt_submit(self, params: types.PromptSubmitParams) -> types.PromptSubmitResult:
+    async def on_user_prompt_submit(self, params):
         self.heard.append(params)
         return types.PromptSubmitResult(inject="", memory_count=0)
 
-    async def on_session_end(self, params: types.SessionEndParams) -> types.SessionEndResult:
+    async def on_session_end(self, params):
         raise BackendUnavailable("the daemon is away")
 
-    async def on_pre_compaction(self, params: types.PreCompactionParams) -> types.PreCompactionResult:
+    async def on_pre_compaction(self, params):
         raise NotImplementedError
 
-    async def on_compaction_complete(self, params: types.CompactionCompleteParams) -> types.CompactionResult:
+    async def on_compaction_complete(self, params):
         raise NotImplementedError
 
 
@@ -422,7 +420,7 @@ async def test_a_harness_serves_its_own_adapter():
     transport = httpx.ASGITransport(app=server.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
 
-        async def post(name: str, token: str = "of-ada", **body: str) -> httpx.Response:
+        async def post(name, token="of-ada", **body):
             headers = {"authorization": f"Bearer {token}"}
             return await client.post(f"/api/hooks/{name}", json={"harness": "t", **body}, headers=headers)
 

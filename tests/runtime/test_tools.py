@@ -1,7 +1,7 @@
 """Tools: whatever a model calls, with whatever arguments, has an answer that the loop can go on with."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from memory import AdapterMode, CapabilityNotSupported, ConfigError, MemorySlot
 from memory.adapter import Operation
 from memory.runtime._items import MemoryItems
 from memory.runtime._provider import ToolCall
-from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
+from memory.runtime._tools import ToolContext, ToolRegistry, memory_tools
 from memory.testing import FakeBackend
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string", "maxLength": 5}}, "required": ["query"]}
@@ -25,11 +25,11 @@ class Echo:
     description = "d"
     run_before_generation = False
 
-    def __init__(self, name: str = "echo", schema: Mapping[str, Any] = QUERY, answer: Any = None) -> None:
+    def __init__(self, name="echo", schema=QUERY, answer=None):
         self.name, self.input_schema, self.answer = name, schema, answer
         self.called: list[Mapping[str, Any]] = []
 
-    async def execute(self, input: Mapping[str, Any], context: ToolContext) -> Any:
+    async def execute(self, input, context):
         self.called.append(input)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -39,16 +39,16 @@ class Echo:
 
 
 @pytest.fixture
-async def slot() -> AsyncIterator[MemorySlot]:
+async def slot():
     async with MemorySlot(FakeBackend(), scope=ADA) as opened:
         yield opened
 
 
-def context(slot: MemorySlot, scope: Any = ADA) -> ToolContext:
+def context(slot, scope=ADA):
     return ToolContext("s", "/p", MemoryItems(slot, scope))
 
 
-async def called(slot: MemorySlot, tool: Tool, arguments: Any, **options: Any) -> ToolResult:
+async def called(slot, tool, arguments, **options):
     call = ToolCall(id="1", name=tool.name, arguments=arguments)
     return await ToolRegistry([tool], **options).execute(call, context(slot))
 
@@ -115,7 +115,7 @@ async def test_a_tool_that_cannot_be_offered_is_refused(tool, said):
         ToolRegistry([Echo(), Echo()])
 
 
-async def use(slot: MemorySlot, tool: str, scope: Any = ADA, **arguments: Any) -> Any:
+async def use(slot, tool, scope=ADA, **arguments):
     registry = ToolRegistry(memory_tools(slot))
     result = await registry.execute(ToolCall(id="1", name=tool, arguments=arguments), context(slot, scope))
     if result.is_error:

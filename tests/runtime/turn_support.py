@@ -2,10 +2,10 @@
 
 from said import said
 
-from memory import MemoryEvent, MemoryScope
+from memory import MemoryScope
 
 ADA, BOB = MemoryScope(run_id="r", persona_id="ada"), MemoryScope(run_id="r", persona_id="bob")
 
 
-def event(number: int, scope: MemoryScope = ADA, session: str = "s") -> MemoryEvent:
+def event(number, scope=ADA, session="s"):
     return said(scope, f"fact {number}", number=number, session_id=session)

@@ -1,7 +1,5 @@
 """A store of each kind: a SQLite file, and a PostgreSQL server."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
 from both_loops import anyio_backend as anyio_backend
 
@@ -9,7 +7,7 @@ from memory.storage.store import SqliteStore, Store
 
 
 @pytest.fixture(params=["file", "server"])
-def open_handle(request, tmp_path) -> Iterator[Callable[..., Store]]:
+def open_handle(request, tmp_path):
     """Opens one more handle on the same store."""
     opened = []
     if request.param == "server":
@@ -22,7 +20,7 @@ def open_handle(request, tmp_path) -> Iterator[Callable[..., Store]]:
         first = SqliteStore(tmp_path / "data" / "memslot.db")
     opened.append(first)
 
-    def open_one(*tables, **options) -> Store:
+    def open_one(*tables, **options):
         opened.append(first.handle(*tables, **options))
         return opened[-1]
 

@@ -15,12 +15,12 @@ import anyio.lowlevel
 from memory.storage import leases
 from memory.storage.entries import OUTBOX, Lane, Verdict
 from memory.storage.outbox import Outbox
-from memory.storage.store import SqliteStore, Store
+from memory.storage.store import SqliteStore
 
 LANE = Lane("somewhere", "{}")
 
 
-def opened(place: str) -> Store:
+def opened(place):
     """A store by its URL or its path."""
     if place.startswith("postgresql://"):
         from memory.storage.postgres import PostgresStore
@@ -29,13 +29,13 @@ def opened(place: str) -> Store:
     return SqliteStore(Path(place), [OUTBOX])
 
 
-def arrived(file: Path) -> list[str]:
+def arrived(file):
     """Keys of what arrived, in order; a line that a killed process did not finish counts for nothing."""
     text = file.read_text() if file.exists() else ""
     return text.split("\n")[:-1]
 
 
-async def deliver(outbox: Outbox, file: Path) -> str | None:
+async def deliver(outbox, file):
     """Deliver what waits; an entry that was sent before is looked up."""
 
     async def send(entry):
@@ -50,7 +50,7 @@ async def deliver(outbox: Outbox, file: Path) -> str | None:
         return "held" if lease is None else await outbox.deliver(lease, send)
 
 
-async def main(place: str, file: Path, name: str, count: int) -> None:
+async def main(place, file, name, count):
     store = opened(place)
     outbox = Outbox(store, "event", keep=True)
     for number in range(count):

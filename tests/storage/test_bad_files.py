@@ -4,10 +4,7 @@ import os
 import resource
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,13 +14,13 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system doe
 NOBODY = 65534
 
 
-def config(directory: Path) -> dict[str, Any]:
+def config(directory):
     block = {"backend": "full_history", "journal": True, "data_dir": str(directory)}
     scope = {"run_id": "r", "persona_id": "ada"}
     return {"memory": {**block, "scope": scope, "deadlines": {"write_s": 0.5}}}
 
 
-def write(directory: Path) -> str:
+def write(directory):
     """What the host is told; empty where the turn was kept."""
     try:
         with open_memory_sync(config(directory)) as memory:
@@ -34,14 +31,14 @@ def write(directory: Path) -> str:
 
 
 @contextmanager
-def locked(file: Path) -> Iterator[None]:
+def locked(file):
     with closing(sqlite3.connect(file, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         yield
 
 
 @contextmanager
-def read_only(file: Path) -> Iterator[None]:
+def read_only(file):
     """The child is nobody, where the tests run as root: root may write everything."""
     for path in (*file.parent.iterdir(), file.parent):
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -50,7 +47,7 @@ def read_only(file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def no_database(file: Path) -> Iterator[None]:
+def no_database(file):
     for suffix in ("-wal", "-shm"):
         file.with_name(f"{file.name}{suffix}").unlink(missing_ok=True)
     file.write_bytes(b"a long enough text that is no database" * 100)
@@ -58,7 +55,7 @@ def no_database(file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def newer(file: Path) -> Iterator[None]:
+def newer(file):
     with closing(sqlite3.connect(file)) as db:
         db.execute("UPDATE versions SET version = 99")
         db.commit()
@@ -66,11 +63,11 @@ def newer(file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def on_a_full_disk(file: Path) -> Iterator[None]:
+def on_a_full_disk(file):
     yield
 
 
-def in_child(work: Callable[[], str]) -> str:
+def in_child(work):
     read, pipe = os.pipe()
     if not os.fork():
         signal.alarm(20)
@@ -101,7 +98,7 @@ def test_one_sentence_names_the_file_and_the_fix(tmp_path, trouble, fix):
         if above.stat().st_uid == os.geteuid() and above.name.startswith(("pytest", "popen", "test", "data")):
             above.chmod(0o755)
 
-    def work() -> str:
+    def work():
         if trouble is read_only and os.geteuid() == 0:
             os.setuid(NOBODY)
         if trouble is on_a_full_disk:

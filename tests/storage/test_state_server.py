@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -31,7 +30,7 @@ pytestmark = NEEDS_POSTGRES
 PASSWORD = "zebra-in-the-URL"
 
 
-def opened(url: str) -> Journal:
+def opened(url):
     with closing(PostgresStore(url)) as store:
         journal = Journal(store)
     journal.open()
@@ -89,7 +88,7 @@ async def test_what_a_process_that_died_had_accepted_is_taken_up_by_another(stat
     assert [row.event_id for row in slot._adapter.rows][1:] == ["e7"]
 
 
-def refused(url: str, wanted: str) -> None:
+def refused(url, wanted):
     """Nothing opens, and one sentence says why, without the password and whatever the server said."""
     config = {"memory": {"condition": "full_history", "state": url, "data_dir": "never-made"}}
     with pytest.raises((StoreError, ConfigError), match=wanted) as caught:
@@ -99,7 +98,7 @@ def refused(url: str, wanted: str) -> None:
     assert not Path("never-made").exists()
 
 
-def named(url: str, user: str, database: str = "postgres", password: str = PASSWORD) -> str:
+def named(url, user, database="postgres", password=PASSWORD):
     directory = parse_qs(urlsplit(url).query)["host"][0]
     return f"postgresql://{user}:{password}@/{database}?host={directory}"
 
@@ -202,7 +201,7 @@ def test_an_id_too_long_for_it_is_refused_in_words(state_url):
 
 @pytest.mark.parametrize("kind", ["full_history", "rolling_summary"])
 async def test_a_machine_knows_what_another_one_wrote_and_reset(state_url, tmp_path, kind):
-    def machine(name: str) -> MemorySlot:
+    def machine(name):
         block = {"condition": kind, "state": state_url, "data_dir": str(tmp_path / name)}
         return build_slot({"memory": block}, scope=ALICE)
 
@@ -242,7 +241,7 @@ async def test_a_write_to_a_server_that_stands_still_ends_in_time_and_is_looked_
 
 
 @contextmanager
-def suspended(url: str) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+def suspended(url):
     """Yields two calls: one stops every process of a server, the other lets them go on."""
     import psutil
 
@@ -250,12 +249,12 @@ def suspended(url: str) -> Iterator[tuple[Callable[[], None], Callable[[], None]
     main = psutil.Process(int(Path(directory, "postmaster.pid").read_text().split()[0]))
     stopped: list[psutil.Process] = []
 
-    def stop() -> None:
+    def stop():
         stopped.extend([main, *main.children(recursive=True)])
         for process in stopped:
             process.suspend()
 
-    def go_on() -> None:
+    def go_on():
         for process in stopped:
             process.resume()
         stopped.clear()

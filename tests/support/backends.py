@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 
-def missing_is_none(path: str) -> Any:
+def missing_is_none(path):
     """As :func:`of_backend`; None where the backend was removed."""
     module, _, name = path.partition(":")
     try:
@@ -18,7 +18,7 @@ def missing_is_none(path: str) -> Any:
     return getattr(found, name) if name else found
 
 
-def of_backend(path: str) -> Any:
+def of_backend(path):
     """A module or name of a backend, such as ``honcho.client:ERRORS``; skips where the backend was removed."""
     found = missing_is_none(path)
     if found is None:
@@ -26,6 +26,6 @@ def of_backend(path: str) -> Any:
     return found
 
 
-def double(module: str, name: str) -> Any:
+def double(module, name):
     """The model of a backend's server; skips the module that asks where the backend's tests were removed."""
     return getattr(pytest.importorskip(module, reason=f"{module} was removed with its backend"), name)

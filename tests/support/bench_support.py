@@ -4,7 +4,6 @@ import json
 import sqlite3
 import sys
 import types
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -13,9 +12,8 @@ from importlib.metadata import EntryPoint
 import anyio
 
 from memory.adapter import BaseAdapter, PluginInfo, PluginOptions, hookimpl
-from memory.bench.engine.experiment import Listeners, Outcome, begin
+from memory.bench.engine.experiment import Listeners, begin
 from memory.bench.engine.matrix import load_experiment
-from memory.bench.engine.replay import Verified
 from memory.bench.engine.verify import verify
 from memory.bench.report.report import rendered, write_page
 from memory.contract.adapter import capabilities_of
@@ -82,9 +80,7 @@ async def _stay_open():
     pass
 
 
-def registry_with(
-    adapter: BaseAdapter | Callable[[], BaseAdapter] | None = None, *, name="fake", beside=(), **described
-):
+def registry_with(adapter=None, *, name="fake", beside=(), **described):
     """The installed plugins and a backend ``name`` that is ``adapter``, or made by it for each slot.
 
     ``beside`` lists the names of backends that earlier calls made.
@@ -133,9 +129,7 @@ def config_of(provider="fake", *, budget=None, run=None, **memory):
     }
 
 
-async def run(
-    config, *, registry=None, timelines=None, providers=None, progress=None, on_error=None
-) -> Outcome:
+async def run(config, *, registry=None, timelines=None, providers=None, progress=None, on_error=None):
     """What ``memslot run`` does, or with ``providers`` what ``memslot run`` does."""
     experiment = load_experiment(
         config,
@@ -149,12 +143,12 @@ async def run(
     return await anyio.to_thread.run_sync(partial(begin, experiment, registry=registry, listeners=listeners))
 
 
-async def verified(outcome: Outcome, data=None) -> Verified:
+async def verified(outcome, data=None):
     """What ``memslot report --verify`` does."""
     return await anyio.to_thread.run_sync(partial(verify, outcome.directory, data, render=rendered))
 
 
-def rows(outcome: Outcome, name="results.jsonl") -> list:
+def rows(outcome, name="results.jsonl"):
     """The lines of a file of every cell, in the order of the cells."""
     found = []
     for cell in outcome.manifest.cells:
@@ -163,7 +157,7 @@ def rows(outcome: Outcome, name="results.jsonl") -> list:
     return found
 
 
-def figure(outcome: Outcome, name: str, label=None):
+def figure(outcome, name, label=None):
     """A figure of a provider."""
     provider = next(provider for provider in outcome.metrics.providers if label in (None, provider.label))
     return next(measure.estimate for measure in provider.measures if measure.name == name)

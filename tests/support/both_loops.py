@@ -4,5 +4,5 @@ import pytest
 
 
 @pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
+def anyio_backend(request):
     return str(request.param)

@@ -3,7 +3,6 @@
 import json
 import tempfile
 import warnings
-from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memory import MemoryEvent, MemoryScope, MemorySlot, Message, NativeQueryRequest, RetrieveRequest
+from memory import MemoryEvent, MemoryScope, Message, NativeQueryRequest, RetrieveRequest
 
 SCOPE = MemoryScope(run_id="run", persona_id="ada")
 _TRIPLETS = {"ingest": "triplet"}
@@ -30,7 +29,7 @@ LOCAL = [name for name, (*_, module) in STORES.items() if module != "pgserver"]
 """Those whose files lie in the data directory."""
 
 
-def config(store: str, data_dir: Path | str, base_url: str = "", **memory: Any) -> dict[str, Any]:
+def config(store, data_dir, base_url="", **memory):
     """A configuration of one of :data:`STORES`.
 
     Args:
@@ -46,13 +45,13 @@ def config(store: str, data_dir: Path | str, base_url: str = "", **memory: Any) 
     return {"memory": {kind: plugin, f"{kind}s": {plugin: options}, "data_dir": str(data_dir), **memory}}
 
 
-def require(store: str) -> None:
+def require(store):
     """Leave the test out where the store is not installed."""
     if find_spec(STORES[store][3]) is None:
         pytest.skip(f"{STORES[store][3]} is not installed")
 
 
-def event(number: int, *words: str, scope: MemoryScope = SCOPE) -> MemoryEvent:
+def event(number, *words, scope=SCOPE):
     """Of a message, and a fact, for each word."""
     facts = [
         {"source": "Ada", "relation": "KEEPS", "target": word, "fact": f"I prefer {word}"} for word in words
@@ -69,7 +68,7 @@ def event(number: int, *words: str, scope: MemoryScope = SCOPE) -> MemoryEvent:
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
+def postgres():
     """A PostgreSQL with pgvector; its connection string.
 
     Not below pytest's directory: root's server runs as another user, to whom every other run of pytest closes that
@@ -86,7 +85,7 @@ def postgres() -> Iterator[str]:
             server.cleanup()
 
 
-async def stored_text(slot: MemorySlot, scope: MemoryScope = SCOPE) -> str:
+async def stored_text(slot, scope=SCOPE):
     """All that a slot's store holds of a scope, asked past the slot."""
     adapter: Any = slot._adapter
     if adapter.backend_name == "rolling_summary":  # whose memory leaves things out by design

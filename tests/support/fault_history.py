@@ -2,14 +2,12 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 
-from memory import BackendError, Deadlines, MemoryEvent, MemoryScope, MemorySlot, SupportsReadiness
+from memory import BackendError, Deadlines, MemoryScope, MemorySlot, SupportsReadiness
 from memory.testing import Kit, unique_word
 
 SCOPES = tuple(
@@ -40,15 +38,7 @@ class History:
     doubled: list[str] = field(default_factory=list)
 
 
-async def play(
-    make: Callable[[], Any],
-    fault: Callable[[Any, str], AbstractContextManager[Any]],
-    kinds: tuple[str, ...],
-    *,
-    operations: int,
-    seed: int = 0,
-    writers: int = 4,
-) -> History:
+async def play(make, fault, kinds, *, operations, seed=0, writers=4):
     """Write in batches, each under a fault or none; close and open again between; then look at everything."""
     dice, history = random.Random(seed), History()
     written: dict[str, tuple[MemoryScope, str]] = {}
@@ -82,10 +72,8 @@ async def play(
     return history
 
 
-async def _write(
-    slot: MemorySlot, events: list[MemoryEvent], history: History, answers: dict[str, list[str]]
-) -> None:
-    async def write(event: MemoryEvent) -> None:
+async def _write(slot, events, history, answers):
+    async def write(event):
         history.operations += 1
         try:
             status = str((await slot.record_event(event)).status)
@@ -99,14 +87,7 @@ async def _write(
             tasks.start_soon(write, event)
 
 
-async def _look(
-    slot: MemorySlot,
-    kit: Kit,
-    scopes: list[MemoryScope],
-    written: dict[str, tuple[MemoryScope, str]],
-    answers: dict[str, list[str]],
-    history: History,
-) -> None:
+async def _look(slot, kit, scopes, written, answers, history):
     for word, (scope, event_id) in written.items():
         for other in scopes:
             entries = (await slot.retrieve(kit.request(word, scope=other))).entries

@@ -5,15 +5,14 @@
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from memory.hosts._table import HOSTS, Host
+from memory.hosts._table import HOSTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "hosts.md"
 
 
-def table() -> str:
+def table():
     titles = ("Host", "Tested", "What the model is shown", "When a turn is recorded", "What it cannot do")
     rows = [titles, ("---",) * len(titles)]
     for host in HOSTS.values():
@@ -28,20 +27,20 @@ def table() -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def verdict(recorded: Sequence[tuple[str, str]], seen: Sequence[tuple[str, str]]) -> dict[str, int]:
+def verdict(recorded, seen):
     """How many turns of those that the user saw are lost, stored twice, or stored as a pair that never was."""
     twice = len(recorded) - len({*recorded})
     lost = sum(turn not in recorded for turn in seen)
     return {"lost": lost, "duplicated": twice, "false": sum(turn not in seen for turn in recorded)}
 
 
-def assert_on_the_page(name: str, turns: int, recorded: int, judged: Mapping[str, int]) -> None:
+def assert_on_the_page(name, turns, recorded, judged):
     """docs/hosts.md has the row of a host's long conversation, as it was played just now."""
     row = " | ".join(map(str, (HOSTS[name].title, turns, recorded, *judged.values())))
     assert f"| {row} |" in PAGE.read_text("utf-8"), f"the stage came to: | {row} |"
 
 
-def block(host: Host) -> str:
+def block(host):
     """What to copy: the commands that install and configure, and the program for a ``memslot.yaml`` beside it."""
     program = host.program("memslot.yaml")
     commands = f"{host.install}\nmemslot setup --backend full_history\n"
@@ -54,7 +53,7 @@ def block(host: Host) -> str:
 _NOT_RUN = "<!-- not run: tests/hosts/follow_pages.py follows it in an empty environment -->"
 
 
-def main() -> None:
+def main():
     page = PAGE.read_text("utf-8")
     PAGE.write_text(
         re.sub(r"^\| Host \| Tested .*?(?=\n\n)", lambda _: table(), page, flags=re.S | re.M), "utf-8"

@@ -1,8 +1,7 @@
 """The promises of an adapter whose server fails: every HTTP fault on every kind of call."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -12,7 +11,6 @@ from memory import (
     BackendTimeout,
     BackendUnavailable,
     Deadlines,
-    MemoryAdapter,
     MemoryScope,
     SupportsBulkIngest,
     SupportsReadiness,
@@ -22,7 +20,6 @@ from memory.plugins.config import load_config
 from memory.testing._faults import FaultKind
 from memory.testing._loopback import LoopbackProcess, LoopbackServer
 from memory.testing.contract._classes import ContractBase, installed_plugins
-from memory.testing.contract._declared import FaultInjector, Fingerprint
 from memory.testing.contract._kit import STORED, Kit, attempt, quickest
 from memory.testing.contract._spec import NotRun
 
@@ -59,12 +56,12 @@ class LoopbackContract(ContractBase):
     no_error: ClassVar[Mapping[tuple[str, str], str]] = {}
 
     @classmethod
-    def configuration(cls, url: str) -> Mapping[str, object] | None:
+    def configuration(cls, url):
         """The configuration for a server at ``url``, as YAML would give it. Override it, or :meth:`make`."""
         return None
 
     @classmethod
-    def make(cls, url: str, data_dir: Path) -> MemoryAdapter:
+    def make(cls, url, data_dir):
         """An adapter of the server at ``url``. By default the configured plugin makes it."""
         configured = cls.configuration(url)
         if configured is None:
@@ -73,25 +70,25 @@ class LoopbackContract(ContractBase):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def process(cls) -> Iterator[LoopbackProcess]:
+    def process(cls):
         """The server, in its own process because the kit counts sockets and threads of this one."""
         with LoopbackProcess(cls.server, **cls.server_arguments) as process:
             yield process
 
     @pytest.fixture
-    def configured(self, process: LoopbackProcess) -> Mapping[str, object] | None:
+    def configured(self, process):
         return self.configuration(process.url)
 
     @pytest.fixture
-    def adapter_factory(self, process: LoopbackProcess, tmp_path: Path) -> Callable[[], MemoryAdapter]:
+    def adapter_factory(self, process, tmp_path):
         return lambda: self.make(process.url, tmp_path)
 
     @pytest.fixture
-    def fingerprint(self, process: LoopbackProcess) -> Fingerprint:
+    def fingerprint(self, process):
         return process.state
 
     @pytest.fixture
-    def native_fault(self, process: LoopbackProcess) -> FaultInjector:
+    def native_fault(self, process):
         return lambda kind: process.failing(kind, delay_s=0.5)
 
     @pytest.mark.parametrize("fault", RAISED)
@@ -238,7 +235,7 @@ class LoopbackContract(ContractBase):
         finally:
             await kit.slot.aclose()
 
-    def _assert_raised(self, kit: Kit, fault: FaultKind, call: str, error: BackendError | None) -> None:
+    def _assert_raised(self, kit, fault, call, error):
         if error is None:
             assert (fault, call) in self.no_error, f"{call} answered as if nothing had happened"
             return
@@ -246,7 +243,7 @@ class LoopbackContract(ContractBase):
         kit.assert_explained(error)
 
 
-def _needs(kit: Kit, capability: Any) -> Any:
+def _needs(kit, capability):
     try:
         return kit.needs(capability)
     except NotRun as left:

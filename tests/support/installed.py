@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 
-def installed(module: str) -> bool:
+def installed(module):
     """Whether a top-level module can be imported; a folder of tests of the same name does not count."""
     spec = find_spec(module)
     return spec is not None and spec.origin is not None

@@ -3,18 +3,18 @@
 import json
 from typing import Any
 
-from memory.testing._http_server import HttpServer, LoopbackAnswer, LoopbackRequest
+from memory.testing._http_server import HttpServer, LoopbackAnswer
 
 
 class Model(HttpServer):
     """OpenAI-compatible, streaming or not. Knows of oolong where a memory section in the prompt says so."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.asked: list[list[dict[str, Any]]] = []
         self.tools: list[set[str]] = []
 
-    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+    def respond(self, request):
         body = request.json
         if not body or "messages" not in body:  # it asks which models there are
             return None
@@ -36,21 +36,21 @@ class Model(HttpServer):
         sse = "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"])
         return LoopbackAnswer(200, sse.encode(), {"content-type": "text/event-stream"})
 
-    def message_to(self, body: Any) -> dict[str, Any]:
+    def message_to(self, body):
         """What it says to one request, in the protocol's words."""
         return {"content": self.answer_to(body)}
 
-    def answer_to(self, body: Any) -> str:
+    def answer_to(self, body):
         """What it says to one request."""
         return "You like oolong." if "oolong" in self.sections[-1] else f"Noted, {len(self.asked)}."
 
     @property
-    def prompts(self) -> list[str]:
+    def prompts(self):
         """What each request held, all messages as one text."""
         return [json.dumps(messages) for messages in self.asked]
 
     @property
-    def sections(self) -> list[str]:
+    def sections(self):
         """The memory section of each request's last message; empty where there is none."""
         ends = [json.dumps(messages[-1].get("content")) for messages in self.asked]
         return [end[end.index("<memory-context") :] if "<memory-context" in end else "" for end in ends]

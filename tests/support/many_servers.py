@@ -1,14 +1,10 @@
 """Several ``memslot serve`` over one PostgreSQL."""
 
 import json
-import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
@@ -19,7 +15,7 @@ TOKEN = "a-token-of-this-test-alone"
 class Servers:
     """Processes that serve one memory, behind a proxy: a request goes to any of them that takes connections."""
 
-    def __init__(self, directory: Path, config: dict[str, Any], count: int) -> None:
+    def __init__(self, directory, config, count):
         self._files = []
         for number in range(count):
             memory = {**config["memory"], "data_dir": str(directory / f"machine{number}")}
@@ -30,7 +26,7 @@ class Servers:
         self._http = httpx.Client(timeout=60, headers={"authorization": f"Bearer {TOKEN}"})
         self.kills = 0
 
-    def start(self, number: int) -> None:
+    def start(self, number):
         command = [
             sys.executable,
             "-c",
@@ -44,7 +40,7 @@ class Servers:
         assert line.startswith("serving "), line
         self._running[number] = process, line.split()[-1]
 
-    def kill(self, number: int) -> None:
+    def kill(self, number):
         before = self._running[number]
         assert before is not None
         self._running[number] = None
@@ -52,22 +48,22 @@ class Servers:
         before[0].communicate()
         self.kills += 1
 
-    def cpu_s(self) -> float:
+    def cpu_s(self):
         """What they have taken of the processor so far."""
         times = [psutil.Process(server[0].pid).cpu_times() for server in self._running if server is not None]
         return sum(spent.user + spent.system for spent in times)
 
     @property
-    def numbers(self) -> list[int]:
+    def numbers(self):
         """Those that answer."""
         return [number for number, server in enumerate(self._running) if server is not None]
 
     @property
-    def urls(self) -> list[str]:
+    def urls(self):
         """Where they answer."""
         return [server[1] for server in self._running if server is not None]
 
-    def ask(self, path: str, body: dict[str, Any], choose: random.Random) -> httpx.Response | None:
+    def ask(self, path, body, choose):
         """The answer; None where the process that was asked died over it, so that nobody knows."""
         while True:
             try:
@@ -77,7 +73,7 @@ class Servers:
             except httpx.TransportError:
                 return None
 
-    def close(self) -> None:
+    def close(self):
         for number, server in enumerate(self._running):
             if server is not None:
                 self.kill(number)
@@ -85,7 +81,7 @@ class Servers:
 
 
 @contextmanager
-def served(directory: Path, url: str, model: str | None = None, count: int = 3) -> Iterator[Servers]:
+def served(directory, url, model=None, count=3):
     """``memslot serve`` of mem0 on pgvector, with its state in the same PostgreSQL; without a model verbatim."""
     block = {
         "vector_store": {"provider": "pgvector", "config": {"connection_string": url}},

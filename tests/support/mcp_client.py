@@ -1,7 +1,6 @@
 """A client of MCP for the tests, by the SDK's own client: that of 1.x or of 2.x."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,37 +15,37 @@ NEWER = hasattr(mcp.client, "Client")  # 2.x
 class Client:
     """What the tests ask of a session, without the names that the releases spell in their own ways."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session):
         self.session = session
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[bool, str]:
+    async def call(self, name, arguments):
         """Call a tool; whether it failed, and what it said."""
         result = await self.session.call_tool(name, dict(arguments))
         return bool(_plain(result)["isError"]), str(result.content[0].text)
 
-    async def use(self, name: str, **arguments: Any) -> Any:
+    async def use(self, name, **arguments):
         """Call a tool that does not fail. Returns what its JSON says; nothing found is an empty list."""
         failed, said = await self.call(name, arguments)
         assert not failed, said
         return [] if said == "no memories were found" else json.loads(said)
 
-    async def refused(self, name: str, arguments: Mapping[str, Any]) -> str:
+    async def refused(self, name, arguments):
         failed, said = await self.call(name, arguments)
         assert failed, said
         return said
 
-    async def tools(self) -> list[dict[str, Any]]:
+    async def tools(self):
         """The tools that the server lists, as the protocol's JSON."""
         return [_plain(tool) for tool in (await self.session.list_tools()).tools]
 
 
-def _plain(model: Any) -> dict[str, Any]:
+def _plain(model):
     plain: dict[str, Any] = model.model_dump(by_alias=True)
     return plain
 
 
 @asynccontextmanager
-async def connected(server: Any) -> AsyncIterator[Client]:
+async def connected(server):
     """A client of a server in this process."""
     if NEWER:
         opened: Any = mcp.client.Client(server)
@@ -59,7 +58,7 @@ async def connected(server: Any) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def over_stdio(command: list[str], **options: Any) -> AsyncIterator[tuple[Client, dict[str, Any]]]:
+async def over_stdio(command, **options):
     """A client of a program, and how the server introduced itself."""
     params = StdioServerParameters(command=command[0], args=command[1:])
     async with stdio_client(params, **options) as streams, ClientSession(*streams) as session:
@@ -67,7 +66,7 @@ async def over_stdio(command: list[str], **options: Any) -> AsyncIterator[tuple[
 
 
 @asynccontextmanager
-async def over_http(url: str, headers: Mapping[str, str] | None = None) -> AsyncIterator[Client]:
+async def over_http(url, headers=None):
     """A client of a server at an address."""
     if NEWER:
         import httpx2 as httpx

@@ -10,7 +10,7 @@ NEEDS_POSTGRES = pytest.mark.skipif(
 )
 
 
-def ask(url: str, *statements: str) -> list[tuple]:
+def ask(url, *statements):
     """What the last of some statements finds, as the server's own user."""
     import psycopg
 

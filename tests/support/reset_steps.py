@@ -9,9 +9,7 @@ import re
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from embedded_stores import SCOPE, config, event
 
@@ -25,7 +23,7 @@ _CONNECT = sqlite3.connect
 _CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link")
 
 
-def words(name: str) -> tuple[str, str]:
+def words(name):
     """Two of them that nobody else says; long enough that no store keeps them in pieces."""
     return f"{name}-oolong-of-the-north", f"{name}-rooibos-of-the-south"
 
@@ -33,14 +31,14 @@ def words(name: str) -> tuple[str, str]:
 class Steps:
     """Watches a directory's stores, and calls ``step`` with a name before each change while it is ``on``."""
 
-    def __init__(self, directory: Path, step: Callable[[str], None]) -> None:
+    def __init__(self, directory, step):
         self.on = False
         self._directory = str(directory)
         self._step = step
         sys.addaudithook(self._seen)
         sqlite3.connect = self._connected  # type: ignore[assignment]
 
-    def take(self, name: str) -> None:
+    def take(self, name):
         """A step of that name."""
         if self.on:
             self.on = False
@@ -49,27 +47,27 @@ class Steps:
             finally:
                 self.on = True
 
-    def _connected(self, *given: Any, **named: Any) -> sqlite3.Connection:
+    def _connected(self, *given, **named):
         connection = _CONNECT(*given, **named)
         connection.set_trace_callback(self._statement)
         return connection
 
-    def _statement(self, statement: str) -> None:
+    def _statement(self, statement):
         if _CHANGING.search(statement):
             self.take(f"SQL {statement[:20]}")
 
-    def _seen(self, name: str, given: tuple[Any, ...]) -> None:
+    def _seen(self, name, given):
         if self.on and (name in _CHANGES or (name == "open" and given[2] & _WRITES)):
             path = str(given[0])  # relative to a descriptor where a tree is deleted
             if path.startswith(self._directory) or not path.startswith("/"):
                 self.take(f"{name} {Path(path).name}")
 
-    def around(self, owner: Any, name: str, shown: str = "") -> None:
+    def around(self, owner, name, shown=""):
         """A step before and after a method of an object, under the name ``shown``."""
         shown = shown or name
         carry_out = getattr(owner, name)
 
-        async def watched(*given: Any) -> Any:
+        async def watched(*given):
             self.take(f"before {shown}")
             try:
                 return await carry_out(*given)
@@ -78,24 +76,24 @@ class Steps:
 
         setattr(owner, name, watched)
 
-    def each_query(self) -> None:
+    def each_query(self):
         """Every statement sent to PostgreSQL is a step."""
         import psycopg
 
         execute = psycopg.Cursor.execute
 
-        def watched(cursor: Any, query: Any, *given: Any, **named: Any) -> Any:
+        def watched(cursor, query, *given, **named):
             self._statement(str(query))
             return execute(cursor, query, *given, **named)
 
         psycopg.Cursor.execute = watched  # type: ignore[method-assign]
 
 
-async def reset(store: str, data_dir: str, base_url: str, answer: str, copies: str, die_at: str) -> None:
+async def reset(store, data_dir, base_url, answer, copies, die_at):
     """Write, reset and be gone, with copies of the files before each step; or be gone at the one of that number."""
     taken: list[str] = []
 
-    def step(name: str) -> None:
+    def step(name):
         if die_at:
             if not taken and name != "before reset_scope":
                 return  # the journal's own steps are the same for every store
@@ -132,11 +130,11 @@ async def reset(store: str, data_dir: str, base_url: str, answer: str, copies: s
         os._exit(0)
 
 
-def _answer(adapter: Any, answer: str) -> None:
+def _answer(adapter, answer):
     """A reset that is ``refused``, or ``lost`` its answer after it was done."""
     carry_out = adapter.reset_scope
 
-    async def answered(scope: MemoryScope) -> Any:
+    async def answered(scope):
         if answer == "refused":
             raise BackendUnavailable("refused", sent=False)
         receipt = await carry_out(scope)

@@ -2,21 +2,14 @@
 
 import itertools
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from memory import ContextBudget, MemoryEvent, MemoryScope, Message, RetrieveRequest
+from memory import ContextBudget, MemoryEvent, Message, RetrieveRequest
 
 _START = datetime(2024, 1, 1, 12, tzinfo=UTC)
 _COUNT = itertools.count(1)
 
 
-def said(
-    scope: MemoryScope,
-    *messages: str | Message,
-    number: int | None = None,
-    start: datetime = _START,
-    **fields: Any,
-) -> MemoryEvent:
+def said(scope, *messages, number=None, start=_START, **fields):
     """An event of user messages, or of whoever says them; ids and time go by its number.
 
     Args:
@@ -38,9 +31,7 @@ def said(
     return MemoryEvent(scope=scope, **{**made_up, **fields})
 
 
-def wanted(
-    query: str, scope: MemoryScope, max_items: int | None = None, *, session_id: str = "s2", **fields: Any
-) -> RetrieveRequest:
+def wanted(query, scope, max_items=None, *, session_id="s2", **fields):
     """A question without a token limit, asked in another session."""
     budget = {"budget": ContextBudget(max_items=max_items)}
     return RetrieveRequest(query=query, scope=scope, session_id=session_id, **{**budget, **fields})

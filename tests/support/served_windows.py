@@ -7,10 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import anyio
 import httpx
@@ -18,7 +15,7 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from memory import MemoryScope, MemorySlot, SupportsReadiness
+from memory import MemoryScope, SupportsReadiness
 from memory.plugins.config import load_config
 from memory.runtime import listening_socket, open_shared
 from memory.runtime._serving import ServeSettings, answer
@@ -33,7 +30,7 @@ THINGS = ("teapot", "kettle", "grinder", "cupboard", "bean", "tray", "spoon", "l
 CODE = {thing: f"{thing.upper()}{number}1" for number, thing in enumerate(THINGS, 1)}
 
 
-def said(thing: str) -> str:
+def said(thing):
     return f"My {thing} has the code {CODE[thing]}."
 
 
@@ -46,42 +43,38 @@ class Windows:
         mcp: a client of ``/mcp``, and one of ``memslot tools mcp``, which is attached to this process.
     """
 
-    def __init__(
-        self, slot: MemorySlot, http: httpx.AsyncClient, mcp: tuple[ClientSession, ClientSession]
-    ) -> None:
+    def __init__(self, slot, http, mcp):
         self.slot = slot
         self.http = http
         self.mcp = mcp
 
-    async def send(
-        self, method: str, path: str, body: Any = None, headers: Any = None, who: str = "ada"
-    ) -> tuple[int, Any]:
+    async def send(self, method, path, body=None, headers=None, who="ada"):
         given = {"authorization": f"Bearer {TOKENS[who]}", **(headers or {})}
         done = await self.http.request(method, path, json=body, headers=given)
         return done.status_code, done.json()
 
-    async def hook(self, name: str, key: str, headers: Any, who: str = "ada", **body: Any) -> dict[str, Any]:
+    async def hook(self, name, key, headers, who="ada", **body):
         status, reply = await self.send(
             "POST", f"/api/hooks/{name}", {"harness": "h", "sessionKey": key, **body}, headers, who
         )
         assert status == 200, reply
         return dict(reply)
 
-    async def recalled(self, thing: str, who: str = "ada", **fields: Any) -> list[dict[str, Any]]:
+    async def recalled(self, thing, who="ada", **fields):
         """By the tool of a plugin; those rows that tell the thing's code."""
         body = {"query": f"What code has my {thing}?", "limit": 50, **fields}
         status, reply = await self.send("POST", "/api/memory/recall", body, OPENCODE, who)
         assert status == 200, reply
         return [row for row in reply["results"] if CODE[thing] in row["content"]]
 
-    async def injected(self, thing: str, key: str, headers: Any = PLUGIN, **fields: Any) -> bool:
+    async def injected(self, thing, key, headers=PLUGIN, **fields):
         reply = await self.hook(
             "user-prompt-submit", key, headers, userMessage=f"What code has my {thing}?", **fields
         )
         assert not reply.get("warnings"), reply
         return CODE[thing] in reply["inject"]
 
-    async def by_mcp(self, thing: str) -> list[bool]:
+    async def by_mcp(self, thing):
         """Whether each of the two MCP clients finds it."""
         return [
             CODE[thing]
@@ -89,7 +82,7 @@ class Windows:
             for client in self.mcp
         ]
 
-    async def written(self) -> None:
+    async def written(self):
         """Wait until all that was said is written, and can be recalled."""
         with anyio.fail_after(120):
             while (await self.send("GET", "/health/ready"))[1]["waiting"]:  # noqa: ASYNC110
@@ -104,7 +97,7 @@ class Windows:
             assert state.state in ("ready", "unknown"), (scope.label, state)
 
 
-async def use(client: ClientSession, tool: str, **arguments: Any) -> Any:
+async def use(client, tool, **arguments):
     result = await client.call_tool(tool, arguments)
     text = result.content[0].text
     assert not result.isError, text
@@ -112,7 +105,7 @@ async def use(client: ClientSession, tool: str, **arguments: Any) -> Any:
 
 
 @asynccontextmanager
-async def windows(memory: dict[str, Any], directory: Path) -> AsyncIterator[Windows]:
+async def windows(memory, directory):
     """Serve a memory to two users, one of whom has an MCP client besides.
 
     Args:
@@ -132,7 +125,7 @@ async def windows(memory: dict[str, Any], directory: Path) -> AsyncIterator[Wind
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     urls, ready = list[str](), anyio.Event()
 
-    def serving(url: str) -> None:
+    def serving(url):
         urls.append(url)
         ready.set()
 
@@ -165,7 +158,7 @@ async def windows(memory: dict[str, Any], directory: Path) -> AsyncIterator[Wind
             signal.signal(number, handler)
 
 
-async def store_in_every_way(served: Windows) -> None:
+async def store_in_every_way(served):
     """Eight facts, by eight ways in; two windows at work at once."""
     for project, key in (("/tea", "o1"), ("/coffee", "o2")):
         await served.hook("session-start", key, PLUGIN, project=project)
@@ -209,7 +202,7 @@ WHERE = {
 """What a prompt in a project is given: what is the project's, and what is outside of projects."""
 
 
-async def look_everywhere(served: Windows, there: Iterable[str], again: str) -> None:
+async def look_everywhere(served, there, again):
     """Whatever is there is found by tools, MCP and prompts, and nothing else is; ``again`` begins new sessions."""
     there = frozenset(there)
     for thing in THINGS:
@@ -226,7 +219,7 @@ async def look_everywhere(served: Windows, there: Iterable[str], again: str) -> 
                 )
 
 
-async def play(served: Windows) -> None:
+async def play(served):
     """Store, find, correct, forget, find no more."""
     await store_in_every_way(served)
     await look_everywhere(served, THINGS, "before")

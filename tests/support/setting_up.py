@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 
-def set_up(directory: Path, host: str) -> str:
+def set_up(directory, host):
     """Run ``memslot setup`` in an empty home, in a process of its own; what it printed."""
     usual = {name: value for name, value in os.environ.items() if not name.endswith(("_HOME", "_CONFIG_DIR"))}
     done = subprocess.run(

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from memory.testing import LoopbackAnswer, LoopbackRequest, ScriptedLLM
+from memory.testing import LoopbackAnswer, ScriptedLLM
 
 WRAPS: dict[str, Callable[[str], str]] = {
     "thought": lambda text: '<think>\nthe user said {"x": [1]}\n</think>\n' + text,
@@ -19,7 +19,7 @@ class WrappingLLM(ScriptedLLM):
 
     wrap: Callable[[str], str]
 
-    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+    def respond(self, request):
         answer = super().respond(request)
         if answer is None or not request.path.endswith("chat/completions"):
             return answer

@@ -4,11 +4,8 @@ import functools
 import textwrap
 import uuid
 from importlib.metadata import EntryPoint
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import pytest
 import yaml
 from typer import testing
 from typer.testing import CliRunner
@@ -22,7 +19,7 @@ testing._get_command = functools.cache(testing._get_command)
 FULL_HISTORY = "memory: {condition: full_history, conditions: {full_history: {}}}"
 
 
-def small_demo(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def small_demo(directory, monkeypatch):
     """``memslot run demo`` plays one person's ten sessions."""
     content = yaml.safe_load(DEMO.read_text("utf-8"))
     content["bench"]["game"] = {"users": 1, "sessions": 10, "tests": 2, "attributes": 4}
@@ -31,7 +28,7 @@ def small_demo(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memory.cli.run.DEMO", file)
 
 
-def invoke(*arguments: object, **options: Any) -> Any:
+def invoke(*arguments, **options):
     """Run ``memslot`` with these arguments; the result has exit_code, stdout and stderr.
 
     Args:
@@ -40,7 +37,7 @@ def invoke(*arguments: object, **options: Any) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
 
 
-def error_line(result: Any, code: int) -> str:
+def error_line(result, code):
     """The one line a failed command leaves."""
     assert result.exit_code == code, (result.exit_code, result.output)
     assert result.stderr.count("\n") == 1, result.stderr
@@ -48,9 +45,7 @@ def error_line(result: Any, code: int) -> str:
     return result.stderr.removeprefix("error: ").strip()
 
 
-def entry_point(
-    directory: Path, group: str, name: str, source: str, owner: str, within: str = ""
-) -> EntryPoint:
+def entry_point(directory, group, name, source, owner, within=""):
     """Of a new module with this source, as the distribution ``owner`` would have installed it."""
     module = f"{group.replace('.', '_')}_{name}_{uuid.uuid4().hex}"
     (directory / f"{module}.py").write_text(textwrap.dedent(source), encoding="utf-8")
@@ -77,9 +72,7 @@ def memslot_create(settings):
 LACKING = "pip install 'memslot[elsewhere]'"
 
 
-def fake_plugin(
-    name: str, *, info: str = 'summary="a test"', before: str = "", store: str = "", then: str = "pass"
-) -> str:
+def fake_plugin(name, *, info='summary="a test"', before="", store="", then="pass"):
     """Source of a plugin over the reference adapter.
 
     Args:
@@ -91,6 +84,6 @@ def fake_plugin(
     return FAKE.format(name=name, info=info, before=before, store=store, then=then)
 
 
-def lacking_plugin(name: str) -> str:
+def lacking_plugin(name):
     """Source of a plugin whose SDK is not installed; :data:`LACKING` would install it."""
     return fake_plugin(name, info=f'summary="", sdk_modules=("no_such_sdk",), install="{LACKING}"')

@@ -1,8 +1,6 @@
 """Fixtures of the slot's and the command line's tests, each in a directory of its own and on both event loops."""
 
-from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 
 import pytest
 from both_loops import anyio_backend as anyio_backend
@@ -13,7 +11,7 @@ from memory import MemorySlot
 
 
 @pytest.fixture(autouse=True)
-def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def working_directory(tmp_path, monkeypatch):
     """A memory lies below the working directory unless it is told where; what a test leaves, no other finds."""
     monkeypatch.chdir(tmp_path)
 
@@ -37,7 +35,7 @@ async def slot(adapter, sink):
 
 
 @pytest.fixture
-def add_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+def add_plugin(tmp_path, monkeypatch):
     """Offers a backend beside the installed ones: its name, and the source of its module."""
     added: list[EntryPoint] = []
     directory = tmp_path / "plugins"
@@ -48,7 +46,7 @@ def add_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
         lambda group: [*entry_points(group=group), *(point for point in added if point.group == group)],
     )
 
-    def add(name: str, source: str) -> None:
+    def add(name, source):
         added.append(entry_point(directory, "memslot.backends", name, source, f"memslot-{name}"))
 
     return add

@@ -1,16 +1,13 @@
 """Adapters that say more than is true, and a registry that offers one of them."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from memory import BackendHealth, BackendReadiness, MemoryAdapter, ResetReceipt
+from memory import BackendHealth, BackendReadiness, ResetReceipt
 from memory.adapter import AdapterTraits, ContextEntry, PluginInfo
 from memory.contract.adapter import capabilities_of
-from memory.doctor.report import DoctorReport
 from memory.doctor.runner import run_doctor
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing import FakeBackend, FakeNativeStore
+from memory.testing import FakeBackend
 
 CONFIG = {"memory": {"backend": "fake", "backends": {"fake": {}}}}
 
@@ -18,20 +15,20 @@ CONFIG = {"memory": {"backend": "fake", "backends": {"fake": {}}}}
 class Offering(MemoryAdapterRegistry):
     """A registry whose only plugin makes adapters by a function."""
 
-    def __init__(self, make: Callable[[], MemoryAdapter], **described: Any) -> None:
+    def __init__(self, make, **described):
         super().__init__([])
         self._make = make
         given = {"summary": "a test", "capabilities": capabilities_of(FakeBackend()), **described}
         self._info = PluginInfo(name="fake", kind="architecture", **given)
 
-    def selected(self, config: Any) -> PluginInfo:
+    def selected(self, config):
         return self._info
 
-    def create(self, config: Any, **services: Any) -> MemoryAdapter:
+    def create(self, config, **services):
         return self._make()
 
 
-async def examine(make: Callable[[], MemoryAdapter], **settings: Any) -> DoctorReport:
+async def examine(make, **settings):
     """The doctor's report on an adapter."""
     described = settings.pop("described", {})
     config = settings.pop("config", CONFIG)
@@ -174,6 +171,6 @@ class Static(FakeBackend):
         return result.model_copy(update={"entries": (ContextEntry("Ada plays the oboe."),), "raw": {}})
 
 
-def on(store: FakeNativeStore, adapter: type[FakeBackend] = FakeBackend) -> Callable[[], MemoryAdapter]:
+def on(store, adapter=FakeBackend):
     """Makes adapters of a kind on one store."""
     return lambda: adapter(store)

@@ -2,7 +2,6 @@
 
 import gc
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +28,7 @@ class Run:
     pieces: tuple[str, ...]
     after: str
 
-    def of_length(self, length: int) -> str:
+    def of_length(self, length):
         unit = "".join(self.pieces)
         return self.before + unit * (length // len(unit) + 1) + self.after
 
@@ -40,18 +39,12 @@ RUNS = st.builds(
 )
 
 
-def assert_linear(work: Callable[[str], object], run: Run) -> None:
+def assert_linear(work, run):
     """Doubling the text at most triples the time, as far as it can be measured, up to ``LARGEST`` characters."""
     assert_growth(lambda size: partial(work, run.of_length(size)))
 
 
-def assert_growth(
-    prepare: Callable[[int], Callable[[], object]],
-    *,
-    smallest: int = SMALLEST,
-    largest: int = LARGEST,
-    max_ratio: float = _MAX_RATIO,
-) -> None:
+def assert_growth(prepare, *, smallest=SMALLEST, largest=LARGEST, max_ratio=_MAX_RATIO):
     """``prepare(size)`` gives the work of that size; twice the size takes at most ``max_ratio`` times as long.
 
     Too quick to be measured is quick enough. A ratio that is too large counts only if it stays so: what else the
@@ -67,12 +60,12 @@ def assert_growth(
         size *= 2
 
 
-def _ratio(prepare: Callable[[int], Callable[[], object]], size: int) -> float:
+def _ratio(prepare, size):
     once, twice = (min(_cpu_s(prepare(many)) for _ in range(3)) for many in (size, 2 * size))
     return twice / max(once, _QUICK_S / _MAX_RATIO)
 
 
-def _cpu_s(work: Callable[[], object]) -> float:
+def _cpu_s(work):
     gc.collect(0)
     started = time.thread_time()
     work()

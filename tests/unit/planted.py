@@ -1,6 +1,5 @@
 """Every options model with something private in every field, built by introspection: new fields are planted too."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +27,7 @@ class Planted:
     other: str | None = None
     leaves: dict[str, str] = field(default_factory=dict)
 
-    def model(self, kind: type[BaseModel], where: str = "") -> BaseModel:
+    def model(self, kind, where=""):
         """An instance whose validators were not asked, with something planted in every field."""
         values: dict[str, Any] = {}
         for name, field_info in kind.model_fields.items():
@@ -36,7 +35,7 @@ class Planted:
             values[name] = self.value(field_info.annotation, mark, f"{where}.{name}" if where else name)
         return kind.model_construct(**values)
 
-    def value(self, annotation: Any, mark: str | None, where: str) -> Any:
+    def value(self, annotation, mark, where):
         """The most private value the annotation allows."""
         options = sorted(_alternatives(annotation, mark), key=_privacy_order)
         annotation, mark = options[0]
@@ -54,7 +53,7 @@ class Planted:
             )
         return self._leaf(annotation, mark, where)
 
-    def _mapping(self, arguments: tuple[Any, ...], mark: str | None, where: str) -> dict[str, Any]:
+    def _mapping(self, arguments, mark, where):
         """Something under each type the values may have; where they may be anything, what users write there."""
         if arguments[1] is not Any:
             every = list(_alternatives(arguments[1], mark))
@@ -71,11 +70,11 @@ class Planted:
             "deep": [{"a": self._note(f"{where}.deep", "untyped"), "n": NUMBER}],
         }
 
-    def _note(self, where: str, kind: str) -> str:
+    def _note(self, where, kind):
         self.leaves[where] = kind
         return f"{SECRET} {where}" + (" changed" if self.other == where else "")
 
-    def _leaf(self, annotation: Any, mark: str | None, where: str) -> Any:
+    def _leaf(self, annotation, mark, where):
         changed = self.other == where
         if get_origin(annotation) is Literal:
             choices = get_args(annotation)
@@ -100,7 +99,7 @@ class Planted:
         raise AssertionError(f"{where}: nothing is planted in {annotation}; teach this module how")
 
 
-def _alternatives(annotation: Any, mark: str | None) -> Iterator[tuple[Any, str | None]]:
+def _alternatives(annotation, mark):
     if annotation is JsonValue:
         yield Any, mark
     elif get_origin(annotation) is Annotated:
@@ -114,7 +113,7 @@ def _alternatives(annotation: Any, mark: str | None) -> Iterator[tuple[Any, str 
         yield annotation, mark
 
 
-def _privacy_order(option: tuple[Any, str | None]) -> int:
+def _privacy_order(option):
     annotation = get_origin(option[0]) or option[0]
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return 0

@@ -1,20 +1,14 @@
 """Events, a summariser to watch and a host, for tests of rolling_summary."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import anyio
 
 from conditions._extractive import ExtractiveSummariser
-from conditions._notebook import Draft, Line, Source
+from conditions._notebook import Draft
 from conditions.rolling_summary import RollingSummary, RollingSummaryOptions
 from memory import (
-    BackendReadiness,
     BackendUnavailable,
     ContextBudget,
     MemoryEvent,
@@ -23,10 +17,8 @@ from memory import (
     Message,
     NativeQueryRequest,
     RetrieveRequest,
-    RetrieveResult,
     SupportsNativeQuery,
     SupportsReadiness,
-    WriteReceipt,
 )
 from memory.adapter import Utf8TokenCounter
 from memory.adapter.stores import SqliteStore
@@ -37,14 +29,7 @@ START = datetime(2026, 1, 1, 10, tzinfo=UTC)
 COUNTER = Utf8TokenCounter()
 
 
-def event(
-    number: int,
-    *texts: str,
-    session: str = "s1",
-    scope: MemoryScope = ALICE,
-    context: str | None = None,
-    day: int = 0,
-) -> MemoryEvent:
+def event(number, *texts, session="s1", scope=ALICE, context=None, day=0):
     roles = ("user", "assistant")
     return MemoryEvent(
         event_id=f"e{number}",
@@ -64,14 +49,14 @@ class Noting:
 
     label = "noting"
 
-    def __init__(self, *, keeps: bool = True) -> None:
+    def __init__(self, *, keeps=True):
         self.keeps = keeps
         self.calls: list[list[str]] = []
         self.faults = 0
         self.hold: anyio.Event | None = None
         self.closed = False
 
-    async def summarise(self, memory: str, sources: Mapping[str, Source], lines: list[Line]) -> Draft:
+    async def summarise(self, memory, sources, lines):
         if self.hold is not None:
             await self.hold.wait()
         if self.faults:
@@ -82,23 +67,17 @@ class Noting:
         kept = [memory, *said] if self.keeps else []
         return Draft("\n".join(filter(None, kept)), f"[entry] {len(said)}")
 
-    async def problem(self) -> str | None:
+    async def problem(self):
         return "down" if self.faults else None
 
-    async def aclose(self) -> None:
+    async def aclose(self):
         self.closed = True
 
 
 class Host:
     """A slot over rolling_summary, and short names for what tests do with it."""
 
-    def __init__(
-        self,
-        summariser: Any = None,
-        deadline_s: float | None = None,
-        path: Path | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, summariser=None, deadline_s=None, path=None, **options):
         chosen = RollingSummaryOptions(**options)
         self.summariser = summariser or ExtractiveSummariser(chosen.max_tokens, COUNTER)
         write_s = math.inf if deadline_s is None else deadline_s
@@ -106,33 +85,33 @@ class Host:
         self.adapter = RollingSummary("rolling_summary", chosen, self.summariser, COUNTER, write_s, store)
         self.slot = MemorySlot(self.adapter)
 
-    async def __aenter__(self) -> Host:
+    async def __aenter__(self):
         for scope in (ALICE, BOB):
             await self.slot.setup_scope(scope)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *_):
         await self.slot.aclose()
 
-    async def write(self, *events: MemoryEvent) -> list[WriteReceipt]:
+    async def write(self, *events):
         return [await self.slot.record_event(event) for event in events]
 
-    async def ready(self, scope: MemoryScope = ALICE, timeout_s: float = 5) -> BackendReadiness:
+    async def ready(self, scope=ALICE, timeout_s=5):
         readiness = self.slot.capability(SupportsReadiness)
         assert readiness is not None
         return await readiness.wait_until_ready(scope, timeout_s)
 
-    async def state(self, scope: MemoryScope = ALICE) -> BackendReadiness:
+    async def state(self, scope=ALICE):
         readiness = self.slot.capability(SupportsReadiness)
         assert readiness is not None
         return await readiness.readiness(scope)
 
-    async def ask(self, scope: MemoryScope = ALICE, budget: ContextBudget | None = None) -> RetrieveResult:
+    async def ask(self, scope=ALICE, budget=None):
         return await self.slot.retrieve(
             RetrieveRequest(query="?", scope=scope, session_id="t", budget=budget or ContextBudget())
         )
 
-    async def native(self, operation: str, scope: MemoryScope = ALICE) -> Any:
+    async def native(self, operation, scope=ALICE):
         query = self.slot.capability(SupportsNativeQuery)
         assert query is not None
         return (await query.native_query(NativeQueryRequest(scope=scope, operation=operation))).raw

@@ -2,9 +2,7 @@
 
 import importlib.util
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -27,12 +25,12 @@ memory:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
-def agent_loop() -> ModuleType:
+def agent_loop():
     spec = importlib.util.spec_from_file_location("agent_loop", PATH)
     assert spec is not None
     assert spec.loader is not None
@@ -41,13 +39,13 @@ def agent_loop() -> ModuleType:
     return module
 
 
-def config(tmp_path: Path, selected: str) -> dict[str, Any]:
+def config(tmp_path, selected):
     """Configurations that differ in the one line that selects the memory."""
     content: dict[str, Any] = yaml.safe_load(CONFIG.format(selected=selected, directory=tmp_path))
     return content
 
 
-async def talk(agent_loop: ModuleType, content: dict[str, Any]) -> dict[str, str]:
+async def talk(agent_loop, content):
     async with agent_loop.open_model(None, "scripted") as model:
         return dict(await agent_loop.converse(content, model))
 
@@ -67,18 +65,18 @@ async def test_without_a_memory_it_knows_nothing(agent_loop, tmp_path):
 
 
 @pytest.fixture
-async def store() -> FakeNativeStore:
+async def store():
     return FakeNativeStore()
 
 
 @pytest.fixture
-async def slot(store: FakeNativeStore) -> AsyncIterator[MemorySlot]:
+async def slot(store):
     async with MemorySlot(FakeBackend(store), scope=SCOPE) as slot:
         yield slot
 
 
 @pytest.fixture
-async def agent(agent_loop: ModuleType, slot: MemorySlot) -> AsyncIterator[Any]:
+async def agent(agent_loop, slot):
     with ScriptedLLM() as llm:
         async with agent_loop.open_model(llm.base_url, "scripted") as model:
             yield agent_loop.Agent(slot, model, "s1")
@@ -127,7 +125,7 @@ async def test_a_model_that_fails_leaves_no_trace(agent, store, agent_loop):
 
 
 class _Silent:
-    async def reply(self, messages: list[dict[str, str]]) -> str:
+    async def reply(self, messages):
         from httpx import ConnectError
 
         raise ConnectError("no route")

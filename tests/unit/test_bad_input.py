@@ -40,15 +40,15 @@ EARLY = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))
 LATE = datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5)))
 
 
-def one_line(error: MemslotError) -> None:
+def one_line(error):
     assert "\n" not in str(error)
 
 
-def a_line_each(error: MemslotError) -> None:
+def a_line_each(error):
     assert all(problem.startswith("config: ") for problem in str(error).splitlines())
 
 
-def deep(levels: int) -> Any:
+def deep(levels):
     value: Any = "x"
     for _ in range(levels):
         value = [value]
@@ -366,18 +366,18 @@ class Worded:
 
     name = "worded"
 
-    def count(self, text: str) -> int:
+    def count(self, text):
         return len(text.split())
 
 
-def lies(text: str) -> Any:
+def lies(text):
     return {"How many?": -1}.get(text, "many")
 
 
 MADE = Worded()
 
 
-def token_counter(name: str) -> Any:
+def token_counter(name):
     return load_config({"memory": {"backend": "no_memory", "token_counter": name}}).token_counter()
 
 

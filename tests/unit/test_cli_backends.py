@@ -51,7 +51,7 @@ def test_a_broken_plugin_is_shown_and_breaks_nothing(add_plugin, source):
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def places(tmp_path_factory):
     """A configuration whose journal holds a turn, and a directory of results."""
     place = tmp_path_factory.mktemp("tables")
     config = place / "memory.yaml"

@@ -1,7 +1,6 @@
 """``memslot tools config show``: complete, and without a secret wherever one may hide."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -35,7 +34,7 @@ memory:
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "sk-from-env")
     # Secrets stand where mem0 takes none, so it would refuse the file; without its SDK nothing is built.
     monkeypatch.setattr("memory.plugins.registry.missing_modules", lambda info: ("mem0",))

@@ -1,7 +1,6 @@
 """``memslot doctor``: every check with its evidence, an honest ``pending``, and exit codes one can build on."""
 
 import json
-from pathlib import Path
 
 import pytest
 from cli_support import FULL_HISTORY, LACKING, fake_plugin, invoke, lacking_plugin
@@ -9,7 +8,7 @@ from cli_support import FULL_HISTORY, LACKING, fake_plugin, invoke, lacking_plug
 from memory.doctor.report import CHECKS
 
 
-def config_for(name: str, tmp_path: Path, options: str = "{}") -> Path:
+def config_for(name, tmp_path, options="{}"):
     path = tmp_path / "config.yaml"
     path.write_text(f"memory: {{backend: {name}, backends: {{{name}: {options}}}}}", encoding="utf-8")
     return path

@@ -62,7 +62,7 @@ def test_a_models_name_alone_is_its_block(tmp_path, monkeypatch, memory):
 
 
 def test_an_unexpected_error_names_type_and_place_only(monkeypatch):
-    def fail(self: object) -> None:
+    def fail(self):
         raise KeyError("what the user said, and sk-secret")
 
     monkeypatch.setattr("memory.plugins.registry.MemoryAdapterRegistry.rows", fail)
@@ -78,7 +78,7 @@ def test_an_unexpected_error_names_type_and_place_only(monkeypatch):
 
 
 def test_a_full_disk_is_told_in_words(monkeypatch):
-    def fail(self: object) -> None:
+    def fail(self):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("memory.plugins.registry.MemoryAdapterRegistry.rows", fail)
@@ -86,7 +86,7 @@ def test_a_full_disk_is_told_in_words(monkeypatch):
 
 
 def test_an_error_within_a_group_is_the_error(monkeypatch):
-    def fail(self: object) -> None:
+    def fail(self):
         raise ExceptionGroup("tasks", [ExceptionGroup("tasks", [memory.BackendTimeout("no answer in 3 s")])])
 
     monkeypatch.setattr("memory.plugins.registry.MemoryAdapterRegistry.rows", fail)

@@ -31,7 +31,7 @@ NO_RESULT = {
 }
 
 
-def commands(command: Any, path: str = "") -> dict[str, Any]:
+def commands(command, path=""):
     """Every command by the words that call it."""
     if not hasattr(command, "list_commands"):
         return {path: command}
@@ -42,13 +42,13 @@ def commands(command: Any, path: str = "") -> dict[str, Any]:
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path):
     path = tmp_path / "memory.yaml"
     path.write_text(SMALL, encoding="utf-8")
     return path
 
 
-def shell(instruction: str, words: str = "") -> Any:
+def shell(instruction, words=""):
     """What the command answers the shell's completion."""
     typed = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
     return invoke(env={"_MEMSLOT_COMPLETE": instruction, **typed}, prog_name="memslot")
@@ -91,7 +91,7 @@ def test_setup_as_json_says_what_is_next(tmp_path):
     assert printed == {"wrote": str(tmp_path / "new.yaml"), "next": f"memslot doctor {tmp_path / 'new.yaml'}"}
 
 
-def without(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+def without(monkeypatch, module):
     """As if a module was not installed."""
     real = __import__("importlib.util").util.find_spec
     monkeypatch.setattr(
@@ -182,7 +182,7 @@ def test_an_interrupted_run_says_where_its_files_are(tmp_path):
     assert json.loads((Path(place) / "manifest.json").read_text(encoding="utf-8"))["status"] == "incomplete"
 
 
-def on_a_terminal(*arguments: object, **environment: str) -> str:
+def on_a_terminal(*arguments, **environment):
     """What a command shows on a terminal."""
     leader, follower = pty.openpty()
     given = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}

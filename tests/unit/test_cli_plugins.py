@@ -1,7 +1,6 @@
 """Commands that other distributions add to ``memslot`` by the entry-point group ``memslot.commands``."""
 
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 
 import pytest
 from cli_support import entry_point, error_line, invoke
@@ -11,13 +10,13 @@ from memory.plugins import installed
 
 
 @pytest.fixture
-def add_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def add_command(tmp_path, monkeypatch):
     """Offers a command: its name, its module's source, and who ships it."""
     added: list[EntryPoint] = []
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(installed, "entry_points", lambda group: [*entry_points(group=group), *added])
 
-    def add(name: str, source: str, owner: str = "memslot-extra") -> None:
+    def add(name, source, owner="memslot-extra"):
         added.append(entry_point(tmp_path, installed.GROUP, name, source, owner, within=":commands"))
 
     return add

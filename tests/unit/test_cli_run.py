@@ -13,23 +13,23 @@ from memory.bench.engine.manifest import read_manifest
 SMALL = "run: {game: {users: 1, sessions: 10, tests: 4}}"
 
 
-def write(path: Path, *parts: str) -> Path:
+def write(path, *parts):
     path.write_text("\n".join(parts), encoding="utf-8")
     return path
 
 
-def only(directory: Path, pattern: str = "*") -> Path:
+def only(directory, pattern="*"):
     (found,) = directory.glob(pattern)
     return found
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
+def small(tmp_path):
     return write(tmp_path / "small.yaml", FULL_HISTORY, SMALL)
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(tmp_path):
     return tmp_path / "runs"
 
 

@@ -18,7 +18,7 @@ from memory.slot.calls import Deadlines
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def terminal(monkeypatch):
     """Somebody answers: what is given as input is typed."""
     monkeypatch.setattr("memory.cli.setup.on_a_terminal", lambda: True)
 

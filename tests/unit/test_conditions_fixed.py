@@ -1,30 +1,29 @@
 """no_memory, static_profile and oracle_ipas: what they give, and that they learn nothing."""
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from memory import ConfigError, ContextBudget, MemoryScope, MemorySlot, RetrieveRequest, open_memory
+from memory import ConfigError, ContextBudget, MemoryScope, RetrieveRequest, open_memory
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 BOB = MemoryScope(run_id="run", persona_id="bob")
 
 
-def config(name: str, options: Mapping[str, Any], **memory: Any) -> dict[str, Any]:
+def config(name, options, **memory):
     return {"memory": {"condition": name, "conditions": {name: dict(options)}, **memory}}
 
 
-async def ask(slot: MemorySlot, scope: MemoryScope = ALICE, **fields: Any) -> Any:
+async def ask(slot, scope=ALICE, **fields):
     await slot.setup_scope(scope)
     return await slot.retrieve(
         RetrieveRequest(query="How shall I answer?", scope=scope, session_id="s", **fields)
     )
 
 
-async def say_oolong(slot: MemorySlot, when: str, scope: MemoryScope = ALICE) -> None:
+async def say_oolong(slot, when, scope=ALICE):
     await slot.setup_scope(scope)
     await slot.after_turn(
         session_id="s1", user="I like oolong.", scope=scope, timestamp=datetime.fromisoformat(when)
@@ -172,7 +171,7 @@ MATRIX: dict[str, Any] = {
 }
 
 
-def cells(result: Any) -> list[tuple[str, str]]:
+def cells(result):
     return [(entry.group, entry.text) for entry in result.context_entries]
 
 

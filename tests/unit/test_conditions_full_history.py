@@ -1,9 +1,6 @@
 """full_history: order, packing, cost, persistence."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -20,8 +17,6 @@ from memory import (
     MemorySlot,
     Message,
     RetrieveRequest,
-    RetrieveResult,
-    TokenCounter,
 )
 from memory.adapter import ContextEntry, Utf8TokenCounter, entry_cost, section_overhead
 from memory.adapter.stores import SqliteStore
@@ -33,7 +28,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 EVERYTHING = ContextBudget()
 
 
-def event(number: int, *texts: str, scope: MemoryScope = ALICE, minute: int | None = None) -> MemoryEvent:
+def event(number, *texts, scope=ALICE, minute=None):
     roles = ("user", "assistant")
     return MemoryEvent(
         event_id=f"e{number}",
@@ -48,12 +43,12 @@ def event(number: int, *texts: str, scope: MemoryScope = ALICE, minute: int | No
     )
 
 
-def provider(path: Path | None = None, counter: TokenCounter | None = None, **options: Any) -> FullHistory:
+def provider(path=None, counter=None, **options):
     store = SqliteStore(path and path / "memslot.db")
     return FullHistory("full_history", FullHistoryOptions(**options), counter or Utf8TokenCounter(), store)
 
 
-async def written(adapter: FullHistory, events: Sequence[MemoryEvent], **services: Any) -> MemorySlot:
+async def written(adapter, events, **services):
     slot = MemorySlot(adapter, **services)
     for scope in (ALICE, BOB):
         await slot.setup_scope(scope)
@@ -62,13 +57,11 @@ async def written(adapter: FullHistory, events: Sequence[MemoryEvent], **service
     return slot
 
 
-async def ask(
-    slot: MemorySlot, budget: ContextBudget = EVERYTHING, scope: MemoryScope = ALICE
-) -> RetrieveResult:
+async def ask(slot, budget=EVERYTHING, scope=ALICE):
     return await slot.retrieve(RetrieveRequest(query="?", scope=scope, session_id="test", budget=budget))
 
 
-def texts(result: RetrieveResult) -> list[str]:
+def texts(result):
     return [entry.text for entry in result.context_entries]
 
 
@@ -162,7 +155,7 @@ WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
 def test_packing_is_the_longest_tail_that_fits(said, max_tokens, max_items, counter):
     budget = ContextBudget(max_tokens=max_tokens, max_items=max_items)
 
-    async def run() -> RetrieveResult:
+    async def run():
         events = [event(number, text, minute=minute) for number, (minute, text) in enumerate(said)]
         async with await written(provider(counter=counter), events, token_counter=counter) as slot:
             return await ask(slot, budget)
@@ -187,7 +180,7 @@ def test_packing_is_the_longest_tail_that_fits(said, max_tokens, max_items, coun
         assert result.trace.token_count <= max_tokens
 
 
-def _entry(number: int, said: tuple[int, str]) -> ContextEntry:
+def _entry(number, said):
     return ContextEntry(
         said[1].strip(),
         labels=(("by", "user"),),
@@ -202,10 +195,10 @@ class Counting:
 
     name = "counting"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.calls = 0
 
-    def count(self, text: str) -> int:
+    def count(self, text):
         self.calls += 1
         return len(text) // 4
 

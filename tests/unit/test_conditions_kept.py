@@ -7,17 +7,13 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 from said import said
 
 from memory import (
     BackendUnavailable,
-    MemoryEvent,
     MemoryScope,
-    MemorySlot,
     MemslotError,
     RetrieveRequest,
     SupportsReadiness,
@@ -51,42 +47,42 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"
 
 
-def opened(kind: str, path: Path, **fields: Any) -> MemorySlot:
+def opened(kind, path, **fields):
     return build_slot({"memory": {"condition": kind, "data_dir": str(path)}}, **{"scope": ALICE, **fields})
 
 
-def event(number: int, scope: MemoryScope = ALICE) -> MemoryEvent:
+def event(number, scope=ALICE):
     return said(scope, f"I prefer word{number} over other{number}.", number=number, session_id=f"s{number}")
 
 
-async def known(slot: MemorySlot, number: int) -> bool:
+async def known(slot, number):
     """Whether the event is stored: then the condition says so when it is recorded again."""
     return "recorded before" in str((await slot.record_event(event(number))).warnings)
 
 
-async def recalled(slot: MemorySlot, scope: MemoryScope = ALICE) -> str:
+async def recalled(slot, scope=ALICE):
     if (readiness := slot.capability(SupportsReadiness)) is not None:
         assert (await readiness.wait_until_ready(scope, 5)).state == "ready"
     return (await slot.retrieve(RetrieveRequest(query="?", scope=scope, session_id="t"))).formatted_context
 
 
-async def filled(kind: str, path: Path, count: int = 3) -> None:
+async def filled(kind, path, count=3):
     async with opened(kind, path) as slot:
         for number in range(count):
             await slot.record_event(event(number))
         assert "word0" in await recalled(slot)
 
 
-def changed(path: Path, statement: str) -> None:
+def changed(path, statement):
     with closing(sqlite3.connect(path / "memslot.db")) as db, db:
         assert db.execute(statement).rowcount == 1
 
 
-def bytes_in(path: Path) -> list[bytes]:
+def bytes_in(path):
     return [file.read_bytes() for file in path.rglob("*") if file.is_file()]
 
 

@@ -2,8 +2,6 @@
 
 import json
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
 from variants import plain
@@ -12,14 +10,13 @@ from conditions import rolling_summary
 from memory import (
     ContextBudget,
     MemoryScope,
-    MemorySlot,
     NativeQueryRequest,
     RetrieveRequest,
     SupportsNativeQuery,
     SupportsReadiness,
     open_memory,
 )
-from memory.adapter._scripted_rules import ChatRequest, Reply, ToolCall
+from memory.adapter._scripted_rules import ToolCall
 from memory.testing._faults import FAKE_KEY
 from memory.testing._scripted_api import BadRequest
 from memory.testing._scripted_llm import ScriptedLLM
@@ -28,28 +25,28 @@ ALICE = MemoryScope(run_id="run", persona_id="alice")
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def alone(monkeypatch, tmp_path):
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.0)
 
 
-def config(llm: ScriptedLLM, timeout_s: float = 5.0, **options: Any) -> dict[str, Any]:
+def config(llm, timeout_s=5.0, **options):
     endpoint = {"base_url": llm.base_url, "model": "scripted", "api_key": FAKE_KEY, "timeout_s": timeout_s}
     block = {"summariser": "llm", "llm": endpoint, **options}
     return {"memory": {"condition": "rolling_summary", "conditions": {"rolling_summary": block}}}
 
 
-async def ready(slot: MemorySlot) -> Any:
+async def ready(slot):
     readiness = slot.capability(SupportsReadiness)
     assert readiness is not None
     return await readiness.wait_until_ready(ALICE, 10)
 
 
-async def ask(slot: MemorySlot) -> Any:
+async def ask(slot):
     request = RetrieveRequest(query="?", scope=ALICE, session_id="t", budget=ContextBudget())
     return await slot.retrieve(request)
 
 
-async def history(slot: MemorySlot) -> list[str]:
+async def history(slot):
     query = slot.capability(SupportsNativeQuery)
     assert query is not None
     answer = await query.native_query(NativeQueryRequest(scope=ALICE, operation="history"))
@@ -103,10 +100,10 @@ async def test_a_given_limit_is_sent_and_null_sends_none(llm, given, sent):
     assert ("max_tokens" in body) == (sent is not None)
 
 
-def refuses(*what: str) -> Any:
+def refuses(*what):
     """A server that knows neither of these fields and values."""
 
-    def rule(request: ChatRequest) -> Reply | None:
+    def rule(request):
         by_schema = request.schema_name == "save_memory"
         if ("schema" in what and by_schema) or (request.forced_tool is not None and "required" in what):
             raise BadRequest("this is not supported")
@@ -185,7 +182,7 @@ FAULTS = {
 }
 
 
-def timeout_s(fault: str) -> float:
+def timeout_s(fault):
     """Seconds to wait for an answer: few only where none is to come."""
     return 0.2 if fault == "late" else 10.0
 
@@ -231,7 +228,7 @@ async def test_an_endpoint_that_does_not_list_its_models_is_taken_to_work(llm):
     assert [request.path for request in llm.requests] == ["elsewhere/models"]
 
 
-def answers(**arguments: Any) -> Any:
+def answers(**arguments):
     return lambda request: ToolCall("save_memory", arguments) if request.tools else arguments
 
 

@@ -1,7 +1,5 @@
 """What the extractive summariser of rolling_summary keeps."""
 
-from typing import Any
-
 import anyio
 import pytest
 from hypothesis import given
@@ -12,15 +10,15 @@ from conditions import rolling_summary
 from conditions._extractive import ExtractiveSummariser
 from conditions._notebook import Line
 from conditions._storage import Known
-from memory import ContextBudget, MemoryEvent, Message, RetrieveResult
+from memory import ContextBudget, Message
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pauses(monkeypatch):
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.001)
 
 
-async def summary(*events: MemoryEvent, **options: Any) -> list[str]:
+async def summary(*events, **options):
     async with Host(**options) as host:
         await host.write(*events)
         assert (await host.ready()).state == "ready"
@@ -128,7 +126,7 @@ STATEMENTS = st.lists(
 def test_any_text_makes_a_bounded_summary_that_reads_back(rounds, max_tokens):
     summariser = ExtractiveSummariser(max_tokens, COUNTER)
 
-    async def run() -> None:
+    async def run():
         memory, sources = "", {}
         for number, said in enumerate(rounds):
             lines = [
@@ -151,7 +149,7 @@ def test_any_text_makes_a_bounded_summary_that_reads_back(rounds, max_tokens):
 def test_what_is_retrieved_fits_the_budget_and_is_all_shown(said, max_tokens, max_items):
     budget = ContextBudget(max_tokens=max_tokens, max_items=max_items)
 
-    async def run() -> RetrieveResult:
+    async def run():
         async with Host() as host:
             for number, (role, text, name) in enumerate(said):
                 message = Message(role="user" if role == "user" else "assistant", content=text, name=name)

@@ -11,7 +11,7 @@ from memory import ConfigError, open_memory
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pauses(monkeypatch):
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.001)
 
 

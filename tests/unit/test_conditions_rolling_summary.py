@@ -9,7 +9,7 @@ from memory import AdapterMode
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pauses(monkeypatch):
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.0)
 
 

@@ -9,7 +9,7 @@ from memory import ConfigError, ScopeError
 from memory.plugins.opening import build_slot
 
 
-def options_of(backend: str) -> type[BaseModel]:
+def options_of(backend):
     """The model of a backend's block."""
     found: type[BaseModel] = of_backend(f"{backend}.options:{backend.capitalize()}Options")
     return found

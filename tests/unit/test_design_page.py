@@ -21,7 +21,7 @@ CONTENT = _design.table()
 ROWS = list(_design.rows(CONTENT))
 
 
-def has_python(name: str) -> bool:
+def has_python(name):
     """Whether a dotted name is a module, an attribute in it, or a field of a type in it."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
@@ -46,12 +46,12 @@ def has_python(name: str) -> bool:
     return True
 
 
-def has_option(name: str) -> bool:
+def has_option(name):
     provider, _, option = name.partition(".")
     return option in MemoryAdapterRegistry().info(provider).options.model_fields
 
 
-def has_setting(name: str) -> bool:
+def has_setting(name):
     section, *path = name.split(".")
     if section == "serve":
         return path == ["isolate"]
@@ -68,13 +68,13 @@ def has_setting(name: str) -> bool:
     return True
 
 
-def has_http(name: str) -> bool:
+def has_http(name):
     from memory.runtime.signet.endpoints import parity
 
     return name in {row.endpoint for row in parity()}
 
 
-def has_text(name: str) -> bool:
+def has_text(name):
     path, _, words = name.partition("#")
     return words in (ROOT / path).read_text(encoding="utf-8")
 

@@ -30,18 +30,18 @@ from journals import backlog, open_journal
 from slot_support import until
 
 from memory.adapter import PluginOptions, Public
-from memory.doctor.report import CHECKS, CheckResult, DoctorReport
+from memory.doctor.report import CHECKS
 from memory.testing import FakeNativeStore
 
 LEAK = "memory would leak"
 
 
-def found(report: DoctorReport, name: str) -> CheckResult:
+def found(report, name):
     assert [check.name for check in report.checks] == list(CHECKS)
     return next(check for check in report.checks if check.name == name)
 
 
-def status(report: DoctorReport, name: str) -> str:
+def status(report, name):
     return found(report, name).status
 
 
@@ -263,7 +263,7 @@ async def test_a_defect_of_the_plugin_is_a_finding(adapter, name):
 async def test_a_callback_that_raises_is_raised_and_leaves_nothing(when, error):
     store = FakeNativeStore()
 
-    def raises(check: CheckResult) -> None:
+    def raises(check):
         if check.name == when:
             raise error("the terminal is gone")
 

@@ -7,7 +7,7 @@ import trio.testing
 from memory.contract._surviving import ends_the_task
 
 
-async def fail_when_cancelled() -> None:
+async def fail_when_cancelled():
     try:
         await trio.sleep_forever()
     finally:
@@ -23,7 +23,7 @@ async def fail_when_cancelled() -> None:
     ],
 )
 def test_a_group_ends_the_task_where_one_of_its_errors_does(failing, ends):
-    async def ask() -> bool:
+    async def ask():
         return ends_the_task(failing())
 
     assert trio.run(ask) is ends
@@ -32,7 +32,7 @@ def test_a_group_ends_the_task_where_one_of_its_errors_does(failing, ends):
 def test_a_cancelled_nursery_whose_task_fails_ends_the_task():
     seen: list[tuple[BaseException, bool]] = []
 
-    async def cancelled() -> None:
+    async def cancelled():
         with trio.CancelScope() as scope:
             try:
                 async with trio.open_nursery() as nursery:

@@ -21,18 +21,18 @@ memory:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path):
     path = tmp_path / "memory.yaml"
     path.write_text(CONFIG.format(data=tmp_path / "data"), encoding="utf-8")
     return path
 
 
-def loaded(name: str) -> ModuleType:
+def loaded(name):
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -51,7 +51,7 @@ async def test_each_user_of_the_service_sees_their_own(config, monkeypatch):
         httpx.AsyncClient(transport=transport, base_url="http://service") as client,
     ):
 
-        async def say(user: str, text: str, session: str = "s") -> str:
+        async def say(user, text, session="s"):
             said = await client.post(
                 "/chat", json={"session_id": session, "text": text}, headers={"X-User": user}
             )
@@ -75,7 +75,7 @@ async def test_each_user_of_the_service_sees_their_own(config, monkeypatch):
 
 @pytest.mark.thorough
 def test_the_script_remembers_from_run_to_run(config):
-    def run(words: str) -> str:
+    def run(words):
         command = [
             sys.executable,
             "-W",

@@ -9,16 +9,16 @@ from memory.contract.formatting import is_well_formed, render_section, strip_con
 OPENING, CLOSING = '<memory-context backend="x" scope="y">', "</memory-context>"
 
 
-def each(text: str, insert: str) -> str:
+def each(text, insert):
     return insert.join(text)
 
 
-def tagged(text: str) -> str:
+def tagged(text):
     """In tag characters, which show nothing."""
     return "".join(chr(0xE0000 + ord(letter)) for letter in text)
 
 
-def escaped(text: str, form: str) -> str:
+def escaped(text, form):
     return "".join(form.format(ord(letter)) if letter in "<>/-" else letter for letter in text)
 
 

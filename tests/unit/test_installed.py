@@ -3,14 +3,13 @@
 import os
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
 from memory.plugins.installed import entry_points, packages_distributions
 
 
-def add(directory: Path, name: str) -> None:
+def add(directory, name):
     """As an installer would, in a directory that Python has looked at before."""
     before = directory.stat().st_mtime_ns
     folder = directory / f"{name}-1.0.dist-info"

@@ -146,7 +146,7 @@ class Server(LoopbackServer):
 
     answer = LoopbackAnswer(200, {})
 
-    def respond(self, request: object) -> LoopbackAnswer:
+    def respond(self, request):
         return self.answer
 
 
@@ -240,7 +240,7 @@ async def test_what_a_refusal_says_is_told_by_code_and_status():
 
 
 async def test_only_what_is_not_there_is_none():
-    async def refused(status: int) -> None:
+    async def refused(status):
         raise BackendRejected("no", diagnostics={"status": status})
 
     assert await none_if_404(refused(404)) is None

@@ -15,11 +15,11 @@ EMBEDDER = LexicalHashEmbedder()
 ANY_TEXT = st.text(alphabet=st.characters(codec="utf-8"), max_size=200)
 
 
-def dot(left: list[float], right: list[float]) -> float:
+def dot(left, right):
     return math.fsum(a * b for a, b in zip(left, right, strict=True))
 
 
-def best(question: str, documents: list[str]) -> str:
+def best(question, documents):
     query = EMBEDDER.embed_query(question)
     return max(documents, key=lambda text: dot(query, EMBEDDER.embed_document(text)))
 

@@ -70,7 +70,7 @@ def local(**options):
     return LocalEmbedder(LocalModel(provider="local", **options), "memory.backends.mem0.embedder")
 
 
-def incomplete(directory: Path, *names: str) -> Path:
+def incomplete(directory, *names):
     for name in names:
         (directory / name).write_text("{}")
     return directory

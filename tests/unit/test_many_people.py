@@ -38,7 +38,7 @@ class Counting(Obedient):
         self.set_up.append(scope.persona_id)
 
 
-def person(number: int) -> str:
+def person(number):
     return f"p{number}"
 
 
@@ -160,7 +160,7 @@ def test_threads_share_a_blocking_memory(tmp_path):
     failures = []
     with open_memory_sync(HISTORY, scope=ALICE, data_dir=tmp_path) as memory:
 
-        def talk(number: int) -> None:
+        def talk(number):
             mine = memory.for_scope(persona_id=person(number))
             for turn in range(5):
                 mine.after_turn(session_id="s", user=f"I am person {number}, turn {turn}")

@@ -2,11 +2,9 @@
 
 import re
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from html import unescape
 from importlib.util import find_spec
-from pathlib import Path
 
 import httpx
 import pytest
@@ -26,7 +24,7 @@ memory:
 
 
 @contextmanager
-def served(directory: Path) -> Iterator[tuple[ViewServer, httpx.Client]]:
+def served(directory):
     file = directory / "my.yaml"
     file.write_text(CONFIG, encoding="utf-8")
     with open_memory_sync(file) as memory, ViewServer(memory, config=file, runs=directory) as server:

@@ -22,7 +22,7 @@ def test_every_name_of_the_page_is_there():
         memslot.no_such_name  # noqa: B018
 
 
-def installed(site: Path, package: str, distribution: str | None) -> None:
+def installed(site, package, distribution):
     """A site with memslot in it, one package of which another distribution has written over."""
     shutil.copy(ROOT / "memslot.py", site)
     for name in memslot.PACKAGES:
@@ -36,7 +36,7 @@ def installed(site: Path, package: str, distribution: str | None) -> None:
         info.joinpath("RECORD").write_text(f"{package}/__init__.py,,\n")
 
 
-def run(site: Path, code: str) -> subprocess.CompletedProcess[str]:
+def run(site, code):
     command = [sys.executable, "-ES", "-c", f"import sys; sys.path.insert(0, {str(site)!r}); {code}"]
     return subprocess.run(command, capture_output=True, text=True, cwd=site, check=False)
 

@@ -76,12 +76,12 @@ ON_THE_COMMAND_LINE = {
 }
 
 
-async def with_open_memory() -> None:
+async def with_open_memory():
     with open_memory({"memory": {"backend": "full_history"}}):  # type: ignore[attr-defined]
         pass
 
 
-async def nobody_named() -> None:
+async def nobody_named():
     async with open_memory({"memory": {"backend": "full_history"}}) as memory:
         await memory.before_turn("Which tea?", session_id="s")
 

@@ -44,7 +44,7 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def written() -> str:
+def written():
     return "".join(file.read_text("utf-8") for file in Path(__file__).parents[1].rglob("test_*.py"))
 
 

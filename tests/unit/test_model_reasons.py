@@ -14,10 +14,10 @@ from memory.adapter.models import counted_openai
 SECRET = "my dog is called Biscuit"
 
 
-def answering(status: int, body: object, **request: object) -> object:
+def answering(status, body, **request):
     """What the SDK does with such an answer; raises what it raises."""
 
-    def answer(asked: httpx.Request) -> httpx.Response:
+    def answer(asked):
         if isinstance(body, Exception):
             raise body
         if isinstance(body, str):
@@ -33,7 +33,7 @@ def answering(status: int, body: object, **request: object) -> object:
         )
 
 
-def error_of(status: int, error: object):
+def error_of(status, error):
     with pytest.raises(openai.OpenAIError) as caught:
         answering(status, error if isinstance(error, Exception) else {"error": error})
     return normalise_error(caught.value, backend_name="mem0", operation="record_event", table=OPENAI_ERRORS)
@@ -84,7 +84,7 @@ def test_a_timeout_says_how_long_and_what_to_raise():
     assert type(failure) is BackendTimeout
 
 
-def completion(content: str | None, finish: str) -> dict[str, object]:
+def completion(content, finish):
     message = {"role": "assistant", "content": content}
     return {
         "id": "1",
@@ -108,7 +108,7 @@ TOOL = {"type": "function", "function": {"name": "save", "parameters": {"type": 
     ],
 )
 def test_an_answer_that_nobody_can_read_says_what_was_wrong_with_it(body, request_options, why):
-    def read() -> object:
+    def read():
         answer = answering(200, body, **request_options)
         with pytest.raises((ValueError, AttributeError, TypeError)) as caught:
             json.loads(answer.choices[0].message.content)
@@ -118,7 +118,7 @@ def test_an_answer_that_nobody_can_read_says_what_was_wrong_with_it(body, reques
 
 
 def test_an_answer_explains_no_error_of_another_call():
-    def read() -> object:
+    def read():
         answering(200, completion("{", "length"))
         return error_of(401, {"code": "invalid_api_key"})
 

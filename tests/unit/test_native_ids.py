@@ -1,8 +1,5 @@
 """``context: {native_ids: true}`` shows the backend's own ids in sections (spec 6, rule 1); by default none."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from memory import ConfigError, ContextBudget, MemoryScope, MemorySlot, RetrieveRequest, open_memory
@@ -12,11 +9,11 @@ SCOPE = MemoryScope(run_id="r", persona_id="p")
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"
 
 
-def config(data_dir: Path, **memory: Any) -> dict[str, Any]:
+def config(data_dir, **memory):
     return {
         "memory": {
             "condition": "full_history",

@@ -50,18 +50,18 @@ def test_an_argument_is_as_declared_or_named(arguments, said):
 class Watched(FakeBackend):
     """Notes what reaches it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.traits = replace(
             self.traits, native_queries={"count": Operation(), "list": Operation({"limit": int})}
         )
         self.reached: list[Any] = []
 
-    async def native_query(self, request: NativeQueryRequest) -> Any:
+    async def native_query(self, request):
         self.reached.append(request)
         return await super().native_query(request)
 
-    async def native_mutation(self, request: NativeMutationRequest) -> Any:
+    async def native_mutation(self, request):
         self.reached.append(request)
         return await super().native_mutation(request)
 

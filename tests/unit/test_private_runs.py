@@ -3,7 +3,6 @@
 import logging
 import sys
 import types
-from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from bench_support import run
 from planted import SECRET, SENTENCE, Planted
 from pydantic import BaseModel, SecretStr
 
-from memory import BackendHealth, BackendUnavailable, MemoryScope, RetrieveRequest, RetrieveResult
+from memory import BackendUnavailable
 from memory.adapter import PluginInfo, hookimpl
 from memory.contract.adapter import capabilities_of
 from memory.plugins import redaction
@@ -27,16 +26,16 @@ MODELS = {row.name: row.info.options for row in MemoryAdapterRegistry().rows() i
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"
 
 
 @pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def fast(monkeypatch):
     monkeypatch.setattr(redaction, "_ROUNDS", 1)
 
 
-def as_written(value: Any) -> Any:
+def as_written(value):
     """Options as somebody wrote them into a YAML file, secrets readable."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
@@ -55,27 +54,27 @@ def as_written(value: Any) -> Any:
 class Talkative(FakeBackend):
     """Repeats everything it is told, wherever an adapter can say something."""
 
-    def __init__(self, said: list[str], *, fails: bool) -> None:
+    def __init__(self, said, *, fails):
         super().__init__(name="fake")
         self.said, self.fails = said, fails
 
-    async def health(self) -> BackendHealth:
+    async def health(self):
         answer: dict[str, Any] = {"details": {"said": self.said}, "warnings": tuple(self.said)}
         return (await super().health()).model_copy(update=answer)
 
-    async def setup_scope(self, scope: MemoryScope) -> None:
+    async def setup_scope(self, scope):
         if self.fails:
             raise BackendUnavailable(f"cannot use {self.said}", diagnostics={"said": self.said})
         await super().setup_scope(scope)
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         result = await super().retrieve(request)
         return result.model_copy(
             update={"trace": result.trace.model_copy(update={"warnings": tuple(self.said)})}
         )
 
 
-def registry_of(options: type[BaseModel], make: Callable[[], FakeBackend]) -> MemoryAdapterRegistry:
+def registry_of(options, make):
     module = types.ModuleType("private_plugin")
 
     @hookimpl
@@ -92,7 +91,7 @@ def registry_of(options: type[BaseModel], make: Callable[[], FakeBackend]) -> Me
     return MemoryAdapterRegistry([EntryPoint("fake", module.__name__, "memslot.backends")])
 
 
-def assert_clean(directory: Path, *more: str) -> None:
+def assert_clean(directory, *more):
     files = [path for path in directory.rglob("*") if path.is_file() and "store" not in path.parts]
     assert {"manifest.json", "report.html"} <= {path.name for path in files}
     for text in (*(path.read_text(encoding="utf-8") for path in files), *more):

@@ -1,7 +1,5 @@
 """What a turn recalled is kept with the turn, and never outlives a reset of its scope."""
 
-from typing import Any
-
 import anyio
 from journals import open_journal, open_store
 from slot_support import ALICE, Obedient
@@ -10,7 +8,7 @@ from memory import MemoryEvent, MemorySlot
 from memory.plugins.opening import build_slot
 
 
-async def asked(memory: MemorySlot, number: int, between: Any = None) -> list[str]:
+async def asked(memory, number, between=None):
     """A turn that asks; the texts that were kept of its recall."""
     await memory.before_turn("Which tea?", session_id=f"s{number}")
     if between is not None:
@@ -33,7 +31,7 @@ async def test_a_recall_during_a_reset_leaves_no_recall(tmp_path):
     adapter, reached, goes_on = Obedient(), anyio.Event(), anyio.Event()
     wipes = adapter.reset_scope
 
-    async def reset_scope(scope: Any) -> Any:
+    async def reset_scope(scope):
         reached.set()
         await goes_on.wait()
         return await wipes(scope)

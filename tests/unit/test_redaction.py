@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -30,7 +29,7 @@ SHIPPED = pytest.mark.parametrize("name", MODELS)
 
 
 @pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fast(monkeypatch):
     """Hashes that are not slow."""
     redaction._stretched.cache_clear()
     monkeypatch.setattr(redaction, "_ROUNDS", 1)
@@ -38,11 +37,11 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     redaction._stretched.cache_clear()
 
 
-def shown(block: BaseModel, **secrets: str) -> Any:
+def shown(block, **secrets):
     return Redaction(Path(), {("x", name): text for name, text in secrets.items()}).shown(block, ("x",))
 
 
-def known(block: BaseModel, base: Path = Path(), **secrets: str) -> str:
+def known(block, base=Path(), **secrets):
     taken = {("x", name): text for name, text in secrets.items()}
     return slow_hash(Redaction(base, taken).content(block, ("x",)))
 
@@ -274,11 +273,11 @@ def test_what_a_default_comes_to_counts():
     class Derived(PluginOptions):
         size: int | None = Field(default=None)
 
-        def effective(self) -> dict[str, Any]:
+        def effective(self):
             return {"size": self.size or 8, "engine": "new"}
 
     class Older(Derived):
-        def effective(self) -> dict[str, Any]:
+        def effective(self):
             return {"size": self.size or 8, "engine": "old"}
 
     assert known(Derived()) == known(Derived(size=8)) != known(Derived(size=9))
@@ -286,7 +285,7 @@ def test_what_a_default_comes_to_counts():
 
 
 def test_a_variable_that_holds_a_credential_leaves_the_rest_of_the_text_in_the_hash():
-    def of(text: str, written: str) -> str:
+    def of(text, written):
         return known(Options(label=text), label=written)
 
     assert of("https://h/abc", "https://h/${TOKEN}") == of("https://h/def", "https://h/${TOKEN}")
@@ -321,7 +320,7 @@ def test_relative_paths_anywhere_in_options_move_below_the_base():
     assert resolve_paths(Options(label="plain"), Path("/base")) == Options(label="plain")
 
 
-def config_of(**options: Any) -> Any:
+def config_of(**options):
     return load_config(
         {
             "memory": {

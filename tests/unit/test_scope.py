@@ -31,7 +31,7 @@ HOSTILE = st.one_of(
 FIELDS = st.tuples(HOSTILE, HOSTILE, st.none() | HOSTILE, st.none() | HOSTILE)
 
 
-def unchecked(fields: tuple[str | None, ...]) -> MemoryScope:
+def unchecked(fields):
     """A scope with ids that MemoryScope itself would refuse: the encoder must not rely on that check."""
     run, persona, namespace, agent = fields
     return MemoryScope.model_construct(

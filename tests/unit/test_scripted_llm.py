@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Literal
 
 import httpx
@@ -12,7 +11,6 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel
 
-from memory.adapter._scripted_rules import ChatRequest, Reply
 from memory.testing import ScriptedLLM
 from memory.testing._faults import FAKE_KEY
 
@@ -20,19 +18,19 @@ SECRET_TEXT = "my diary says marmalade"
 
 
 @pytest.fixture
-def client(llm: ScriptedLLM) -> Iterator[OpenAI]:
+def client(llm):
     with OpenAI(base_url=llm.base_url, api_key="unused", max_retries=0, timeout=60) as opened:
         yield opened
 
 
-def ask(client: OpenAI, *messages: tuple[str, str], **more: object) -> str:
+def ask(client, *messages, **more):
     reply = client.chat.completions.create(
         model="scripted", messages=[{"role": role, "content": text} for role, text in messages], **more
     )
     return reply.choices[0].message.content
 
 
-def context(*entries: str) -> str:
+def context(*entries):
     return '<memory-context backend="x" scope="s">\n' + "\n".join(entries) + "\n</memory-context>"
 
 
@@ -81,7 +79,7 @@ def test_embeddings_are_lexical_unit_vectors_in_both_encodings(client, llm):
     assert packed.data[0].embedding == pytest.approx(first, abs=1e-6)
     assert sum(x * x for x in first) == pytest.approx(1.0)
 
-    def likeness(a: list[float], b: list[float]) -> float:
+    def likeness(a, b):
         return sum(x * y for x, y in zip(a, b, strict=True))
 
     assert likeness(first, second) > 0.8 > 0.3 > likeness(first, third)
@@ -139,7 +137,7 @@ def test_a_body_nested_too_deep_is_refused_like_one_that_is_no_json(llm):
 
 
 def test_own_rules_come_first_and_broken_ones_are_reported():
-    def mine(request: ChatRequest) -> Reply | None:
+    def mine(request):
         if request.last_user == "boom":
             raise KeyError("gone")
         return {"mine": True} if "mine" in request.last_user else None

@@ -27,7 +27,7 @@ class TestVariant:
 """
 
 
-def run(folder: Path, *arguments: str) -> str:
+def run(folder, *arguments):
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
     (folder / "test_suite.py").write_text(SUITE)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = thorough: takes long\n")
@@ -59,7 +59,7 @@ def test_without_it_everything_runs(tmp_path):
 
 @pytest.mark.thorough
 def test_every_make_target_that_the_readme_names_is_there_and_ci_runs_all():
-    def commands(target: str) -> str:
+    def commands(target):
         return subprocess.run(
             ["make", "--dry-run", target, "JOBS=2"], cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout

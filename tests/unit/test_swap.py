@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bench_support import locomo_sample
@@ -33,12 +32,12 @@ BLOCKS = """
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend():
     return "asyncio"
 
 
 @pytest.fixture
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(tmp_path, monkeypatch):
     """Where the YAML file lies; the working directory is another."""
     (tmp_path / "home" / "truth").mkdir(parents=True)
     (tmp_path / "home" / "truth" / "profile.md").write_text("Alice likes oolong.", encoding="utf-8")
@@ -48,7 +47,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def write(directory: Path, line: str, more: str = BLOCKS) -> Path:
+def write(directory, line, more=BLOCKS):
     path = directory / "memory.yaml"
     path.write_text(
         f"memory:\n  {line}\n  scope: {{run_id: swap, persona_id: alice}}\n{more}", encoding="utf-8"
@@ -56,13 +55,13 @@ def write(directory: Path, line: str, more: str = BLOCKS) -> Path:
     return path
 
 
-async def one_turn(path: Path, said: str) -> Any:
+async def one_turn(path, said):
     """An agent that knows nothing of backends."""
     async with open_memory(path) as memory:
         return await memory.after_turn(user=said, assistant="Noted.", session_id="s1")
 
 
-async def asked(path: Path) -> str:
+async def asked(path):
     async with open_memory(path) as memory:
         waiting = memory.capability(SupportsReadiness)
         if waiting is not None:
@@ -117,7 +116,7 @@ def test_what_has_no_default_is_asked_for_with_an_example(name, directory):
 
 
 def test_a_control_under_either_word_is_the_same(directory):
-    def known(line: str, more: str) -> tuple[str, str]:
+    def known(line, more):
         config = load_config(write(directory, line, more))
         info = REGISTRY.selected(config)
         return info.kind, config.config_hash(config.parse_options(info.options))
@@ -188,7 +187,7 @@ async def test_a_journal_lies_where_the_file_says(directory):
 
 
 def test_two_places_are_two_targets_though_their_hashes_are_alike(directory):
-    def of(more: str) -> tuple[str, str]:
+    def of(more):
         config = load_config(write(directory, "backend: mem0", more))
         options = config.parse_options(REGISTRY.selected(config).options)
         return config.config_hash(options), config.place(options)

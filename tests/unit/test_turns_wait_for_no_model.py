@@ -1,6 +1,5 @@
 """A turn waits for no extraction: where a backend extracts with a model, the journal keeps turns for later."""
 
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,19 +11,17 @@ from memory import (
     BackendError,
     JsonlTraceSink,
     MemoryScope,
-    MemorySlot,
     RetrieveRequest,
     SupportsReadiness,
     open_memory,
 )
-from memory.testing import ScriptedLLM
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 SAID = "I live in Porto."
 
 
 @pytest.fixture(params=["mem0", "graphiti"])
-def provider(request: pytest.FixtureRequest, anyio_backend_name: str) -> str:
+def provider(request, anyio_backend_name):
     """A backend that extracts with a model."""
     name = str(request.param)
     if not installed({"mem0": "mem0", "graphiti": "graphiti_core"}[name]):
@@ -34,7 +31,7 @@ def provider(request: pytest.FixtureRequest, anyio_backend_name: str) -> str:
     return name
 
 
-def config(tmp_path: Path, provider: str, llm: ScriptedLLM, **memory: Any) -> dict[str, Any]:
+def config(tmp_path, provider, llm, **memory):
     block: dict[str, Any] = {"llm": {"model": "scripted", "base_url": llm.base_url, "api_key": "unused"}}
     kind = "backend"
     if provider == "rolling_summary":
@@ -43,13 +40,13 @@ def config(tmp_path: Path, provider: str, llm: ScriptedLLM, **memory: Any) -> di
     return {"memory": chosen}
 
 
-async def ready(slot: MemorySlot) -> str:
+async def ready(slot):
     readiness = slot.capability(SupportsReadiness)
     assert readiness is not None
     return (await readiness.wait_until_ready(ALICE, 30)).state
 
 
-async def recalled(slot: MemorySlot) -> str:
+async def recalled(slot):
     request = RetrieveRequest(query="Where do I live?", scope=ALICE, session_id="later")
     return (await slot.retrieve(request)).formatted_context
 
@@ -63,7 +60,7 @@ async def test_a_turn_is_queued_while_the_model_thinks(tmp_path, provider, llm):
     assert '"operation":"keep"' in traces.read_text()
 
 
-async def queued_turn(slot: MemorySlot, llm: ScriptedLLM) -> None:
+async def queued_turn(slot, llm):
     with held(llm, "chat/completions") as go_on:
         receipt = await slot.after_turn(session_id="s", user=SAID, event_id="first")
         again = await slot.after_turn(session_id="s", user=SAID, event_id="first")

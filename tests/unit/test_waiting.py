@@ -14,10 +14,10 @@ SCOPE = MemoryScope(run_id="r", persona_id="p")
 class ScriptedReadiness(BaseAdapter):
     readiness_pauses_s = (0.001, 0.002)
 
-    def __init__(self, *states: str) -> None:
+    def __init__(self, *states):
         self.left = list(states)
 
-    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+    async def readiness(self, scope):
         return BackendReadiness(state=self.left.pop(0))
 
 
@@ -43,7 +43,7 @@ async def test_late_is_pending_whatever_was_heard_last():
     assert answer.state == "pending"
 
     class Silent(ScriptedReadiness):
-        async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        async def readiness(self, scope):
             await anyio.sleep_forever()
             raise AssertionError
 
@@ -60,7 +60,7 @@ async def test_a_store_that_does_not_answer_is_not_ready():
     class Own(SynchronousWrites):
         backend_name = "own"
 
-        async def probe_scope(self, scope: MemoryScope) -> None:
+        async def probe_scope(self, scope):
             if scope.persona_id == "gone":
                 raise BackendUnavailable("no answer")
 

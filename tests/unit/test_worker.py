@@ -22,7 +22,7 @@ async def test_results_and_errors_come_back():
 async def test_an_sdk_may_run_an_event_loop_of_its_own():
     """A call runs in its caller's context, but no event loop runs in its thread."""
 
-    async def native() -> int:
+    async def native():
         await anyio.sleep(0.001)
         return 42
 

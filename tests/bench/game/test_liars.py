@@ -24,15 +24,11 @@ from memory import (
     MemoryEvent,
     MemoryScope,
     ResetReceipt,
-    RetrieveRequest,
-    RetrieveResult,
-    WriteReceipt,
 )
 from memory.adapter import AdapterTraits, ContextEntry
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
-from memory.bench.engine.experiment import Outcome
-from memory.bench.engine.matrix import BlockName, load_experiment
+from memory.bench.engine.matrix import load_experiment
 from memory.bench.report.results import results_of
 from memory.bench.report.verdict import verdict
 from memory.bench.scores.figures import BY_NAME
@@ -46,18 +42,18 @@ Entries = Sequence[ContextEntry]
 class Honest(ControlCondition):
     """Shows all that the user said, dated, under the context it was said in."""
 
-    def __init__(self, name: str = "fake") -> None:
+    def __init__(self, name="fake"):
         super().__init__(name, AdapterTraits(kind="control", pet_observability="dated"))
         self.events: dict[MemoryScope, dict[str, MemoryEvent]] = {}
 
-    async def setup_scope(self, scope: MemoryScope) -> None:
+    async def setup_scope(self, scope):
         self.events.setdefault(scope, {})
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+    async def record_event(self, event):
         self.events[event.scope].setdefault(event.event_id, event)
         return self.receipt(event, "keep", [event.event_id])
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         events = sorted(
             self.events[request.scope].values(), key=lambda event: (event.context or "", event.timestamp)
         )
@@ -74,15 +70,15 @@ class Honest(ControlCondition):
         ]
         return self.found(request, "show", tuple(self.shown(entries, request)), {})
 
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         """What of it is shown, and how."""
         return entries
 
-    def by_chance(self, request: RetrieveRequest) -> bool:
+    def by_chance(self, request):
         """For half of the requests. Every session opens its memory anew: a count would meet the same places."""
         return random.Random(f"{request.query} {len(self.events[request.scope])}").random() < 0.5
 
-    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+    async def reset_scope(self, scope):
         self.events.pop(scope, None)
         return ResetReceipt(scope=scope, verified=True, removed=0, trace=self.trace(scope, "clear"))
 
@@ -92,7 +88,7 @@ class FailsOnSome(Honest):
 
     failed = False
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         self.failed = not self.failed and self.by_chance(request)
         if self.failed:
             raise BackendUnavailable("not now")
@@ -100,26 +96,26 @@ class FailsOnSome(Honest):
 
 
 class SaysPending(Honest):
-    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+    async def readiness(self, scope):
         return BackendReadiness(state="pending", detail="still at it")
 
-    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+    async def wait_until_ready(self, scope, timeout_s):
         return await self.readiness(scope)
 
 
 class Forgets(Honest):
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         newest = sorted(entries, key=lambda entry: str(entry.timestamp))[-12:]
         return [entry for entry in entries if entry in newest]
 
 
 class NeverLearns(Honest):
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         return [entry for entry in entries if str(entry.timestamp) < "2026-01-22"]
 
 
 class OneItem(Honest):
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         if not entries:
             return []
         every = tuple(event_id for entry in entries for event_id in entry.event_ids)
@@ -127,12 +123,12 @@ class OneItem(Honest):
 
 
 class LabelsNothing(Honest):
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         return [replace(entry, group=None) for entry in entries]
 
 
 class NoDates(Honest):
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         shuffled = sorted(entries, key=lambda entry: (entry.group or "", entry.text[::-1]))
         return [replace(entry, timestamp=None) for entry in shuffled]
 
@@ -142,19 +138,19 @@ class KnowsThePhrases(Honest):
 
     phrases: tuple[str, ...] = ()
 
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         return [entry for entry in entries if any(phrase in entry.text.casefold() for phrase in self.phrases)]
 
 
 class Silent(Honest):
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         return []
 
 
 class GoesBack(Honest):
     """Shows half of the time what was so at first."""
 
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         if self.by_chance(request):
             return [entry for entry in entries if str(entry.timestamp) < "2026-01-22"]
         return entries
@@ -165,14 +161,14 @@ class MixesContexts(Honest):
 
     leads = re.compile("|".join(lead for leads in load_language("en").forms.leads.values() for lead in leads))
 
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         return [
             replace(entry, text=self.leads.sub("", entry.text), group=request.context) for entry in entries
         ]
 
 
 class ClaimsEverything(Honest):
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         every = tuple(event_id for entry in entries for event_id in entry.event_ids)
         return [ContextEntry("All of it is here.", native_id="claim", event_ids=every)]
 
@@ -211,7 +207,7 @@ LIES = {
 }
 
 
-def other_phrases() -> tuple[str, ...]:
+def other_phrases():
     words = load_language("en")
     markers = [marker for attribute in words.attributes for marker in attribute.markers]
     return tuple(
@@ -219,13 +215,7 @@ def other_phrases() -> tuple[str, ...]:
     )
 
 
-<<<<<<< HEAD
-def played(
-    out: Path, memory: Callable[[], Honest], peer: str = "", block: BlockName = "bench", **size: int
-) -> Outcome:
-=======
 def played(out, memory, peer="", block="bench", game=None, **more):
->>>>>>> f56309c7 (tests: liars and teaching share their game; equal memories are compared once)
     """A game of a memory, beside a peer where one is named: ``honest`` or a condition."""
     registry_with(partial(Honest, "honest"), name="honest")
     registry = registry_with(memory, beside=["honest"])
@@ -249,12 +239,12 @@ def played(out, memory, peer="", block="bench", game=None, **more):
     return begin(experiment, registry=registry)
 
 
-def figures(outcome: Outcome, label: str = "fake") -> dict[str, float | None]:
+def figures(outcome, label="fake"):
     (provider,) = (each for each in outcome.metrics.providers if each.label == label)
     return {measure.name: measure.estimate.value for measure in provider.measures}
 
 
-def leads(outcome: Outcome, peer: str) -> bool:
+def leads(outcome, peer):
     """Whether the memory is above its peer in a headline, or the verdict names it as the best."""
     own, other = figures(outcome), figures(outcome, peer)
     sentences = verdict(results_of(outcome.directory, outcome.manifest, outcome.metrics))
@@ -263,7 +253,7 @@ def leads(outcome: Outcome, peer: str) -> bool:
     )
 
 
-def worse_by(name: str, lie: float | None, honest: float | None) -> float:
+def worse_by(name, lie, honest):
     """How much worse a figure is for a lie; negative where it looks better."""
     sign = 1 if BY_NAME[name].better == "higher" else -1
     return sign * ((honest or 0.0) - (lie or 0.0)) if None not in (lie, honest) else 0.0
@@ -296,7 +286,7 @@ def test_a_lie_moves_what_it_must_improves_nothing_and_does_not_lead(tmp_path, n
 class NewestFirst(Honest):
     """A mediocre memory: all that was said, the newest first, and no word of the context it was said in."""
 
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         return [
             replace(entry, group=None)
             for entry in sorted(entries, key=lambda entry: str(entry.timestamp), reverse=True)
@@ -306,7 +296,7 @@ class NewestFirst(Honest):
 class LosesWrites(NewestFirst):
     """The same, and six of ten acknowledged writes are gone."""
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+    async def record_event(self, event):
         receipt = await super().record_event(event)
         if zlib.crc32(event.event_id.encode()) % 10 < 6:
             del self.events[event.scope][event.event_id]
@@ -326,10 +316,10 @@ def test_no_figure_that_ranks_improves_for_a_lie_from_a_mediocre_start(tmp_path)
 class Pretends(Honest):
     """Remembers nobody, and prints something all the same."""
 
-    def lines(self, request: RetrieveRequest) -> list[str]:
+    def lines(self, request):
         return []
 
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         return [ContextEntry(line, native_id=str(at)) for at, line in enumerate(self.lines(request))]
 
 
@@ -337,56 +327,37 @@ ATTRIBUTES = load_language("en").attributes
 
 
 class Shotgun(Pretends):
-    def lines(self, request: RetrieveRequest) -> list[str]:
+    def lines(self, request):
         return [marker for attribute in ATTRIBUTES for marker in attribute.markers]
 
 
 class Constant(Pretends):
-    def lines(self, request: RetrieveRequest) -> list[str]:
+    def lines(self, request):
         return [attribute.markers[0] for attribute in ATTRIBUTES]
 
 
 class Random(Pretends):
-    def lines(self, request: RetrieveRequest) -> list[str]:
+    def lines(self, request):
         dice = zlib.crc32(request.query.encode())
         return [attribute.markers[dice % len(attribute.markers)] for attribute in ATTRIBUTES]
 
 
 class Echo(Pretends):
-    def lines(self, request: RetrieveRequest) -> list[str]:
+    def lines(self, request):
         return [request.query] * 5
 
 
 class FrequentWords(Pretends):
-    def lines(self, request: RetrieveRequest) -> list[str]:
+    def lines(self, request):
         return [
             f"{one} {two} the." for one in ("please", "work", "time") for two in ("that", "today", "with")
         ]
 
 
-<<<<<<< HEAD
-class QueriesOnly(Pretends):
-    begins = 0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.heard: list[str] = []
-
-    def lines(self, request: RetrieveRequest) -> list[str]:
-        self.heard.append(request.query)
-        return self.heard[self.begins :]
-
-
-class LateQueries(QueriesOnly):
-    begins = 6
-
-
-=======
->>>>>>> f56309c7 (tests: liars and teaching share their game; equal memories are compared once)
 class Labels(Honest):
     """Reads no word, and keeps the newest event of each label."""
 
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         newest = {
             (event.context, event.attribute): event.event_id
             for event in sorted(self.events[request.scope].values(), key=lambda event: event.timestamp)
@@ -397,7 +368,7 @@ class Labels(Honest):
 class PhraseList(Honest):
     """Keeps what holds a phrase of a list that anybody can read."""
 
-    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+    def shown(self, entries, request):
         markers = [marker.casefold() for attribute in ATTRIBUTES for marker in attribute.markers]
         return [entry for entry in entries if any(marker in entry.text.casefold() for marker in markers)]
 

@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ LATER = {
 }
 
 
-def personamem(root: Path, rows: list[dict[str, str]], contexts: list[str] | None = None) -> Path:
+def personamem(root, rows, contexts=None):
     root.mkdir(exist_ok=True)
     file = root / "questions_32k.csv"
     with open(file, "w", encoding="utf-8", newline="") as out:
@@ -154,7 +153,7 @@ ASKED = {
 }
 
 
-def longmemeval(file: Path, **fields: Any) -> Path:
+def longmemeval(file, **fields):
     file.write_text(json.dumps([{**ASKED, **fields}]), encoding="utf-8")
     return file
 
@@ -206,16 +205,16 @@ def test_longmemeval_that_is_wrong_is_named(tmp_path, fields, message):
         load_longmemeval(longmemeval(tmp_path / "lme.json", **fields))
 
 
-def beat(goal: str, attribute: str | None = None) -> dict[str, str]:
+def beat(goal, attribute=None):
     own = {"attribute": attribute} if attribute else {}
     return {"goal": goal, "constraint": "as told", "branch": "No.", "hint": "I said how.", **own}
 
 
-def script(context: str, *beats: dict[str, str]) -> dict[str, Any]:
+def script(context, *beats):
     return {"life_context": "At home.", "scenario": "daily", "context": context, "beats": list(beats)}
 
 
-def layout(root: Path, change: Callable[[dict[str, Any]], None] = lambda files: None) -> Path:
+def layout(root, change=lambda files: None):
     files: dict[str, Any] = {
         "acc_001.yaml": script(
             "work", beat("In reports, be terse at all times."), beat("Sum it up.", "verbosity")
@@ -285,8 +284,8 @@ def test_mempabenchs_layout_is_played(tmp_path):
     assert not list(done.directory.glob("cells/*/texts.jsonl"))
 
 
-def broken(name: str, *path: Any, value: Any = None) -> Callable[[dict[str, Any]], None]:
-    def change(files: dict[str, Any]) -> None:
+def broken(name, *path, value=None):
+    def change(files):
         if not path:
             del files[name]
             return

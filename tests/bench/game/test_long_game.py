@@ -15,7 +15,7 @@ import pytest
 from memory.bench.data.asked import as_probes
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
-from memory.bench.data.timeline import PreferenceTruth, Probe, Timeline, TimelineSet, Turn
+from memory.bench.data.timeline import PreferenceTruth, Probe, Turn
 from memory.bench.engine.roles import reader_of
 from memory.contract.formatting import Utf8TokenCounter
 
@@ -28,7 +28,7 @@ Memory = Callable[["Life", Probe, Sequence[Turn]], Ranked]
 class Life:
     """One person's turns, with what the memories below look up."""
 
-    def __init__(self, data: TimelineSet, timeline: Timeline) -> None:
+    def __init__(self, data, timeline):
         self.timeline, self.language = timeline, load_language("en").speaking(data.wordings)
         self.words = {turn.event_id: re.findall(r"\w+", turn.text.casefold()) for turn in timeline.turns}
         self.counts = {name: Counter(words) for name, words in self.words.items()}
@@ -41,7 +41,7 @@ class Life:
             for turn in timeline.turns
         }
 
-    def bm25(self, query: str, turn: Turn) -> float:
+    def bm25(self, query, turn):
         counts, length = self.counts[turn.event_id], len(self.words[turn.event_id])
         total = 0.0
         for word in set(re.findall(r"\w+", query.casefold())) & counts.keys():
@@ -50,27 +50,27 @@ class Life:
         return total
 
 
-def newest(life: Life, probe: Probe, told: Sequence[Turn]) -> Ranked:
+def newest(life, probe, told):
     return told[::-1]
 
 
-def oldest(life: Life, probe: Probe, told: Sequence[Turn]) -> Ranked:
+def oldest(life, probe, told):
     return told
 
 
-def keyword(life: Life, probe: Probe, told: Sequence[Turn]) -> Ranked:
+def keyword(life, probe, told):
     return sorted(told, key=lambda turn: -life.bm25(probe.query, turn))
 
 
-def phrases(life: Life, probe: Probe, told: Sequence[Turn]) -> Ranked:
+def phrases(life, probe, told):
     return [turn for turn in told[::-1] if life.about[turn.event_id]]
 
 
-def semantic(life: Life, probe: Probe, told: Sequence[Turn]) -> Ranked:
+def semantic(life, probe, told):
     return [turn for turn in told[::-1] if probe.attribute in life.about[turn.event_id]]
 
 
-def stale(life: Life, probe: Probe, told: Sequence[Turn]) -> Ranked:
+def stale(life, probe, told):
     """The same, by a memory that learns nothing once it knows somebody: from the first change on."""
     change = next(session for session in life.timeline.sessions if session.change)
     return [turn for turn in semantic(life, probe, told) if turn.timestamp < change.turns[0].timestamp]
@@ -86,7 +86,7 @@ MEMORIES: dict[str, Memory] = {
 }
 
 
-def fit(life: Life, memory: Memory, budget: int) -> list[bool]:
+def fit(life, memory, budget):
     """Of each request, whether an assistant that reads the section would act as is wanted."""
     reader, found = reader_of(life.language), []
     for probe in life.timeline.probes:
@@ -109,12 +109,12 @@ def fit(life: Life, memory: Memory, budget: int) -> list[bool]:
 
 
 @cache
-def lives(users: int) -> list[Life]:
+def lives(users):
     data = as_probes(make_game(GameSize(users=users, tokens=200_000), seed=11))
     return [Life(data, timeline) for timeline in data.timelines]
 
 
-def table(users: int) -> dict[str, list[float]]:
+def table(users):
     rows = {}
     for name, memory in MEMORIES.items():
         rows[name] = []

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,16 @@ from model_server import chat
 from memory import BackendUnavailable, ConfigError, MemslotError
 from memory.bench.data.language import load_language
 from memory.bench.data.timeline import Beat, PreferenceTruth, Script
-from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.models import CeilingReached, Meter, ModelJudge, ModelSimulator, RoleModel
 from memory.bench.engine.prompts import load_prompt
 from memory.bench.engine.roles import Exchange, RuleAssistant
 from memory.bench.report.results import read_results
 from memory.bench.report.tables import as_csv
 from memory.contract.errors import BackendRateLimited
-from memory.contract.events import Message
 from memory.runtime._loop import AgentSession
-from memory.runtime._provider import CompletionOptions, CompletionResult, Usage
+from memory.runtime._provider import CompletionResult, Usage
 from memory.runtime.providers.scripted import ScriptedProvider
-from memory.testing import LoopbackAnswer, LoopbackRequest
+from memory.testing import LoopbackAnswer
 from memory.testing._http_server import HttpServer
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
@@ -45,11 +42,11 @@ BEAT = Beat(
 SCRIPT = Script("At the desk.", None, "work", __import__("datetime").datetime(2026, 1, 1), (BEAT,))
 
 
-def assistant() -> ScriptedProvider:
+def assistant():
     """A model that does with its prompt what the assistant by rules does."""
     rules = RuleAssistant(ENGLISH)
 
-    def answer(messages: Sequence[Message], options: CompletionOptions) -> CompletionResult:
+    def answer(messages, options):
         asked = rules.complete(messages, options)
         try:
             asked.send(None)
@@ -60,10 +57,10 @@ def assistant() -> ScriptedProvider:
     return ScriptedProvider(script=answer)
 
 
-def judge() -> ScriptedProvider:
+def judge():
     """Reads the wish and the last reply off its prompt."""
 
-    def answer(messages: Sequence[Message], options: CompletionOptions) -> str:
+    def answer(messages, options):
         system = options.system_prompt or ""
         wish = next(line for line in system.splitlines() if line.startswith("The wish in force: "))[19:]
         reply = system.rsplit("assistant: ", 1)[1]
@@ -74,10 +71,10 @@ def judge() -> ScriptedProvider:
     return ScriptedProvider(script=answer)
 
 
-def simulator() -> ScriptedProvider:
+def simulator():
     """Says the beat's hint in its own words."""
 
-    def answer(messages: Sequence[Message], options: CompletionOptions) -> str:
+    def answer(messages, options):
         system = options.system_prompt or ""
         hint = next(line for line in system.splitlines() if line.startswith("If it still does"))
         return hint.split("like: ", 1)[1]
@@ -85,7 +82,7 @@ def simulator() -> ScriptedProvider:
     return ScriptedProvider(script=answer)
 
 
-def models() -> dict[str, ScriptedProvider]:
+def models():
     return {"assistant": assistant(), "simulator": simulator(), "judge": judge()}
 
 
@@ -134,7 +131,7 @@ def test_the_assistant_is_asked_by_the_session_loop_whether_it_is_tested_or_not(
     sessions: dict[str, AgentSession] = {}
     turn = AgentSession.turn
 
-    async def counted(self: AgentSession, *given: Any) -> Any:
+    async def counted(self, *given):
         sessions[self.session_key] = self
         return await turn(self, *given)
 
@@ -180,7 +177,7 @@ def test_a_judge_that_answers_nonsense_is_counted_and_not_guessed_at(tmp_path):
     assert cell.models["judge"]["unread"] == cell.models["judge"]["calls"]
 
 
-def judged(*answers: str, votes: int = 1) -> Any:
+def judged(*answers, votes=1):
     """The verdict, if a model that is asked again repeats its last words."""
     role = RoleModel(ScriptedProvider([*answers, *answers[-1:] * votes]), Meter(Path("/nowhere"), None, None))
     role.meter.add = lambda tokens: None  # type: ignore[method-assign]
@@ -232,7 +229,7 @@ def test_a_simulator_opens_with_the_goal_and_ends(tmp_path):
     role = RoleModel(ScriptedProvider(["Shorter!", "DONE."]), Meter(tmp_path / "calls", None, None))
     user = ModelSimulator(role, load_prompt("simulator"))
 
-    async def talk() -> list[str | None]:
+    async def talk():
         said = [await user.say(SCRIPT, BEAT, [])]
         exchanges = [Exchange(BEAT.goal, "Long.")]
         said.append(await user.say(SCRIPT, BEAT, exchanges))
@@ -344,18 +341,18 @@ def test_a_model_that_fails_ends_its_cell_with_the_reason(tmp_path):
     assert provider.missing == provider.requests > 0, "the memory has no part in it"
 
 
-def limited(seconds: float | None) -> BackendRateLimited:
+def limited(seconds):
     return BackendRateLimited("too fast", diagnostics={"retry_after_s": seconds} if seconds else {})
 
 
 class Clock:
     """Sleeps without waiting, and notes for how long."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.slept = list[float]()
         monkeypatch.setattr("memory.bench.engine.models.anyio", self)
 
-    async def sleep(self, seconds: float) -> None:
+    async def sleep(self, seconds):
         self.slept.append(round(seconds, 3))
 
 
@@ -381,11 +378,11 @@ def test_a_rate_limit_is_waited_for_as_the_server_asks(tmp_path, monkeypatch):
 class Breaking(HttpServer):
     """Speaks chat completions; answers 500 from one request on, to the end of its patience."""
 
-    def __init__(self, first: int, last: int) -> None:
+    def __init__(self, first, last):
         super().__init__()
         self.first, self.last, self.seen = first, last, 0
 
-    def respond(self, request: LoopbackRequest) -> LoopbackAnswer:
+    def respond(self, request):
         self.seen += 1
         if self.first <= self.seen <= self.last:
             return LoopbackAnswer(500, {"error": {"message": "no"}})
@@ -395,11 +392,11 @@ class Breaking(HttpServer):
 class Recording(HttpServer):
     """Speaks chat completions, and keeps the ``max_tokens`` of each model's requests."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.limits: dict[str, set[int | None]] = {}
 
-    def respond(self, request: LoopbackRequest) -> LoopbackAnswer:
+    def respond(self, request):
         body: Any = request.json
         self.limits.setdefault(body["model"], set()).add(body.get("max_tokens"))
         return chat('{"fit": false}')
@@ -426,11 +423,11 @@ def test_a_judge_and_a_simulator_have_a_limit_of_their_own(tmp_path, given, sent
 def test_one_500_is_tried_again_and_a_model_that_stays_away_stops_a_cell_that_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("memory.bench.engine.models._RETRY_PAUSES_S", (0.0, 0.0))
 
-    def asked(server: Breaking) -> Any:
+    def asked(server):
         role = {"provider": "openai_compatible", "options": {"model": "m", "base_url": f"{server.url}/v1"}}
         return matrix(tmp_path, "no_memory", game={**SMALL, "tests": 1}, roles=dict.fromkeys(ROLES, role))
 
-    def calls(done: Outcome) -> int:
+    def calls(done):
         return sum(of["calls"] for cell in done.manifest.cells for of in cell.models.values())
 
     with Breaking(9, 9) as once, Breaking(9, 11) as thrice:

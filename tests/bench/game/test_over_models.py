@@ -7,7 +7,6 @@ from backends import double
 from game_support import CONDITIONS, SIZE, begin, scores, verify
 
 from memory import ConfigError
-from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.report.results import results_of
 from memory.bench.report.verdict import problems
@@ -34,7 +33,7 @@ VARIABLES = (
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def outcome(tmp_path_factory):
     with (
         pytest.MonkeyPatch.context() as patch,
         HonchoDouble() as honcho,

@@ -1,9 +1,7 @@
 """The probe protocol of spec section 4.2: ready, closed, played, judged, offered and refused, opened again."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +9,10 @@ import pytest
 from memory import BackendReadiness, ContextBudget, MemoryScope, MemorySlot
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
-from memory.bench.data.timeline import Beat, Script
-from memory.bench.engine.cell_state import CellState
 from memory.bench.engine.context import CellContext, CellSettings
 from memory.bench.engine.files import CellJournal, Stopped
 from memory.bench.engine.play import CellPlayer
-from memory.bench.engine.roles import Exchange, Roles, RuleAssistant, RuleJudge, RuleSimulator, Verdict
-from memory.bench.scores.model import ProbeRecord
+from memory.bench.engine.roles import Roles, RuleAssistant, RuleJudge, RuleSimulator
 from memory.testing import FakeBackend
 
 ENGLISH = load_language("en")
@@ -27,9 +22,7 @@ SCOPE = MemoryScope(run_id="r", persona_id=TIMELINE.persona_id)
 BUDGET = ContextBudget(max_tokens=600)
 
 
-async def play(
-    place: Path, adapter: FakeBackend, *, roles: Roles = ROLES, **settings: Any
-) -> tuple[CellState, MemorySlot]:
+async def play(place, adapter, *, roles=ROLES, **settings):
     slot = MemorySlot(adapter)
     context = CellContext(slot=slot, roles=roles, journal=CellJournal(place / "journal.jsonl"))
     player = CellPlayer(context, TIMELINE, SCOPE, CellSettings(budget=BUDGET, **settings))
@@ -37,7 +30,7 @@ async def play(
     return player.state, slot
 
 
-def statuses(records: Sequence[ProbeRecord]) -> set[str]:
+def statuses(records):
     return {record.status for record in records}
 
 
@@ -53,15 +46,15 @@ async def test_a_backend_with_everything_is_played_and_scored(tmp_path):
 class RecordingBackend(FakeBackend):
     """Keeps what it is asked and what is recorded."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.asked, self.recorded = list[Any](), list[Any]()
 
-    async def retrieve(self, request: Any) -> Any:
+    async def retrieve(self, request):
         self.asked.append(request)
         return await super().retrieve(request)
 
-    async def record_event(self, event: Any) -> Any:
+    async def record_event(self, event):
         self.recorded.append(event)
         return await super().record_event(event)
 
@@ -100,7 +93,7 @@ class OneReadiness(FakeBackend):
 
     state: Any = "pending"
 
-    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+    async def wait_until_ready(self, scope, timeout_s):
         return BackendReadiness(state=self.state, detail="three of four")
 
 
@@ -122,7 +115,7 @@ async def test_what_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(
 class Torn(RuleJudge):
     """Fails in the first test session, where the user complains before it says what is wanted."""
 
-    async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
+    async def judge(self, script, beat, exchanges):
         if beat.branch:
             raise RuntimeError("a judge's defect")
         return await super().judge(script, beat, exchanges)
@@ -135,7 +128,7 @@ async def test_the_mode_is_restored_when_a_test_session_breaks(tmp_path):
     seen: list[bool] = []
     real = slot.set_mode
 
-    async def noted(mode: Any) -> Any:
+    async def noted(mode):
         seen.append(mode.read_only)
         return await real(mode)
 
@@ -150,7 +143,7 @@ async def test_the_mode_is_restored_when_a_test_session_breaks(tmp_path):
 class Leaky(MemorySlot):
     """Says that it is closed, and is not."""
 
-    async def set_mode(self, mode: Any) -> Any:
+    async def set_mode(self, mode):
         return await super().set_mode(mode.model_copy(update={"read_only": False}))
 
 

@@ -21,16 +21,16 @@ ASKED = "What came out of the choir trip?"
 SCOPE = MemoryScope(run_id="r", persona_id="p")
 
 
-def section(*entries: ContextEntry) -> str:
+def section(*entries):
     return render_section("full_history", SCOPE.label, entries)
 
 
-def entry(text: str, day: int | None = None, **more: str) -> ContextEntry:
+def entry(text, day=None, **more):
     at = None if day is None else datetime(2026, 1, day, 9, tzinfo=UTC)
     return ContextEntry(text, timestamp=at, **more)  # type: ignore[arg-type]
 
 
-def chosen(*entries: ContextEntry, context: str = "work") -> str | None:
+def chosen(*entries, context="work"):
     return READER.choose(READER.read(section(*entries)), "verbosity", context)
 
 
@@ -86,7 +86,7 @@ def test_a_stored_text_cannot_pretend_to_be_a_label():
     assert chosen(entry(f"Hm.\n[personal]\n- {LIST}", 3)) == LIST
 
 
-def reply(shown: str, said: str, *earlier: str, context: str = "work") -> str:
+def reply(shown, said, *earlier, context="work"):
     identity = load_prompt("assistant").fill(context=context, now="2026-01-09 00:00")
     options = CompletionOptions(system_prompt=f"{identity}\n\n{shown}")
     messages = [Message(role="user", content=text) for text in (*earlier, said)]

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 from game_support import SIZE, play
 
-from memory.bench.engine.experiment import Outcome
-
 SCRIPT = Path(__file__).parents[2] / "recompute_figures.py"
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def outcome(tmp_path_factory):
     return play(
         tmp_path_factory.mktemp("again"),
         "no_memory", "full_history", "rolling_summary", "oracle_ipas", "static_profile",
@@ -23,7 +21,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     )  # fmt: skip
 
 
-def recompute(directory: Path) -> subprocess.CompletedProcess[str]:
+def recompute(directory):
     return subprocess.run([sys.executable, SCRIPT, directory], capture_output=True, text=True, check=False)
 
 

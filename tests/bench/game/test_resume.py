@@ -5,33 +5,31 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bench_support import stored_events
 from game_support import SIZE, begin, lines, matrix, play, resume
 
 from memory import ConfigError
-from memory.bench.engine.cell import Job, run_job
-from memory.bench.engine.experiment import Outcome
-from memory.bench.engine.manifest import CellRecord, read_manifest
+from memory.bench.engine.cell import run_job
+from memory.bench.engine.manifest import read_manifest
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
 
 
-def results(outcome: Outcome) -> dict[str, bytes]:
+def results(outcome):
     return {
         path.parent.name: path.read_bytes()
         for path in sorted(outcome.directory.glob("cells/*/results.jsonl"))
     }
 
 
-def stored_ids(outcome: Outcome) -> Counter[str]:
+def stored_ids(outcome):
     return Counter(event["event_id"] for event in stored_events(outcome.directory))
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def whole(tmp_path_factory):
     return play(tmp_path_factory.mktemp("whole"), "full_history", "oracle_ipas", game=SMALL)
 
 
@@ -104,7 +102,7 @@ def test_only_what_did_not_end_well_is_played_again(tmp_path, monkeypatch):
     done = begin(experiment)
     played: list[str] = []
 
-    def noted(job: Job, *more: Any) -> CellRecord:
+    def noted(job, *more):
         played.append(job.spec.label)
         return run_job(job, *more)
 

@@ -1,7 +1,6 @@
 """Tests do not teach: what a memory keeps of the questions of tests gains it nothing, and is seen."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -9,14 +8,9 @@ from game_support import begin, lines, matrix, play, scores, verify
 from test_liars import Honest, figures
 from test_liars import played as of_liar
 
-from memory import ConfigError, MemoryEvent, RetrieveRequest, RetrieveResult, WriteReceipt
+from memory import ConfigError, RetrieveResult
 from memory.adapter import ContextEntry
 from memory.bench.data.language import load_language
-<<<<<<< HEAD
-from memory.bench.engine.experiment import Outcome
-from memory.bench.engine.matrix import load_experiment
-=======
->>>>>>> f56309c7 (tests: liars and teaching share their game; equal memories are compared once)
 from memory.plugins.registry import MemoryAdapterRegistry
 
 SIZE = {"users": 1, "sessions": 20, "tests": 9, "attributes": 5}
@@ -27,14 +21,14 @@ class QueriesOnly(Honest):
 
     begins_after = 0
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.kept: list[str] = []
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+    async def record_event(self, event):
         return self.receipt(event, "keep", [event.event_id])
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def retrieve(self, request):
         if (request.session_id or "").startswith("test"):
             self.kept.append(request.query)
         entries = tuple(map(ContextEntry, self.kept[self.begins_after :]))
@@ -46,7 +40,7 @@ class OnServer(QueriesOnly):
 
     asked_of_server: ClassVar[list[str]] = []
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.kept = self.asked_of_server
         self.traits = replace(self.traits, store="https://memory.example")
@@ -59,7 +53,7 @@ class LateOnServer(OnServer):
 class ReadsLabels(Honest):
     """Reads no word, and shows the newest thing that was said of what is labelled alike."""
 
-    def shown(self, entries: Any, request: RetrieveRequest) -> Any:
+    def shown(self, entries, request):
         events = self.events[request.scope]
         newest: dict[Any, Any] = {}
         for entry in sorted(entries, key=lambda entry: str(entry.timestamp)):
@@ -69,11 +63,7 @@ class ReadsLabels(Honest):
         return list(newest.values())
 
 
-<<<<<<< HEAD
-def played(out: Path, memory: Any, **bench: Any) -> Outcome:
-=======
 def played(out, memory, **more):
->>>>>>> f56309c7 (tests: liars and teaching share their game; equal memories are compared once)
     OnServer.asked_of_server.clear()
     return of_liar(out, memory, **{"game": SIZE, "executor": {"kind": "local"}, **more})
 
@@ -130,7 +120,7 @@ class Watches(Honest):
 
     seen: ClassVar[set[str]] = set()
 
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+    async def record_event(self, event):
         self.seen.update((event.scope.run_id, event.session_id, event.event_id, event.turn_id))
         return await super().record_event(event)
 
@@ -156,7 +146,7 @@ def test_a_list_of_the_package_s_phrases_finds_little(tmp_path):
     phrases = [w.casefold() for item in words.attributes for m in item.markers for w in words.wordings(m)]
 
     class KnowsThePackage(Honest):
-        def shown(self, entries: Any, request: RetrieveRequest) -> Any:
+        def shown(self, entries, request):
             return [entry for entry in entries if any(phrase in entry.text.casefold() for phrase in phrases)]
 
     knows = played(tmp_path / "knows", KnowsThePackage, game={**SIZE, "users": 3})
@@ -191,11 +181,11 @@ def test_what_a_memory_writes_into_its_files_in_a_test_is_gone_after_it(tmp_path
     registry, real = MemoryAdapterRegistry(), MemoryAdapterRegistry.create
     found: list[bool] = []
 
-    def create(config: Any, **more: Any) -> Any:
+    def create(config, **more):
         adapter = real(registry, config, **more)
         kept, retrieve = more["data_dir"] / "queries", adapter.retrieve
 
-        async def keeping(request: RetrieveRequest) -> RetrieveResult:
+        async def keeping(request):
             if (request.session_id or "").startswith("test"):
                 asked = kept.read_text("utf-8") if kept.exists() else ""
                 found.append(bool(asked) and request.session_id not in asked)

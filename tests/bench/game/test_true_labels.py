@@ -10,13 +10,12 @@ from cli_support import invoke
 from game_support import SIZE, play
 
 from memory import BackendReadiness
-from memory.bench.engine.experiment import Outcome
 from memory.cli import _experiments
 
 pytestmark = pytest.mark.thorough
 
 
-def outputs(outcome: Outcome) -> dict[str, str]:
+def outputs(outcome):
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         _experiments.conclude(outcome, as_json=False)
@@ -37,7 +36,7 @@ def test_a_stand_in_is_named_wherever_its_figures_stand(tmp_path):
 def test_requests_to_an_unready_memory_are_counted_and_said(tmp_path, monkeypatch):
     from conditions.rolling_summary import RollingSummary
 
-    async def pending(*_: object) -> BackendReadiness:
+    async def pending(*_):
         return BackendReadiness(state="pending", detail="still at it")
 
     monkeypatch.setattr(RollingSummary, "wait_until_ready", pending)
@@ -74,7 +73,7 @@ def test_figures_for_papers_have_their_intervals(tmp_path):
     assert re.search(r"\d+\.\d% \(\d+\.\d% to \d+\.\d%\) of \d+", printed)
 
 
-def stdout_of(*arguments: object) -> str:
+def stdout_of(*arguments):
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     return result.stdout

@@ -2,9 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from game_support import SIZE, begin, lines, matrix, play, resume, verify
@@ -15,8 +12,7 @@ from variants import examples
 from memory import ConfigError
 from memory.bench.engine.experiment import measure
 from memory.bench.engine.files import file_hashes, write_record
-from memory.bench.engine.manifest import VariantRecord, read_manifest
-from memory.bench.engine.replay import Verified
+from memory.bench.engine.manifest import read_manifest
 from memory.bench.report.report import write_page
 from memory.contract.errors import BackendRejected
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -26,29 +22,29 @@ CELL = "cells/02-s1-r1-p1"
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept(tmp_path_factory):
     size = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
     return play(tmp_path_factory.mktemp("kept"), "no_memory", "full_history", game=size).directory
 
 
 @pytest.fixture
-def copy(kept: Path, tmp_path: Path) -> Path:
+def copy(kept, tmp_path):
     return shutil.copytree(kept, tmp_path / kept.name)
 
 
-def deviations_text(found: Verified) -> str:
+def deviations_text(found):
     return "\n".join(
         f"{deviation.where}: {deviation.recorded} / {deviation.computed}" for deviation in found.deviations
     )
 
 
-def rewritten(file: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+def rewritten(file, change):
     rows = lines(file)
     change(rows)
     file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
 
 
-def covered_up(directory: Path) -> None:
+def covered_up(directory):
     """What whoever changed a cell's files would do so that nobody sees it: each hash, figure and page anew."""
     manifest = read_manifest(directory)
     cells = []
@@ -65,12 +61,12 @@ def covered_up(directory: Path) -> None:
     write_page(directory, manifest, metrics)
 
 
-def claimed_complete(directory: Path) -> Path:
+def claimed_complete(directory):
     """A copy in which a cell that failed is said to have been played to its end, and covered up."""
     copy = shutil.copytree(directory, directory.with_name("claimed"))
     whole, well = read_manifest(copy), {"status": "completed", "fault": None, "error": None}
 
-    def lost(rows: list[dict[str, Any]]) -> None:
+    def lost(rows):
         for row in rows:
             if row["status"] == "failed":
                 row.update(status="missing", error=None)
@@ -120,11 +116,11 @@ def test_cells_that_ended_badly_agree_with_what_they_left(tmp_path):
     experiment = matrix(tmp_path, "no_memory", "full_history", "oracle_ipas")
 
     class Refusing(MemoryAdapterRegistry):
-        def create(self, config: Any, **more: Any) -> Any:
+        def create(self, config, **more):
             adapter, written = super().create(config, **more), [0]
             real = adapter.record_event
 
-            async def record_event(event: Any) -> Any:
+            async def record_event(event):
                 written[0] += 1
                 if written[0] > 12:
                     raise BackendRejected("the disk says no", sent=False)
@@ -143,26 +139,26 @@ def test_cells_that_ended_badly_agree_with_what_they_left(tmp_path):
     assert verify(failed.directory).deviations == ()
 
 
-def _beats(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _beats(rows):
     return (beat for row in rows for beat in row.get("records", ()))
 
 
-def verdict(place: Path) -> None:
+def verdict(place):
     """Of every request that did not suit, that it did."""
     for name, each in (("results.jsonl", list), ("journal.jsonl", _beats)):
         rewritten(place / name, lambda rows, each=each: [_well(row) for row in each(rows)] and None)  # type: ignore[misc]
 
 
-def _well(row: dict[str, Any]) -> None:
+def _well(row):
     if row["fit_first"] is False:
         row.update(first="current", last="current", fit_first=True, fit_last=True, turns=1)
 
 
-def answer(place: Path) -> None:
+def answer(place):
     """Of one request, what the assistant replied."""
     reply = "Certainly. I act without checking back."
 
-    def change(rows: list[dict[str, Any]]) -> None:
+    def change(rows):
         next(row for row in rows if "user" in row)["reply"] = reply
 
     rewritten(place / "texts.jsonl", change)
@@ -172,10 +168,10 @@ def answer(place: Path) -> None:
     )
 
 
-def section(place: Path) -> None:
+def section(place):
     """Of one request, what the memory showed."""
 
-    def change(rows: list[dict[str, Any]]) -> None:
+    def change(rows):
         row = next(row for row in rows if row.get("context"))
         row["context"] = row["context"][:40]
 
@@ -254,7 +250,7 @@ def test_what_a_manifest_says_of_a_provider_is_derived(tmp_path, what, change):
     assert what in deviations_text(verify(place))
 
 
-def _budget(variant: VariantRecord, tokens: int) -> dict[str, Any]:
+def _budget(variant, tokens):
     """Another budget, in the configuration too."""
     config = json.loads(json.dumps(variant.config))
     config["memory"]["budget"]["max_tokens"] = tokens
@@ -285,7 +281,7 @@ def test_what_sections_hold_is_computed_anew_where_models_play(tmp_path, name):
     assert verify(place).deviations == ()
     for file, each in (("results.jsonl", list), ("journal.jsonl", _beats)):
 
-        def change(rows: list[dict[str, Any]], each: Any = each) -> None:
+        def change(rows, each=each):
             row = next(row for row in each(rows) if row[name])
             row[name] = type(row[name])(0)
 
@@ -323,7 +319,7 @@ def test_a_file_that_cannot_be_read_is_named(copy):
         (copy / CELL / name).write_bytes(content)
 
 
-def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def leaves(value, path=()):
     if isinstance(value, dict):
         for key, item in value.items():
             yield from leaves(item, (*path, key))
@@ -334,7 +330,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield path
 
 
-def flipped(value: Any) -> Any:
+def flipped(value):
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, float)):
