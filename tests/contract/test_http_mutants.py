@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from http_contract import LoopbackContract
 from http_notes import HTTP_MUTANTS
 from suite_runs import outcomes_of
 
@@ -14,7 +15,7 @@ SUITE = Path(__file__).with_name("http_suite.py")
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
     report = tmp_path_factory.mktemp("mutants") / "report.xml"
-    wanted = [f"{SUITE}::TestHealthy"]
+    wanted = [f"{SUITE}::TestHealthy::{test}" for test in vars(LoopbackContract) if test.startswith("test_")]
     wanted += [
         f"{SUITE}::Test_{mutant.__name__}::{test}" for mutant, tests in HTTP_MUTANTS.items() for test in tests
     ]

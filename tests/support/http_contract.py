@@ -19,7 +19,7 @@ from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLi
 from memory.plugins.config import load_config
 from memory.testing._faults import FaultKind
 from memory.testing._loopback import LoopbackProcess, LoopbackServer
-from memory.testing.contract._classes import ContractBase, installed_plugins
+from memory.testing.contract._classes import MemoryContract, installed_plugins
 from memory.testing.contract._kit import STORED, Kit, attempt, quickest
 from memory.testing.contract._spec import NotRun
 
@@ -36,11 +36,10 @@ _AMBIGUOUS = frozenset({"500", "503", "reset", "lost", "truncated", "unreadable"
 _DEADLINE_S, _SLOW_S, _PATIENT_S = 0.3, 1.5, 25.0
 
 
-class LoopbackContract(ContractBase):
+class LoopbackContract(MemoryContract):
     """For an adapter whose backend has a model, a :class:`~memory.testing.LoopbackServer`.
 
-    Inherit from it before :class:`~memory.testing.contract.MemoryContract`. The model provides the kit's fixtures,
-    and every HTTP fault meets every kind of call.
+    The model provides the kit's fixtures, and every HTTP fault meets every kind of call.
 
     Class attributes:
         server: the model. It runs in its own process, once for the class.
@@ -48,8 +47,6 @@ class LoopbackContract(ContractBase):
         no_error: (fault, call) -> the reason why this fault is an answer, such as a 404 for "nothing stored yet".
             Calls are ``retrieve``, ``reset`` and ``readiness``.
     """
-
-    area = "http"
 
     server: ClassVar[type[LoopbackServer]]
     server_arguments: ClassVar[Mapping[str, object]] = {}

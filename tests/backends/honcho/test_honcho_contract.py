@@ -8,10 +8,8 @@ from honcho_double import HonchoDouble
 from http_contract import LoopbackContract
 from kit_selection import OF_THE_SLOT
 
-from memory.testing import MemoryContract
 
-
-class _OnDouble(LoopbackContract, MemoryContract):
+class _OnDouble(LoopbackContract):
     server = HonchoDouble
     server_arguments: ClassVar[Mapping[str, Any]] = {"enqueue_s": 0.003, "derive_s": 0.005, "delete_s": 0.005}
     options: ClassVar[Mapping[str, Any]] = {}

@@ -9,12 +9,11 @@ from kit_selection import OF_THE_SLOT
 from memos_double import MemosDouble
 
 from memory.backends.memos.answers import items
-from memory.testing import MemoryContract
 
 _REPLACED = {"native_ids": "of raw memories, which MemOS replaces by what it makes of them"}
 
 
-class _OnDouble(LoopbackContract, MemoryContract):
+class _OnDouble(LoopbackContract):
     server = MemosDouble
     ready_timeout_s = 60.0  # all scopes of a test wait for one queue
     options: ClassVar[Mapping[str, Any]]

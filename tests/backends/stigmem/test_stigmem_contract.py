@@ -9,10 +9,8 @@ from kit_selection import OF_THE_CLIENT, OF_THE_SLOT
 from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 
-from memory.testing import MemoryContract
 
-
-class _OnDouble(LoopbackContract, MemoryContract):
+class _OnDouble(LoopbackContract):
     server = StigmemDouble
     native_query = ("facts", {})
     options: ClassVar[Mapping[str, Any]] = {}
