@@ -79,6 +79,7 @@ def test_several_providers_without_a_budget_get_one_and_the_run_says_so(tmp_path
 
 
 @pytest.mark.skipif(find_spec("mem0") is None, reason="needs mem0")
+@pytest.mark.thorough
 def test_providers_with_equal_options_share_one_row(tmp_path):
     fair = compared(tmp_path, "mem0", "simple_rag", backends={"mem0": {}})
     done = begin(fair, listeners=Listeners(write_page=write_page))

@@ -4,16 +4,12 @@
 counts tokens with tiktoken, which downloads its ranks: offline, let ``TIKTOKEN_CACHE_DIR`` name a copy.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "backends" / "honcho"))
 
@@ -25,7 +21,7 @@ _MODELS = ("DERIVER", "SUMMARY", "DREAM_DEDUCTION", "DREAM_INDUCTION")
 _LEVELS = ("minimal", "low", "medium", "high", "max")
 
 
-def missing() -> str:
+def missing():
     """Why no server can be started; an empty string where one can."""
     if not SOURCE:
         return "HONCHO_SOURCE names no checkout of a Honcho server"
@@ -33,7 +29,7 @@ def missing() -> str:
 
 
 @contextlib.contextmanager
-def server(directory: Path, llm_url: str, database: Any, *, redis: bool = False) -> Iterator[Server]:
+def server(directory, llm_url, database, *, redis=False):
     """Tables made; API and worker ready to start."""
     python = os.environ.get("HONCHO_PYTHON", f"{SOURCE}/.venv/bin/python")
     port = free_port()
@@ -50,7 +46,7 @@ def server(directory: Path, llm_url: str, database: Any, *, redis: bool = False)
     yield Server(f"http://127.0.0.1:{port}", settings, commands, directory)
 
 
-def _settings(llm_url: str, database: str) -> dict[str, str]:
+def _settings(llm_url, database):
     prefixes = [f"{name}_MODEL_CONFIG" for name in _MODELS]
     prefixes += [f"DIALECTIC_LEVELS__{level}__MODEL_CONFIG" for level in _LEVELS]
     models = {f"{prefix}__MODEL": "scripted" for prefix in prefixes}

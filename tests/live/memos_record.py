@@ -5,16 +5,12 @@
 The requests are in the files already; their answers are written into them. To add a history, write its requests.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -27,10 +23,10 @@ from rig import Rig  # noqa: E402
 class Asker:
     """Asks a real server, breaks what is behind it, waits for its scheduler."""
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, rig):
         self._rig = rig
 
-    def __call__(self, step: Mapping[str, Any]) -> tuple[int, Any]:
+    def __call__(self, step):
         request = step["request"]
         with contextlib.ExitStack() as stack:
             if "llm" in step:
@@ -48,7 +44,7 @@ class Asker:
             return answer.status_code, answer.json()
 
 
-def _wait_until_idle(client: httpx.Client) -> None:
+def _wait_until_idle(client):
     for _ in range(200):
         summaries = client.get("/product/scheduler/allstatus").json()["data"].values()
         if not any(summary["waiting"] + summary["in_progress"] for summary in summaries):
@@ -57,7 +53,7 @@ def _wait_until_idle(client: httpx.Client) -> None:
     raise TimeoutError("the scheduler is not done after 10 s")
 
 
-def record(paths: list[Path], rig: Rig) -> Iterator[Path]:
+def record(paths, rig):
     for path in paths:
         history = load(path)
         run = f"pairs-{os.urandom(4).hex()}"
@@ -69,7 +65,7 @@ def record(paths: list[Path], rig: Rig) -> Iterator[Path]:
         yield path
 
 
-def main(names: list[str]) -> None:
+def main(names):
     wanted = [path for path in PAIRS if not names or path.stem in names]
     for redis in (False, True):
         paths = [path for path in wanted if load(path).get("redis", False) == redis]

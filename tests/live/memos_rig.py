@@ -1,14 +1,10 @@
 """A real MemOS product server of the installed package ``MemoryOS``."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "backends" / "memos"))
 
@@ -18,7 +14,7 @@ from scripted_rules_memos import rules as rules
 _DIMENSIONS = 256
 
 
-def missing(*, redis: bool = False) -> str:
+def missing(*, redis=False):
     """What of the rig's needs is not installed, or an empty string."""
     needed = ("memos", "pgserver", "psycopg2", "jieba", "chonkie", "uvicorn")
     absent = [name for name in needed if find_spec(name) is None]
@@ -28,7 +24,7 @@ def missing(*, redis: bool = False) -> str:
 
 
 @contextlib.contextmanager
-def server(directory: Path, llm_url: str, database: Any, *, redis: bool = False) -> Iterator[Server]:
+def server(directory, llm_url, database, *, redis=False):
     """The server, ready to start; its Redis, if it has one, runs."""
     # MemOS builds its approximate index on the empty table; with the default it then finds nothing.
     database.psql("ALTER DATABASE postgres SET ivfflat.probes = 100")
@@ -63,7 +59,7 @@ def server(directory: Path, llm_url: str, database: Any, *, redis: bool = False)
         queue.stop()
 
 
-def _models(url: str) -> dict[str, str]:
+def _models(url):
     key = "unused"
     return {
         "OPENAI_API_KEY": key,

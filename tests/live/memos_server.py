@@ -5,8 +5,6 @@
 MemOS takes everything else from its environment. Started by :mod:`memos_rig`.
 """
 
-from __future__ import annotations
-
 import sys
 
 import uvicorn

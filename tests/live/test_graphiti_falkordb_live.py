@@ -6,13 +6,10 @@
 Prompts are answered by the scripted LLM. A server keeps nothing of these tests.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from functools import partial
@@ -27,15 +24,13 @@ from pydantic import BaseModel, Field
 
 from memory import (
     BackendUnavailable,
-    MemoryAdapter,
-    MemorySlot,
     SupportsBulkIngest,
 )
 from memory.adapter import BackendAuthError
 from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing import FAKE_KEY, FaultInjector, Fingerprint, MemoryContract, ScriptedLLM
+from memory.testing import FAKE_KEY, MemoryContract
 
 pytest.importorskip("graphiti_support", reason="graphiti was removed")
 from graphiti_support import (
@@ -67,7 +62,7 @@ fault = partial(graph_fault, "memory.backends.graphiti.falkordb:FalkorGraph")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def server(tmp_path_factory):
     """The ``falkordb`` block of the live server, else of falkordblite's, run as a server with a password."""
     if URL:
         parts = urlsplit(URL)
@@ -104,21 +99,19 @@ class FalkorContract(MemoryContract):
     rewrites = "a model turns what is said into facts"
 
     @pytest.fixture
-    def options(self) -> dict[str, Any]:
+    def options(self):
         raise NotImplementedError
 
     @pytest.fixture
-    def adapter_factory(
-        self, tmp_path: Path, llm: ScriptedLLM, options: dict[str, Any]
-    ) -> Callable[[], MemoryAdapter]:
+    def adapter_factory(self, tmp_path, llm, options):
         settings = load_config(config(llm.base_url, **options))
         return lambda: MemoryAdapterRegistry().create(settings, data_dir=tmp_path)
 
     @pytest.fixture
-    def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint:
+    def fingerprint(self, adapter):
         """Every node and every fact of every open graph, and the graphs there are."""
 
-        async def dump() -> list[Any]:
+        async def dump():
             native: Any = adapter
             rows = []
             for graph in native._graphs.opened.values():
@@ -133,20 +126,20 @@ class FalkorContract(MemoryContract):
         return dump
 
     @pytest.fixture
-    def native_fault(self) -> FaultInjector:
+    def native_fault(self):
         return fault
 
 
 class TestServer(FalkorContract):
     @pytest.fixture
-    def options(self, server: dict[str, Any]) -> dict[str, Any]:
+    def options(self, server):
         return {"driver": "falkordb", "falkordb": server}
 
 
 @needs_lite
 class TestEmbedded(FalkorContract):
     @pytest.fixture
-    def options(self) -> dict[str, Any]:
+    def options(self):
         return {"driver": "falkordblite"}
 
 
@@ -161,9 +154,7 @@ class Tea(BaseModel):
 
 
 @asynccontextmanager
-async def live(
-    llm: ScriptedLLM, directory: Path, server: dict[str, Any], **options: Any
-) -> AsyncIterator[MemorySlot]:
+async def live(llm, directory, server, **options):
     """A slot with fresh graphs for Alice and Bob, which are gone from the server afterwards."""
     async with opened(llm, directory, BOB, driver="falkordb", falkordb=server, **options) as slot:
         for scope in (ALICE, BOB):
@@ -176,7 +167,7 @@ async def live(
                 await graph.driver.client.select_graph(graph.group_id).delete()
 
 
-async def test_time(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+async def test_time(tmp_path, llm, server):
     async with live(llm, tmp_path, server) as slot:
         for text, at in (
             ("I live in Paris.", PARIS),
@@ -194,7 +185,7 @@ async def test_time(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) ->
     assert [edge["fact"] for edge in ended.raw["edges"]] == ["I live in Paris."]
 
 
-async def test_only_valid(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+async def test_only_valid(tmp_path, llm, server):
     async with live(llm, tmp_path, server, only_valid=True) as slot:
         await slot.record_event(event("I live in Paris.", at=PARIS))
         await slot.record_event(event("I live in Berlin.", at=BERLIN))
@@ -202,7 +193,7 @@ async def test_only_valid(tmp_path: Path, llm: ScriptedLLM, server: dict[str, An
 
 
 @pytest.mark.parametrize("recipe", ["mmr", "combined", "combined_cross_encoder"])
-async def test_recipes(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], recipe: str) -> None:
+async def test_recipes(tmp_path, llm, server, recipe):
     async with live(llm, tmp_path, server, recipe=recipe) as slot:
         await slot.record_event(event("I keep my passport in the drawer.", "I ride my green bicycle."))
         assert (await found(slot, "Where is my passport?", max_items=1))[
@@ -210,7 +201,7 @@ async def test_recipes(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any],
         ] == "I keep my passport in the drawer."
 
 
-async def test_each_session_is_a_saga(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+async def test_each_session_is_a_saga(tmp_path, llm, server):
     async with live(llm, tmp_path, server, saga="session", bulk="native") as slot:
         events = [
             event(f"I own my thing number {number}.", session_id=f"s{number // 2}") for number in range(4)
@@ -241,7 +232,7 @@ async def test_each_session_is_a_saga(tmp_path: Path, llm: ScriptedLLM, server: 
     }
 
 
-async def test_custom_types(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+async def test_custom_types(tmp_path, llm, server):
     async with live(
         llm, tmp_path, server, entity_types={"Tea": f"{Path(__file__).stem}:Tea"}, recipe="combined"
     ) as slot:
@@ -253,12 +244,12 @@ async def test_custom_types(tmp_path: Path, llm: ScriptedLLM, server: dict[str, 
     assert "type Tea, flavour malty" in result.formatted_context
 
 
-async def test_reset_leaves_the_bystander(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+async def test_reset_leaves_the_bystander(tmp_path, llm, server):
     async with live(llm, tmp_path, server) as slot:
         await reset_leaves_the_bystander(slot)
 
 
-async def test_removing_an_episode(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+async def test_removing_an_episode(tmp_path, llm, server):
     async with live(llm, tmp_path, server) as slot:
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
         await slot.record_event(event("I ride my green bicycle."))
@@ -267,7 +258,7 @@ async def test_removing_an_episode(tmp_path: Path, llm: ScriptedLLM, server: dic
         assert await found(slot, "passport bicycle") == ["I ride my green bicycle."]
 
 
-async def test_no_property_is_indexed_twice(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+async def test_no_property_is_indexed_twice(tmp_path, llm, server):
     """The server dies of a property with a range and a full-text index; and only one of ours sees to the rest."""
     async with live(llm, tmp_path, server) as slot:
         adapter: Any = slot._adapter
@@ -279,15 +270,13 @@ async def test_no_property_is_indexed_twice(tmp_path: Path, llm: ScriptedLLM, se
     assert indexed["RELATES_TO", "fact"] == indexed["Entity", "name"] == ["FULLTEXT"]
 
 
-async def test_a_write_that_is_given_up_while_it_saves_is_saved(
-    tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_write_that_is_given_up_while_it_saves_is_saved(tmp_path, llm, server, monkeypatch):
     """What was handed to the server cannot be taken back."""
     from redis.asyncio.client import Pipeline
 
     native = Pipeline.execute
 
-    async def slow(self: Any, *given: Any, **named: Any) -> Any:
+    async def slow(self, *given, **named):
         await anyio.sleep(6.0)
         return await native(self, *given, **named)
 
@@ -300,13 +289,11 @@ async def test_a_write_that_is_given_up_while_it_saves_is_saved(
     assert counts == {"Episodic": 1, "Entity": 2, "Community": 0, "Saga": 1, "RELATES_TO": 1}
 
 
-async def test_a_save_without_an_answer_is_not_called_stored(
-    tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_save_without_an_answer_is_not_called_stored(tmp_path, llm, server, monkeypatch):
     from redis.asyncio.client import Pipeline
     from redis.exceptions import ConnectionError as HungUp
 
-    async def cut(self: Any, *given: Any, **named: Any) -> Any:
+    async def cut(self, *given, **named):
         raise HungUp("connection closed by server")
 
     async with live(llm, tmp_path, server) as slot:
@@ -318,9 +305,7 @@ async def test_a_save_without_an_answer_is_not_called_stored(
         assert await listed(slot, "count") == before
 
 
-async def test_a_batch_that_failed_is_stored_once_by_a_repeat(
-    tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]
-) -> None:
+async def test_a_batch_that_failed_is_stored_once_by_a_repeat(tmp_path, llm, server):
     """Graphiti saves its episodes before it asks the model."""
     async with live(llm, tmp_path, server, bulk="native", saga="session") as slot:
         bulk = slot.capability(SupportsBulkIngest)
@@ -337,9 +322,7 @@ async def test_a_batch_that_failed_is_stored_once_by_a_repeat(
         assert await found(slot, "Berlin")
 
 
-async def test_a_wrong_password_is_said_and_not_shown(
-    tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]
-) -> None:
+async def test_a_wrong_password_is_said_and_not_shown(tmp_path, llm, server):
     if "password" not in server:
         pytest.skip("the server of FALKORDB_URL takes no password")
     wrong = {**server, "password": "zqwrong"}
@@ -349,7 +332,7 @@ async def test_a_wrong_password_is_said_and_not_shown(
     assert "zqwrong" not in f"{raised.value} {raised.value.diagnostics}"
 
 
-async def test_the_doctor_is_content(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+async def test_the_doctor_is_content(tmp_path, llm, server):
     given = config(llm.base_url, tmp_path, driver="falkordb", falkordb=server)
     given["memory"]["scope"] = {"run_id": "live", "persona_id": "ada"}
     report = await run_doctor(given)

@@ -8,8 +8,6 @@
 Tests that break the server run on one of our own alone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import urllib.request
@@ -22,10 +20,8 @@ from rig import Rig
 
 from memory import (
     AdapterMode,
-    BackendReadiness,
     MemoryEvent,
     MemoryScope,
-    MemorySlot,
     Message,
     RetrieveRequest,
     SupportsReadiness,
@@ -45,11 +41,11 @@ breaks_it = pytest.mark.skipif(bool(honcho_rig.missing()), reason=honcho_rig.mis
 
 
 @pytest.fixture
-def config(honcho_url: str) -> Configure:
+def config(honcho_url):
     return lambda **block: _config(honcho_url, **block)
 
 
-def _config(url: str, **block: Any) -> dict[str, Any]:
+def _config(url, **block):
     scope = {"run_id": "live", "persona_id": "ada"}
     block = {"base_url": url, **({"api_key": KEY} if KEY else {}), **block}
     return {"memory": {"backend": "honcho", "scope": scope, "backends": {"honcho": block}}}
@@ -60,7 +56,7 @@ class _Live(MemoryContract):
     anyio_backends = ("asyncio",)
 
     @pytest.fixture
-    def configured(self, config: Configure) -> Mapping[str, Any]:
+    def configured(self, config):
         return config(**self.block)
 
 
@@ -86,18 +82,16 @@ class TestSearch(_Live):
 
 
 @pytest.fixture
-def scope() -> MemoryScope:
+def scope():
     return MemoryScope(run_id=f"live-{os.urandom(6).hex()}", persona_id="ada")
 
 
-async def test_the_doctor_is_content(config: Configure) -> None:
+async def test_the_doctor_is_content(config):
     report = await run_doctor(config())
     assert report.ok, report
 
 
-async def test_a_fresh_read_only_slot_makes_no_workspace(
-    config: Configure, honcho_url: str, scope: MemoryScope
-) -> None:
+async def test_a_fresh_read_only_slot_makes_no_workspace(config, honcho_url, scope):
     async with build_slot(config()) as memory:
         await memory.set_mode(AdapterMode(read_only=True))
         await memory.setup_scope(scope)
@@ -107,9 +101,7 @@ async def test_a_fresh_read_only_slot_makes_no_workspace(
         assert _workspaces(honcho_url, memory.native_scope(scope)["workspace_id"]) == 0
 
 
-async def test_a_session_can_be_used_again_at_once_after_a_reset(
-    config: Configure, scope: MemoryScope
-) -> None:
+async def test_a_session_can_be_used_again_at_once_after_a_reset(config, scope):
     async with open_memory(config(), scope=scope) as memory:
         for drink in ("oolong", "mate"):
             await memory.after_turn(session_id="1", user=f"I drink {drink}.", assistant="Noted.")
@@ -120,7 +112,7 @@ async def test_a_session_can_be_used_again_at_once_after_a_reset(
             assert (await memory.reset_scope(scope)).verified
 
 
-async def test_limits_are_met_without_loss(config: Configure, scope: MemoryScope) -> None:
+async def test_limits_are_met_without_loss(config, scope):
     texts = (
         "I like <|endoftext|> and <|fim_prefix|> alike.",
         "I count: " + "one two " * 7_000,
@@ -171,7 +163,7 @@ async def test_turns_that_the_model_lost_are_never_ready(
         assert (await fresh.reset_scope(scope)).verified
 
 
-async def test_many_turns_are_ready_also_to_a_fresh_process(config: Configure, scope: MemoryScope) -> None:
+async def test_many_turns_are_ready_also_to_a_fresh_process(config, scope):
     async with open_memory(config(), scope=scope) as memory:
         for number in range(12):
             session = f"s{number // 6}"
@@ -182,11 +174,11 @@ async def test_many_turns_are_ready_also_to_a_fresh_process(config: Configure, s
         await fresh.reset_scope(scope)
 
 
-def _part(entry: Any) -> int:
+def _part(entry):
     return int(dict(entry.labels).get("part", "1/1").partition("/")[0])
 
 
-async def _ask(memory: MemorySlot, scope: MemoryScope, query: str, event_id: str | None = None) -> Any:
+async def _ask(memory, scope, query, event_id=None):
     result = await memory.retrieve(RetrieveRequest(query=query, scope=scope, session_id="s"))
     if event_id is None:
         return result
@@ -194,18 +186,18 @@ async def _ask(memory: MemorySlot, scope: MemoryScope, query: str, event_id: str
     return result.model_copy(update={"entries": kept})
 
 
-async def _readiness(memory: MemorySlot, scope: MemoryScope, timeout_s: float = 60.0) -> BackendReadiness:
+async def _readiness(memory, scope, timeout_s=60.0):
     readiness = memory.capability(SupportsReadiness)
     assert readiness is not None
     return await readiness.wait_until_ready(scope, timeout_s)
 
 
-async def _ready(memory: MemorySlot, scope: MemoryScope, *states: str, timeout_s: float = 60.0) -> None:
+async def _ready(memory, scope, *states, timeout_s=60.0):
     answer = await _readiness(memory, scope, timeout_s)
     assert answer.state in (states or ("ready",)), answer.detail
 
 
-def _workspaces(url: str, workspace_id: str) -> int:
+def _workspaces(url, workspace_id):
     headers = {"content-type": "application/json", **({"authorization": f"Bearer {KEY}"} if KEY else {})}
     body = json.dumps({"filters": {"id": workspace_id}}).encode()
     request = urllib.request.Request(f"{url}/v3/workspaces/list", body, headers, method="POST")

@@ -7,20 +7,17 @@ With ``MEMOS_URL``, ``MEMOS_GRAPH_DB`` names that server's GRAPH_DB_BACKEND (``p
 the model to fail is skipped. A server keeps the canary's cube; all other cubes are emptied again.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any, ClassVar
 
 import pytest
-from rig import Rig
 
 from memory.backends.memos.conformance import MemosConformance
 from memory.doctor.runner import run_doctor
 from memory.testing import MemoryContract
 
 
-def config(url: str, **block: Any) -> dict[str, Any]:
+def config(url, **block):
     graph_db = os.environ.get("MEMOS_GRAPH_DB", "postgres")
     block = {"url": url, "graph_db": graph_db, **block}
     scope = {"run_id": "live", "persona_id": "ada"}
@@ -32,7 +29,7 @@ class OnServer(MemoryContract):
     anyio_backends = ("asyncio",)
 
     @pytest.fixture
-    def configured(self, memos_url: str) -> dict[str, Any]:
+    def configured(self, memos_url):
         return config(memos_url, **self.block)
 
 
@@ -62,10 +59,10 @@ class TestRedis(OnServer):
     """The scheduler tells of single tasks, where its queue is in Redis."""
 
     @pytest.fixture
-    def configured(self, memos_redis_rig: Rig) -> dict[str, Any]:
+    def configured(self, memos_redis_rig):
         return config(memos_redis_rig.url, graph_db="postgres", scheduler="redis")
 
 
-async def test_the_doctor_is_content(memos_url: str) -> None:
+async def test_the_doctor_is_content(memos_url):
     report = await run_doctor(config(memos_url))
     assert report.ok, report

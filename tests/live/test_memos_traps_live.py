@@ -1,25 +1,19 @@
 """What MemOS does behind its answers, on a real server whose language model we can break."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import anyio
 import pytest
-from rig import Rig
 from test_memos_live import config
 
 from memory import (
     BackendUnavailable,
     ConfigError,
     MemoryScope,
-    MemorySlot,
     Message,
     RetrieveRequest,
-    RetrieveResult,
     SupportsReadiness,
     open_memory,
 )
@@ -30,39 +24,39 @@ FAST: dict[str, Any] = {"async_mode": "sync", "mode": "fast"}
 ASYNC: dict[str, Any] = {}
 
 
-def new_scope(persona_id: str = "ada") -> MemoryScope:
+def new_scope(persona_id="ada"):
     return MemoryScope(run_id=os.urandom(6).hex(), persona_id=persona_id)
 
 
 @asynccontextmanager
-async def opened(rig: Rig, scope: MemoryScope | None = None, **block: Any) -> AsyncIterator[MemorySlot]:
+async def opened(rig, scope=None, **block):
     async with open_memory(config(rig.url, **block), scope=scope or new_scope()) as memory:
         yield memory
 
 
-async def ask(memory: MemorySlot, query: str, **more: Any) -> RetrieveResult:
+async def ask(memory, query, **more):
     more = {"scope": memory.scope, "session_id": "s", **more}
     return await memory.retrieve(RetrieveRequest(query=query, **more))
 
 
-async def ready(memory: MemorySlot, timeout_s: float = 30) -> tuple[str, str]:
+async def ready(memory, timeout_s=30):
     assert memory.scope is not None
     state = await able(memory, SupportsReadiness).wait_until_ready(memory.scope, timeout_s)
     return state.state, state.detail
 
 
-def able(memory: MemorySlot, protocol: type[T]) -> T:
+def able(memory, protocol):
     capability = memory.capability(protocol)
     assert capability is not None
     return capability
 
 
-def texts(result: RetrieveResult) -> list[str]:
+def texts(result):
     return [entry.text for entry in result.entries]
 
 
-async def test_memories_keep_their_groups_and_exact_types(memos_rig_process: Rig) -> None:
-    def use(number: int) -> list[Message]:
+async def test_memories_keep_their_groups_and_exact_types(memos_rig_process):
+    def use(number):
         call = {"id": f"t{number}", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
         return [
             Message(role="assistant", tool_calls=(call,)),
@@ -96,9 +90,7 @@ async def test_memories_keep_their_groups_and_exact_types(memos_rig_process: Rig
         assert section.count(f"[{group}]") == 1
 
 
-async def test_memory_outlives_the_slot_and_a_reset_spares_the_bystander(
-    memos_rig_process: Rig,
-) -> None:
+async def test_memory_outlives_the_slot_and_a_reset_spares_the_bystander(memos_rig_process):
     ada, bob = new_scope(), new_scope("bob")
     async with opened(memos_rig_process, ada) as memory:
         await memory.setup_scope(bob)
@@ -119,7 +111,7 @@ async def test_memory_outlives_the_slot_and_a_reset_spares_the_bystander(
 
 
 @pytest.mark.parametrize("kind", ["500", "401", "reset"])
-async def test_without_its_embedder_a_search_is_no_empty_memory(memos_rig_process: Rig, kind: str) -> None:
+async def test_without_its_embedder_a_search_is_no_empty_memory(memos_rig_process, kind):
     async with opened(memos_rig_process, **FAST) as memory:
         await memory.after_turn(session_id="s", user="I live in Berlin.")
         with memos_rig_process.llm_fault(kind, endpoint="embeddings"):
@@ -131,18 +123,14 @@ async def test_without_its_embedder_a_search_is_no_empty_memory(memos_rig_proces
         assert (await memory.health()).details["canary"] == "found, unranked"  # the rig has no reranker
 
 
-async def test_an_event_that_a_broken_embedder_lost_is_not_called_committed(
-    memos_rig_process: Rig,
-) -> None:
+async def test_an_event_that_a_broken_embedder_lost_is_not_called_committed(memos_rig_process):
     async with opened(memos_rig_process, **FINE) as memory:
         with memos_rig_process.llm_fault("401", endpoint="embeddings"), pytest.raises(BackendUnavailable):
             await memory.after_turn(session_id="s", user="I live in Berlin.")
 
 
 @pytest.mark.parametrize("kind", ["500", "401"])
-async def test_without_its_model_the_text_is_kept_and_the_receipt_says_so(
-    memos_rig_process: Rig, kind: str
-) -> None:
+async def test_without_its_model_the_text_is_kept_and_the_receipt_says_so(memos_rig_process, kind):
     async with opened(memos_rig_process, **FINE) as memory:
         with memos_rig_process.llm_fault(kind, endpoint="chat/completions"):
             receipt = await memory.after_turn(session_id="s", user="I live in Berlin.")
@@ -153,7 +141,7 @@ async def test_without_its_model_the_text_is_kept_and_the_receipt_says_so(
 
 
 @pytest.mark.parametrize("kind", ["500", "bad_content"])
-async def test_what_the_scheduler_lost_or_kept_raw_is_told(memos_rig_process: Rig, kind: str) -> None:
+async def test_what_the_scheduler_lost_or_kept_raw_is_told(memos_rig_process, kind):
     async with opened(memos_rig_process) as memory:
         with memos_rig_process.llm_fault(kind, endpoint="chat/completions"):
             await memory.after_turn(session_id="s", user="I live in Berlin.")
@@ -167,9 +155,7 @@ async def test_what_the_scheduler_lost_or_kept_raw_is_told(memos_rig_process: Ri
         assert "nothing is stored" in detail
 
 
-async def test_a_database_that_ignores_filters_is_not_taken_for_one_that_filters(
-    memos_rig_process: Rig,
-) -> None:
+async def test_a_database_that_ignores_filters_is_not_taken_for_one_that_filters(memos_rig_process):
     with pytest.raises(ConfigError, match="graph_db"):
         async with opened(memos_rig_process, graph_db="neo4j-community"):
             pass
@@ -180,7 +166,7 @@ async def test_a_database_that_ignores_filters_is_not_taken_for_one_that_filters
         assert texts(await ask(memory, "Where do I live?", context="work")) == ["I live in Berlin."]
 
 
-async def test_a_full_index_loses_no_scope(memos_rig_process: Rig) -> None:
+async def test_a_full_index_loses_no_scope(memos_rig_process):
     """Beyond some 300 rows an index with few probes finds nothing in any cube; the rig sets enough of them."""
     first, last = new_scope(), new_scope()
     async with opened(memos_rig_process, first, **FAST) as memory:
@@ -194,11 +180,11 @@ async def test_a_full_index_loses_no_scope(memos_rig_process: Rig) -> None:
             assert (await memory.reset_scope(scope)).verified
 
 
-async def test_many_scopes_at_once_never_mix(memos_rig_process: Rig) -> None:
+async def test_many_scopes_at_once_never_mix(memos_rig_process):
     scopes = [new_scope(f"p{number}") for number in range(32)]
     async with opened(memos_rig_process, scopes[0], **FAST) as memory:
 
-        async def live(number: int) -> None:
+        async def live(number):
             scope = scopes[number]
             await memory.setup_scope(scope)
             await memory.after_turn(session_id="s", user=f"My number is {1000 + number}.", scope=scope)

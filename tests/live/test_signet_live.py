@@ -1,10 +1,7 @@
 """The Signet client against a real daemon: ``SIGNET_URL`` names one (0.58.1). It writes a few memories there."""
 
-from __future__ import annotations
-
 import os
 import uuid
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -25,12 +22,12 @@ pytestmark = [
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[AdapterClient]:
+async def client():
     async with AdapterClient(URL, harness="memslot") as opened:
         yield opened
 
 
-async def test_a_session_from_start_to_end(client: AdapterClient) -> None:
+async def test_a_session_from_start_to_end(client):
     key, word = uuid.uuid4().hex, f"zebra{uuid.uuid4().hex[:8]}"
     assert await client.health()
     start = await client.on_session_start(SessionStartParams(session_key=key, project="/memslot"))
@@ -53,7 +50,7 @@ async def test_a_session_from_start_to_end(client: AdapterClient) -> None:
     await client.forget([memory_id], "test", force=True)
 
 
-async def test_a_memory_from_storing_to_forgetting(client: AdapterClient) -> None:
+async def test_a_memory_from_storing_to_forgetting(client):
     word = f"yak{uuid.uuid4().hex[:8]}"
     memory_id = await client.remember(f"the {word} drinks oolong", idempotencyKey=word)
     assert memory_id is not None
@@ -71,7 +68,7 @@ async def test_a_memory_from_storing_to_forgetting(client: AdapterClient) -> Non
     assert await client.get(memory_id) is None
 
 
-async def test_what_the_daemon_refuses_is_told(client: AdapterClient) -> None:
+async def test_what_the_daemon_refuses_is_told(client):
     key = uuid.uuid4().hex
     await client.on_session_start(SessionStartParams(session_key=key))
     async with AdapterClient(URL, harness="memslot", runtime_path="legacy") as other:

@@ -5,14 +5,11 @@ built ``signet.mjs``, ``SIGNET_OPENCLAW_PLUGIN`` a built ``index.js``; node runs
 the daemon's ``mcp-stdio.ts``, which bun runs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ PLUGINS = {"opencode": "SIGNET_OPENCODE_PLUGIN", "openclaw": "SIGNET_OPENCLAW_PL
 
 
 @pytest.fixture
-def plugin(request: pytest.FixtureRequest) -> str:
+def plugin(request):
     variable = PLUGINS["opencode" if "opencode" in request.node.name else "openclaw"]
     built = os.environ.get(variable)
     if not built or shutil.which("node") is None:
@@ -32,12 +29,12 @@ def plugin(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def url(plugin: str, served: str) -> str:
+def url(plugin, served):
     return served
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
+def served(tmp_path):
     config = tmp_path / "serve.yaml"
     scope = {"run_id": "r", "persona_id": "ada"}
     config.write_text(json.dumps({"memory": {"backend": "mem0", "scope": scope, "data_dir": str(tmp_path)}}))
@@ -60,7 +57,7 @@ def served(tmp_path: Path) -> Iterator[str]:
             process.kill()
 
 
-def played(kind: str, plugin: str, url: str, directory: Path) -> dict[str, Any]:
+def played(kind, plugin, url, directory):
     done = subprocess.run(
         ["node", str(DRIVER), kind, plugin, url],
         capture_output=True, text=True, timeout=300, cwd=directory,
@@ -71,7 +68,7 @@ def played(kind: str, plugin: str, url: str, directory: Path) -> dict[str, Any]:
     return outcome
 
 
-def test_opencode_remembers_across_sessions(plugin: str, url: str, tmp_path: Path) -> None:
+def test_opencode_remembers_across_sessions(plugin, url, tmp_path):
     outcome = played("opencode", plugin, url, tmp_path)
     assert outcome["warnings"] == []
     assert outcome["first"] == ""
@@ -88,7 +85,7 @@ def test_opencode_remembers_across_sessions(plugin: str, url: str, tmp_path: Pat
     assert "The pot is green" not in outcome["third"]
 
 
-def test_openclaw_remembers_across_sessions(plugin: str, url: str, tmp_path: Path) -> None:
+def test_openclaw_remembers_across_sessions(plugin, url, tmp_path):
     outcome = played("openclaw", plugin, url, tmp_path)
     assert all("/api/marketplace/" in warning for warning in outcome["warnings"])
     assert outcome["first"] == ""
@@ -99,7 +96,7 @@ def test_openclaw_remembers_across_sessions(plugin: str, url: str, tmp_path: Pat
 
 
 @pytest.mark.thorough
-async def test_signets_mcp_server_stores_finds_and_forgets(tmp_path: Path, served: str) -> None:
+async def test_signets_mcp_server_stores_finds_and_forgets(tmp_path, served):
     script = os.environ.get("SIGNET_MCP_SERVER")
     if not script or shutil.which("bun") is None:
         pytest.skip("SIGNET_MCP_SERVER names no mcp-stdio.ts of Signet's, or bun is not installed")
@@ -111,7 +108,7 @@ async def test_signets_mcp_server_stores_finds_and_forgets(tmp_path: Path, serve
     async with stdio_client(server) as (incoming, outgoing), ClientSession(incoming, outgoing) as session:
         await session.initialize()
 
-        async def call(tool: str, **arguments: Any) -> tuple[bool, str]:
+        async def call(tool, **arguments):
             result = await session.call_tool(tool, arguments)
             return bool(result.isError), result.content[0].text  # type: ignore[union-attr]
 

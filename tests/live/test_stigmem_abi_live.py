@@ -1,7 +1,5 @@
 """The adapter-specific gate of Spec-19 12.7 on a live node: ``STIGMEM_URL=http://... pytest tests/live``."""
 
-from __future__ import annotations
-
 import os
 import uuid
 
@@ -25,11 +23,11 @@ pytestmark = [
 ]
 
 
-def agent(source: str) -> StigmemAbi:
+def agent(source):
     return StigmemAbi(URL, KEY, source)
 
 
-async def test_the_relations_are_in_the_store_after_each_lifecycle_event() -> None:
+async def test_the_relations_are_in_the_store_after_each_lifecycle_event():
     abi = agent(SENDER)
     expected = {
         abi.checkout(f"t-{TAG}"): {"paperclip:checkout"},
@@ -56,7 +54,7 @@ async def test_the_relations_are_in_the_store_after_each_lifecycle_event() -> No
             assert {fact.scope for fact in found} == {scope}
 
 
-async def test_a_handoff_reaches_the_agent_it_names() -> None:
+async def test_a_handoff_reaches_the_agent_it_names():
     with agent(SENDER) as abi:
         sent = abi.handoff(RECEIVER, "half done", ["f1"], "run the tests").result(60)[0]
     context = await agent(RECEIVER).boot(f"stigmem://memslot.test/user/{TAG}")
@@ -67,7 +65,7 @@ async def test_a_handoff_reaches_the_agent_it_names() -> None:
     assert context.problems == ()
 
 
-async def test_a_wrong_scope_or_low_confidence_does_not_reach_the_node() -> None:
+async def test_a_wrong_scope_or_low_confidence_does_not_reach_the_node():
     abi = agent(SENDER)
     good = abi.surfaces.decision(f"wrong-{TAG}", "s")
     async with StigmemNode(URL or "", KEY) as node:
@@ -79,7 +77,7 @@ async def test_a_wrong_scope_or_low_confidence_does_not_reach_the_node() -> None
         assert await node.query(entity=good.entity, include_contradicted=True) == []
 
 
-async def test_a_task_is_found_where_the_reference_hook_puts_it() -> None:
+async def test_a_task_is_found_where_the_reference_hook_puts_it():
     with agent(SENDER) as abi:
         assert abi.checkout(f"PROJ-{TAG}").result(60)
     async with StigmemNode(URL or "", KEY) as node:
@@ -90,7 +88,7 @@ async def test_a_task_is_found_where_the_reference_hook_puts_it() -> None:
     assert {fact.relation for fact in found} == {"paperclip:checkout", "paperclip:issue_status"}
 
 
-async def test_the_priorities_of_envelopes_do_not_hide_an_escalation() -> None:
+async def test_the_priorities_of_envelopes_do_not_hide_an_escalation():
     with agent(SENDER) as abi:
         raised = abi.escalate(RECEIVER, "on fire", "critical").result(60)[0]
     async with StigmemNode(URL or "", KEY) as node:

@@ -7,8 +7,6 @@ Without ``STIGMEM_ADMIN_KEY`` scopes share the node; with it each is a tenant (m
 what it is told, so give it one that may be thrown away, and no quotas.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -17,7 +15,6 @@ import pytest
 
 from memory import (
     MemoryScope,
-    MemorySlot,
     ProvenanceRequest,
     RetrieveRequest,
     SupportsProvenance,
@@ -33,7 +30,7 @@ SECOND_URL = os.environ.get("STIGMEM_SECOND_URL")
 pytestmark = pytest.mark.skipif(not URL, reason="STIGMEM_URL names no live Stigmem node")
 
 
-def _config(**block: Any) -> dict[str, Any]:
+def _config(**block):
     scope = {"run_id": "live", "persona_id": "ada"}
     return {"memory": {"backend": "stigmem", "scope": scope, "backends": {"stigmem": {"url": URL, **block}}}}
 
@@ -51,12 +48,12 @@ class TestLive(MemoryContract):
     clean_up = True
 
 
-async def test_the_doctor_is_content() -> None:
+async def test_the_doctor_is_content():
     report = await run_doctor(CONFIG)
     assert report.ok, report
 
 
-async def test_memory_outlives_the_slot_and_a_reset_outlives_it_too() -> None:
+async def test_memory_outlives_the_slot_and_a_reset_outlives_it_too():
     scope = MemoryScope(run_id=os.urandom(6).hex(), persona_id="ada")
     async with open_memory(CONFIG, scope=scope) as memory:
         await memory.after_turn(session_id="1", user="My parrot is called Kiwi.")
@@ -70,7 +67,7 @@ async def test_memory_outlives_the_slot_and_a_reset_outlives_it_too() -> None:
         await memory.reset_scope(scope)
 
 
-async def test_facts_come_back_as_themselves_and_not_as_cards() -> None:
+async def test_facts_come_back_as_themselves_and_not_as_cards():
     scope = MemoryScope(run_id=os.urandom(6).hex(), persona_id="ada")
     async with open_memory(CONFIG, scope=scope) as memory:
         receipt = await memory.after_turn(
@@ -93,7 +90,7 @@ async def test_facts_come_back_as_themselves_and_not_as_cards() -> None:
 
 
 @pytest.mark.skipif(not SECOND_URL, reason="STIGMEM_SECOND_URL names no second node")
-async def test_one_node_for_each_scope() -> None:
+async def test_one_node_for_each_scope():
     run = os.urandom(6).hex()
     ada, bob = (MemoryScope(run_id=run, persona_id=name) for name in ("ada", "bob"))
     nodes = {ada.label: {"url": URL}, bob.label: {"url": SECOND_URL}}
@@ -106,7 +103,7 @@ async def test_one_node_for_each_scope() -> None:
         assert await memory.before_turn("oolong?", session_id="2", scope=bob) == ""
 
 
-async def test_a_reset_by_another_host_is_noticed() -> None:
+async def test_a_reset_by_another_host_is_noticed():
     scope = MemoryScope(run_id=os.urandom(6).hex(), persona_id="ada")
     async with open_memory(CONFIG, scope=scope) as here, open_memory(CONFIG, scope=scope) as there:
         await here.after_turn(session_id="1", user="I like oolong.")
@@ -118,6 +115,6 @@ async def test_a_reset_by_another_host_is_noticed() -> None:
         await here.reset_scope(scope)
 
 
-async def _ask(memory: MemorySlot, query: str) -> Any:
+async def _ask(memory, query):
     assert memory.scope is not None
     return await memory.retrieve(RetrieveRequest(query=query, scope=memory.scope, session_id="s"))

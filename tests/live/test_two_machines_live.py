@@ -4,12 +4,8 @@ HONCHO_SOURCE=~/honcho pytest tests/live/test_two_machines_live.py
 make live-memos ARGS=-kmachines
 """
 
-from __future__ import annotations
-
 import os
 import time
-from pathlib import Path
-from typing import Any
 
 import anyio
 import honcho_rig
@@ -18,11 +14,9 @@ import pytest
 from rig import Rig
 
 from memory import (
-    BackendReadiness,
     BackendTimeout,
     BackendUnavailable,
     MemoryScope,
-    MemorySlot,
     MemslotError,
     SupportsReadiness,
     open_memory,
@@ -37,40 +31,40 @@ STORED = {
 }
 
 
-def _needs(kind: str, missing: str) -> Any:
+def _needs(kind, missing):
     return pytest.param(kind, marks=pytest.mark.skipif(bool(missing), reason=missing))
 
 
 @pytest.fixture(params=[_needs("honcho", honcho_rig.missing()), _needs("memos", memos_rig.missing())])
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request):
     return str(request.param)
 
 
 @pytest.fixture
-def rig(kind: str, request: pytest.FixtureRequest) -> Rig:
+def rig(kind, request):
     found: Rig = request.getfixturevalue(f"{kind}_rig_process")
     return found
 
 
 @pytest.fixture
-def scope() -> MemoryScope:
+def scope():
     return MemoryScope(run_id=os.urandom(6).hex(), persona_id="ada")
 
 
-def machine(kind: str, rig: Rig, directory: Path, **options: Any) -> dict[str, Any]:
+def machine(kind, rig, directory, **options):
     block = {"base_url": rig.url} if kind == "honcho" else {"url": rig.url, "graph_db": "postgres"}
     place = {"data_dir": str(directory), **options}
     return {"memory": {"backend": kind, "backends": {kind: block}, **place}}
 
 
-async def ready(memory: MemorySlot, timeout_s: float = 120.0) -> BackendReadiness:
+async def ready(memory, timeout_s=120.0):
     readiness = memory.capability(SupportsReadiness)
     assert readiness is not None
     assert memory.scope is not None
     return await readiness.wait_until_ready(memory.scope, timeout_s)
 
 
-async def sent(memory: MemorySlot, number: int) -> bool:
+async def sent(memory, number):
     """Send a numbered event, perhaps again; whether it is known to be stored, or waits in the journal."""
     try:
         receipt = await memory.after_turn(
@@ -81,17 +75,15 @@ async def sent(memory: MemorySlot, number: int) -> bool:
     return receipt.status != "unknown"
 
 
-def stored(kind: str, rig: Rig, memory: MemorySlot, scope: MemoryScope) -> list[str]:
+def stored(kind, rig, memory, scope):
     native = memory.native_scope(scope)
     return [
         text for (text,) in rig.rows(STORED[kind] % native["workspace_id" if kind == "honcho" else "cube_id"])
     ]
 
 
-async def test_no_machine_is_ready_over_what_another_one_lost(
-    kind: str, rig: Rig, scope: MemoryScope, tmp_path: Path
-) -> None:
-    def opened(name: str) -> Any:
+async def test_no_machine_is_ready_over_what_another_one_lost(kind, rig, scope, tmp_path):
+    def opened(name):
         return open_memory(machine(kind, rig, tmp_path / name, state=rig.database), scope=scope)
 
     async with opened("a") as first, opened("b") as second:
@@ -112,9 +104,7 @@ async def test_no_machine_is_ready_over_what_another_one_lost(
 
 @pytest.mark.parametrize("journal", [False, True])
 @pytest.mark.parametrize("part", ["database", "api"])
-async def test_what_stands_still_loses_and_doubles_nothing(
-    kind: str, rig: Rig, scope: MemoryScope, tmp_path: Path, part: str, journal: bool
-) -> None:
+async def test_what_stands_still_loses_and_doubles_nothing(kind, rig, scope, tmp_path, part, journal):
     """A write ends by its deadline. Later the events are there once each, in their order."""
     deadlines = {"write_s": DEADLINE_S}
     # What is looked at below is the text as it was sent.
@@ -152,9 +142,7 @@ async def test_what_stands_still_loses_and_doubles_nothing(
         await memory.reset_scope(scope)
 
 
-async def test_an_event_that_comes_again_is_stored_once(
-    kind: str, rig: Rig, scope: MemoryScope, tmp_path: Path
-) -> None:
+async def test_an_event_that_comes_again_is_stored_once(kind, rig, scope, tmp_path):
     """By the slot that sent it, and by a later process that has a journal."""
     settings = machine(kind, rig, tmp_path, journal=True)
     for _ in range(2):

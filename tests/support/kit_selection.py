@@ -19,4 +19,4 @@ OF_THE_CLIENT = (
     "test_a_reset_that_met_a_fault_is_not_verified",
     "test_readiness_that_met_a_fault_is_not_ready",
 )
-"""Every fault of HTTP. Two backends share one client; ``make test`` shows its faults on MemOS."""
+"""Every fault of HTTP. Three backends share one client; ``make test`` shows its faults on MemOS."""

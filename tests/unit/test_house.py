@@ -81,6 +81,7 @@ def behind_a_page(graph):
                 yield f"{name} -> {other}"
 
 
+@pytest.mark.thorough
 def test_plugins_and_hosts_ask_the_pages_and_no_other_plugin():
     assert list(behind_a_page(imports())) == []
     for wrong in (

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 from honcho_double import HonchoDouble
 from http_contract import LoopbackContract
-from kit_selection import OF_THE_SLOT
+from kit_selection import OF_THE_CLIENT, OF_THE_SLOT
 
 
 class _OnDouble(LoopbackContract):
@@ -33,7 +33,7 @@ class TestContext(_OnDouble):
 
     without_ids = DERIVED
     limits_natively = False  # a session's own messages are bounded by tokens alone
-    thorough = OF_THE_SLOT
+    thorough = (*OF_THE_SLOT, *OF_THE_CLIENT)
     native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
 

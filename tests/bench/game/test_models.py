@@ -403,7 +403,14 @@ class Recording(HttpServer):
 
 
 @pytest.mark.parametrize(
-    ("given", "sent"), [({}, 2048), ({"max_tokens": 77}, 77), ({"max_tokens": None}, None)]
+    ("given", "sent"),
+    [
+        ({"max_tokens": 77}, 77),
+        *(
+            pytest.param(*each, marks=pytest.mark.thorough)
+            for each in (({}, 2048), ({"max_tokens": None}, None))
+        ),
+    ],
 )
 def test_a_judge_and_a_simulator_have_a_limit_of_their_own(tmp_path, given, sent):
     with Recording() as server:
