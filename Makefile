@@ -22,7 +22,7 @@ JOBS ?= $(shell echo $$(($(CORES) + 1)))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-all test-nanobot test-hosts test-hermes test-codex hosts-pages perf-hosts perf-nanobot perf-hermes live-falkordb live-memos live-models lint types docs perf wheel clean
+.PHONY: help demo test test-all test-nanobot test-hosts test-hermes test-codex hosts-pages hosts-table test-claude-code perf-hosts perf-nanobot perf-hermes live-falkordb live-memos live-models lint types docs perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
@@ -80,6 +80,15 @@ perf-hermes: $(HERMES_VENV)/.installed
 # Copies the lines of docs/hosts into empty environments that get the newest SDKs; HOSTS='langchain mcp' names pages.
 hosts-pages: $(VENV)/.installed-test
 	$(BIN)/python tests/hosts/follow_pages.py $(HOSTS)
+
+# Plays the long conversation of every host, and writes the table of docs/hosts.md.
+STAGE = MEMSLOT_STAGE=write
+LONG = -m pytest -q -k a_hundred_and_twenty_long_turns
+hosts-table: $(VENV)/.installed-test $(HOSTS_VENV)/.installed $(NANOBOT_VENV)/.installed $(HERMES_VENV)/.installed
+	$(STAGE) $(BIN)/python $(LONG) tests/hosts/test_hooks.py
+	$(STAGE) $(HOSTS_VENV)/bin/python $(LONG) tests/hosts/with_sdks
+	$(STAGE) $(NANOBOT_VENV)/bin/python $(LONG) tests/hosts/with_nanobot tests/hosts/with_sdks
+	$(STAGE) $(HERMES_VENV)/bin/python $(LONG) tests/hosts/with_sdks
 
 # Hermes pins every package it uses.
 test-hermes: $(HERMES_VENV)/.installed

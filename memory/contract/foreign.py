@@ -26,7 +26,13 @@ _ROLES = {
 }
 # The type of an item of OpenAI's Responses API stands for its role.
 _ROLE_OF_TYPE = {"function_call": "assistant", "function_call_output": "tool"}
-_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+_TEXT_PARTS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "TextContent": "content",  # pydantic-ai
+}
 _CALL_PARTS = ("tool_use", "tool_call", "function_call")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from memory.hosts._shared import tested
+from memory.hosts._shared import left_out, tested, words
 from memory.hosts._tools import ARGUMENTS, DESCRIPTIONS, ModelTools, schema
 from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text, tool_running
 
@@ -60,7 +60,7 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
         return FunctionToolset([made(name) for name in DESCRIPTIONS])
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
-        recall = await self._turns.recall(ctx.run_id, _said(ctx), **self._where(ctx))
+        recall = await self._turns.recall(ctx.run_id, words(_prompt(ctx)), **self._where(ctx))
         messages = list(request_context.messages)
         for at in range(len(messages) - 1, -1, -1):
             message = messages[at]
@@ -79,11 +79,14 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
 
     async def after_run(self, ctx: Any, *, result: Any) -> Any:
         """Record the prompt and the answer, unless the run waits for results of deferred tools."""
-        ended = not isinstance(result.output, DeferredToolRequests)
-        if ended and (said := _said(ctx)).strip():
-            answer, parts = answer_text(result.output), _left_out(ctx)
+        prompt = _prompt(ctx)
+        if not isinstance(result.output, DeferredToolRequests) and words(prompt).strip():
             await self._turns.record(
-                ctx.run_id, user=said, assistant=answer, left_out=parts, **self._where(ctx)
+                ctx.run_id,
+                user=words(prompt),
+                assistant=answer_text(result.output),
+                left_out=left_out(prompt),
+                **self._where(ctx),
             )
         return result
 
@@ -100,21 +103,3 @@ def _prompt(ctx: Any) -> Any:
         return ctx.prompt
     parts = [part for message in ctx.messages for part in message.parts if isinstance(part, UserPromptPart)]
     return parts[-1].content if parts else ""
-
-
-def _said(ctx: Any) -> str:
-    """Return the words of the prompt, without pictures and files."""
-    prompt = _prompt(ctx)
-    return prompt if isinstance(prompt, str) else "\n".join(filter(None, map(_word, prompt or ())))
-
-
-def _left_out(ctx: Any) -> list[str]:
-    """Return the kinds of the prompt's parts without words."""
-    prompt = _prompt(ctx)
-    parts = () if isinstance(prompt, str) else prompt or ()
-    return [type(part).__name__ for part in parts if _word(part) is None]
-
-
-def _word(part: Any) -> str | None:
-    word = part if isinstance(part, str) else getattr(part, "content", None)
-    return word if isinstance(word, str) else None

@@ -23,6 +23,7 @@ _NEEDS = {
     "with_sdks/test_pydantic_ai.py": "pydantic_ai",
     "with_sdks/test_agent_framework.py": "agent_framework",
     "test_hooks.py": "mcp",
+    "test_claude_code.py": "mcp",
     "test_codex.py": "mcp",
     "test_mcp.py": "mcp",
     "test_mcp_served.py": "mcp",
