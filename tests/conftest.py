@@ -20,13 +20,7 @@ import pytest
 pytest_plugins = ["memory.testing.pytest_plugin"]
 LIVE = Path(__file__).parent / "live"
 WHOLLY_THOROUGH = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.thorough", re.MULTILINE)
-ON_EITHER_LOOP = (
-    "test_slot",
-    "test_one_way",
-    "test_closing",
-    "test_shielded",
-    "test_worker",
-)
+ON_EITHER_LOOP = ("test_slot", "test_one_way", "test_closing", "test_shielded", "test_worker")
 """How the names of files begin whose tests ``--fast`` runs on trio as well as on asyncio."""
 SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3
 WITHOUT_SERVER = pytest.StashKey[dict[str, int]]()

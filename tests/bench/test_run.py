@@ -36,19 +36,7 @@ from memory.testing import FAKE_KEY, FakeBackend, FakeNativeStore
 
 GAME = {"game": {"users": 1, "sessions": 10, "tests": 4, "attributes": 5}}
 FILES = {"manifest.json", "metrics.json", "report.html", "cells", ".lock"}
-CELL_FILES = {
-    "cell.json",
-    "results.jsonl",
-    "traces.jsonl",
-    "journal.jsonl",
-    "times.jsonl",
-    ".lock",
-}
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
+CELL_FILES = {"cell.json", "results.jsonl", "traces.jsonl", "journal.jsonl", "times.jsonl", ".lock"}
 
 
 @pytest.fixture

@@ -10,14 +10,7 @@ from typing import Any, ClassVar
 from mutant_kinds import each_text, given, messages, told, wrong
 from mutant_runs import FakeProfile
 
-from memory import (
-    MemoryEvent,
-    MemoryScope,
-    ModeReceipt,
-    NativeMutationReceipt,
-    ResetReceipt,
-    WriteReceipt,
-)
+from memory import MemoryEvent, MemoryScope, ModeReceipt, NativeMutationReceipt, ResetReceipt, WriteReceipt
 from memory.adapter import BackendRejected
 from memory.testing import FakeBackend, FakeNativeStore
 

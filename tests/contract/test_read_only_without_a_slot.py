@@ -45,11 +45,6 @@ PROVIDERS: dict[str, dict[str, Any]] = {
 SCOPE = MemoryScope(run_id="r", persona_id="p")
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 def event(event_id, text="I like oolong."):
     return said(SCOPE, text, Message(role="assistant", content="Noted."), event_id=event_id)
 

@@ -15,11 +15,6 @@ METHODS = ("setup_scope", "set_mode", "record_event", "retrieve", "format_contex
 MEMBERS = ("backend_name", *METHODS)
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 def test_the_contract_has_the_members_of_section_2_and_no_others():
     named = {*MemoryAdapter.__annotations__, *(name for name in vars(MemoryAdapter) if name[0] != "_")}
     assert named == set(MEMBERS)

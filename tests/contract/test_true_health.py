@@ -19,12 +19,7 @@ from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 from variants import plain
 
-from memory import (
-    BackendError,
-    ConfigError,
-    MemoryScope,
-    MemslotError,
-)
+from memory import BackendError, ConfigError, MemoryScope, MemslotError
 from memory.adapter import BackendRejected
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -64,11 +59,7 @@ MEMORIES: dict[str, tuple[str, str, Started]] = {
         "httpx",
         partial(on, StigmemDouble, "url", {"api_key": ADMIN_KEY}, auth=True, multi_tenant=True),
     ),
-    "mcp": (
-        "backend",
-        "mcp",
-        partial(embedded, preset="server-memory", command=GRAPH_SERVER),
-    ),
+    "mcp": ("backend", "mcp", partial(embedded, preset="server-memory", command=GRAPH_SERVER)),
     "full_history": ("condition", "memory", embedded),
     "rolling_summary": ("condition", "memory", embedded),
 }
@@ -84,11 +75,6 @@ def memory(request):
     with start() as options:
         deadlines = {"write_s": 10.0, "reset_s": 10.0}
         yield name, {group: name, f"{group}s": {name: options}, "deadlines": deadlines}
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 @contextmanager

@@ -22,10 +22,7 @@ import anyio
 import pytest
 from pydantic import BaseModel, Field
 
-from memory import (
-    BackendUnavailable,
-    SupportsBulkIngest,
-)
+from memory import BackendUnavailable, SupportsBulkIngest
 from memory.adapter import BackendAuthError
 from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config

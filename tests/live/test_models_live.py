@@ -45,10 +45,7 @@ SAID = [
     "我每天早上都骑自行车去公司。",
     "他对猫毛过敏,所以没有养宠物。",
 ]
-ASKED = {
-    "Is she allergic to almonds?": 2,
-    "通勤方式是什么?": 3,
-}
+ASKED = {"Is she allergic to almonds?": 2, "通勤方式是什么?": 3}
 """Questions whose answers the lexical embedder does not find."""
 
 
@@ -225,9 +222,7 @@ def by_schema(**properties: Any) -> dict[str, Any]:
         "required": list(properties),
         "additionalProperties": False,
     }
-    return {
-        "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}},
-    }
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}}
 
 
 def text(longest: int) -> dict[str, Any]:

@@ -16,9 +16,7 @@ from memory.runtime.signet.types import (
 )
 
 URL = os.environ.get("SIGNET_URL", "")
-pytestmark = [
-    pytest.mark.skipif(not URL, reason="SIGNET_URL names no Signet daemon"),
-]
+pytestmark = [pytest.mark.skipif(not URL, reason="SIGNET_URL names no Signet daemon")]
 
 
 @pytest.fixture

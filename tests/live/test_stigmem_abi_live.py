@@ -19,7 +19,7 @@ SENDER = f"stigmem://memslot.test/agent/sender-{TAG}"
 RECEIVER = f"stigmem://memslot.test/agent/receiver-{TAG}"
 
 pytestmark = [
-    pytest.mark.skipif(not URL, reason="needs a Stigmem node; set STIGMEM_URL (and STIGMEM_API_KEY)"),
+    pytest.mark.skipif(not URL, reason="needs a Stigmem node; set STIGMEM_URL (and STIGMEM_API_KEY)")
 ]
 
 

@@ -13,13 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from memory import (
-    MemoryScope,
-    ProvenanceRequest,
-    RetrieveRequest,
-    SupportsProvenance,
-    open_memory,
-)
+from memory import MemoryScope, ProvenanceRequest, RetrieveRequest, SupportsProvenance, open_memory
 from memory.doctor.runner import run_doctor
 from memory.testing import MemoryContract
 

@@ -65,10 +65,7 @@ async def daemon(backend=None, policy=None, host_file=None, tokens=None, read_on
     grants = {token: TokenGrant(scope, token in read_only) for token, scope in (tokens or {}).items()}
     adapter = backend or FakeBackend()
     policy = policy or TurnPolicy(exclude_session=True)
-    async with (
-        MemorySlot(adapter, scope=BASE, store=host_file) as slot,
-        TurnMemory(slot, policy) as memory,
-    ):
+    async with MemorySlot(adapter, scope=BASE, store=host_file) as slot, TurnMemory(slot, policy) as memory:
         store = HostStore(slot.backend_name, host_file)
         server = RuntimeAdapterServer(memory, ServeSettings(**options), store=store, tokens=grants)
         transport = httpx.ASGITransport(server.app)

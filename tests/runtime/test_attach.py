@@ -13,13 +13,7 @@ import anyio.to_thread
 import pytest
 
 from conditions.full_history import FullHistory
-from memory import (
-    AdapterMode,
-    BackendUnavailable,
-    InputError,
-    SupportsNativeMutation,
-    SupportsProvenance,
-)
+from memory import AdapterMode, BackendUnavailable, InputError, SupportsNativeMutation, SupportsProvenance
 from memory.runtime import MemoryItems, TurnMemory, load_config, open_shared
 from memory.runtime import _attach_owner as attach_owner
 from memory.runtime._attach_owner import socket_of

@@ -12,14 +12,7 @@ from slot_support import Obedient, forever
 from turn_support import ADA
 
 from memory import BackendUnavailable, ContextBudget, InputError, MemorySlot, Message
-from memory.runtime._channel import (
-    Attachment,
-    Channel,
-    Checkpoint,
-    CommandLine,
-    SessionSettings,
-    UserTurn,
-)
+from memory.runtime._channel import Attachment, Channel, Checkpoint, CommandLine, SessionSettings, UserTurn
 from memory.runtime._loop import AgentSession, run_session
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import CompletionChunk, CompletionResult, ToolCall

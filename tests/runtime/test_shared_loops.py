@@ -14,11 +14,7 @@ import pytest
 from signet_support import BASE, daemon
 
 from conditions.full_history import FullHistory
-from memory import (
-    Deadlines,
-    MemoryScope,
-    MemorySlot,
-)
+from memory import Deadlines, MemoryScope, MemorySlot
 from memory.adapter.stores import OUTBOX, Outbox, SqliteStore
 from memory.contract import errors
 from memory.contract._surviving import Failures
@@ -201,10 +197,7 @@ async def test_a_conversation_goes_on_whatever_its_model_throws():
                 yield chunk
 
     model = Model()
-    async with (
-        MemorySlot(FakeBackend(), scope=BASE) as slot,
-        TurnMemory(slot) as memory,
-    ):
+    async with MemorySlot(FakeBackend(), scope=BASE) as slot, TurnMemory(slot) as memory:
         conversation = AgentSession(model, memory, scope=BASE)
 
         async def shown(output):

@@ -54,12 +54,7 @@ def locomo_sample(sample_id="talk-1", **changes):
                 "evidence": ["D:11:26", "D4:36"],
                 "category": 3,
             },
-            {
-                "question": "Who sold it?",
-                "adversarial_answer": "Bo",
-                "evidence": ["D1:1"],
-                "category": 5,
-            },
+            {"question": "Who sold it?", "adversarial_answer": "Bo", "evidence": ["D1:1"], "category": 5},
         ],
     }
     return {**sample, **changes}

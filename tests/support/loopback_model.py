@@ -26,10 +26,7 @@ class Model(HttpServer):
         if not body.get("stream"):
             choice = {"index": 0, "message": message, "finish_reason": end}
             return LoopbackAnswer(200, {**head, "object": "chat.completion", "choices": [choice]})
-        chunks = [
-            {"index": 0, "delta": message},
-            {"index": 0, "delta": {}, "finish_reason": end},
-        ]
+        chunks = [{"index": 0, "delta": message}, {"index": 0, "delta": {}, "finish_reason": end}]
         lines = [
             json.dumps({**head, "object": "chat.completion.chunk", "choices": [choice]}) for choice in chunks
         ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from one_loop import anyio_backend as anyio_backend
 
 from memory import MemoryScope, MemorySlot
 from memory.testing import FakeBackend, FakeNativeStore, ScriptedLLM
@@ -22,11 +23,6 @@ memory:
   backends: {{mem0: {{}}}}
   conditions: {{full_history: {{}}, no_memory: {{}}}}
 """
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,7 @@ import memory
 MEMSLOT = [sys.executable, "-c", "from memory.cli import main; main()"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        ("directory", "cannot be read"),
-        ("binary", "not UTF-8"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "said"), [("directory", "cannot be read"), ("binary", "not UTF-8")])
 def test_an_unreadable_configuration_is_one_line(tmp_path, kind, said):
     path = tmp_path / "config.yaml"
     if kind == "directory":

@@ -9,15 +9,10 @@ import sys
 from contextlib import closing
 
 import pytest
+from one_loop import anyio_backend as anyio_backend
 from said import said
 
-from memory import (
-    BackendUnavailable,
-    MemoryScope,
-    MemslotError,
-    RetrieveRequest,
-    SupportsReadiness,
-)
+from memory import BackendUnavailable, MemoryScope, MemslotError, RetrieveRequest, SupportsReadiness
 from memory.plugins.opening import build_slot
 
 ALICE, BOB = (MemoryScope(run_id="run", persona_id=persona) for persona in ("alice", "bob"))
@@ -44,11 +39,6 @@ async def main(kind, path, start):
 anyio.run(main, *sys.argv[1:])
 """
 pytestmark = pytest.mark.parametrize("kind", KINDS)
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 def opened(kind, path, **fields):

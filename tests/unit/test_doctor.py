@@ -116,11 +116,7 @@ async def test_a_write_without_an_answer_is_not_written():
     store = FakeNativeStore()
     store.faults.add("slow", times=None, endpoint="insert", delay_s=60)
     config = {
-        "memory": {
-            "backend": "fake",
-            "deadlines": {"write_s": 0.3, "query_s": 0.3},
-            "backends": {"fake": {}},
-        }
+        "memory": {"backend": "fake", "deadlines": {"write_s": 0.3, "query_s": 0.3}, "backends": {"fake": {}}}
     }
     report = await examine(on(store), config=config)
     assert status(report, "write") == "failed"

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import httpx
 import pytest
+from one_loop import anyio_backend as anyio_backend
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CONFIG = """
@@ -18,11 +19,6 @@ memory:
   scope: {{run_id: demo, persona_id: nobody}}
   data_dir: {data}
 """
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 @pytest.fixture

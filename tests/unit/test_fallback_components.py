@@ -5,6 +5,7 @@ import json
 import pytest
 from cli_support import invoke
 from installed import installed
+from one_loop import anyio_backend as anyio_backend
 
 from memory import InputError, MemoryScope
 from memory.adapter import AdapterTraits
@@ -15,11 +16,6 @@ from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.slot.slot import MemorySlot
 from memory.testing._fake_backend import FakeBackend
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 def needs(module):

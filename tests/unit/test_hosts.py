@@ -98,10 +98,7 @@ def test_a_host_that_is_not_in_the_table_is_refused_by_what_to_do():
 
 
 def test_a_missing_sdk_says_the_pip_line():
-    with (
-        pytest.raises(PluginLoadError, match=r"pip install 'memslot\[strands\]'"),
-        _shared.tested("strands"),
-    ):
+    with pytest.raises(PluginLoadError, match=r"pip install 'memslot\[strands\]'"), _shared.tested("strands"):
         raise ImportError("no", name="strands")
 
 

@@ -45,11 +45,7 @@ def test_vectors_are_the_same_in_another_process():
         "print(repr(E(128).embed_document('Oolong 乌龙茶, twice: oolong!')))"
     )
     other = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONHASHSEED": "7"},
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"}
     )
     assert other.stdout.strip() == repr(
         LexicalHashEmbedder(128).embed_document("Oolong 乌龙茶, twice: oolong!")

@@ -178,10 +178,7 @@ def test_threads_share_a_blocking_memory(tmp_path):
 
 def test_an_error_arrives_where_the_call_was_made(tmp_path):
     before = set(threading.enumerate())
-    with (
-        open_memory_sync(HISTORY, data_dir=tmp_path) as memory,
-        pytest.raises(ScopeError, match="no scope"),
-    ):
+    with open_memory_sync(HISTORY, data_dir=tmp_path) as memory, pytest.raises(ScopeError, match="no scope"):
         memory.before_turn("tea", session_id="s")
     for begun in set(threading.enumerate()) - before:
         begun.join(MAX_WAIT_S)

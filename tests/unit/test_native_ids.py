@@ -1,16 +1,12 @@
 """``context: {native_ids: true}`` shows the backend's own ids in sections (spec 6, rule 1); by default none."""
 
 import pytest
+from one_loop import anyio_backend as anyio_backend
 
 from memory import ConfigError, ContextBudget, MemoryScope, MemorySlot, RetrieveRequest, open_memory
 from memory.testing import FakeBackend
 
 SCOPE = MemoryScope(run_id="r", persona_id="p")
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 def config(data_dir, **memory):

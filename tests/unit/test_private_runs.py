@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from bench_support import run
+from one_loop import anyio_backend as anyio_backend
 from planted import SECRET, SENTENCE, Planted
 from pydantic import BaseModel, SecretStr
 
@@ -23,11 +24,6 @@ from memory.testing import FakeBackend
 
 GAME = {"users": 1, "sessions": 10, "tests": 3, "attributes": 4}
 MODELS = {row.name: row.info.options for row in MemoryAdapterRegistry().rows() if row.info is not None}
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from bench_support import locomo_sample
 from cli_support import invoke
+from one_loop import anyio_backend as anyio_backend
 
 from memory import ConfigError, MemoryScope, SupportsReadiness, open_memory
 from memory.bench.engine.matrix import load_experiment
@@ -29,11 +30,6 @@ BLOCKS = """
     static_profile: {path: truth/profile.md}
     oracle_ipas: {path: truth/matrix.yaml}
 """
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 @pytest.fixture

@@ -7,14 +7,7 @@ import pytest
 from installed import installed
 from waits import held
 
-from memory import (
-    BackendError,
-    JsonlTraceSink,
-    MemoryScope,
-    RetrieveRequest,
-    SupportsReadiness,
-    open_memory,
-)
+from memory import BackendError, JsonlTraceSink, MemoryScope, RetrieveRequest, SupportsReadiness, open_memory
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 SAID = "I live in Porto."

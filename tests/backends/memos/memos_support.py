@@ -5,13 +5,7 @@ from datetime import UTC, datetime
 
 from said import said
 
-from memory import (
-    MemoryFeedback,
-    MemoryScope,
-    RetrieveRequest,
-    SupportsReadiness,
-    open_memory,
-)
+from memory import MemoryFeedback, MemoryScope, RetrieveRequest, SupportsReadiness, open_memory
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.translate import Requests
 

@@ -67,10 +67,7 @@ def bodies():
     blocks = [
         ("postgres", {}),
         ("neo4j-community", {"async_mode": "sync"}),
-        (
-            "polardb",
-            {"async_mode": "sync", "mode": "fast"},
-        ),
+        ("polardb", {"async_mode": "sync", "mode": "fast"}),
     ]
     for graph_db, block in blocks:
         with MemosDouble(graph_db=graph_db) as double:

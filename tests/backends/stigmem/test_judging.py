@@ -10,12 +10,7 @@ import pytest
 
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.intent_client import IntentClient
-from memory.stigmem.intents import (
-    Estimate,
-    IntentEnvelope,
-    broken_constraints,
-    ranked_options,
-)
+from memory.stigmem.intents import Estimate, IntentEnvelope, broken_constraints, ranked_options
 
 BUYER = "stigmem://node/agent/buyer"
 LEGAL = "stigmem://node/agent/legal"

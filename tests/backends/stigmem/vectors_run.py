@@ -9,17 +9,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from vectors_wire import (
-    NotRun,
-    Problem,
-    Wire,
-    check_findings,
-    filled,
-    listed,
-    outcome,
-    require,
-    retagged,
-)
+from vectors_wire import NotRun, Problem, Wire, check_findings, filled, listed, outcome, require, retagged
 
 from memory import BackendError, InputError
 from memory.adapter.http import bearer, http_client

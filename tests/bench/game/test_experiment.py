@@ -36,12 +36,7 @@ def test_the_truth_scores_all_and_nothing_scores_nothing(outcome):
     oracle, nothing = shares["oracle_ipas"], shares["no_memory"]
     for name in ("style fit", "discrimination", "detection", "coherence", "overall", "shown"):
         assert oracle[name] == 1.0, name
-    none = (
-        "stale reversion",
-        "forgetting",
-        "felt effort",
-        "over-personalisation",
-    )
+    none = ("stale reversion", "forgetting", "felt effort", "over-personalisation")
     for name in none:
         assert oracle[name] == 0.0, name
     assert nothing["style fit"] == nothing["overall"] == nothing["detection"] == nothing["shown"] == 0.0

@@ -91,8 +91,7 @@ ASKED = Probe("q", 1, "What?", "k", ChoiceTruth(("a", "b"), 0), "s")
             {
                 "tests": (
                     replace(
-                        TEST,
-                        script=replace(TEST.script, beats=(replace(TEST.script.beats[0], truth=None),)),
+                        TEST, script=replace(TEST.script, beats=(replace(TEST.script.beats[0], truth=None),))
                     ),
                 )
             },

@@ -197,10 +197,7 @@ def own_file(path, **changes):
     """A file of wordings that no package holds."""
     wordings = {
         name: [
-            {
-                "explicit": [f"qua {name} {number}, if I may"],
-                "implied": [f"Zeta {name} {number}."],
-            }
+            {"explicit": [f"qua {name} {number}, if I may"], "implied": [f"Zeta {name} {number}."]}
             for number in range(4)
         ]
         for name in load_language("en").by_name

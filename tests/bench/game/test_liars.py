@@ -19,12 +19,7 @@ from game_support import begin
 from variants import plain
 
 from conditions._control import ControlCondition
-from memory import (
-    BackendReadiness,
-    MemoryEvent,
-    MemoryScope,
-    ResetReceipt,
-)
+from memory import BackendReadiness, MemoryEvent, MemoryScope, ResetReceipt
 from memory.adapter import AdapterTraits, ContextEntry
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
@@ -199,10 +194,7 @@ LIES = {
         Silent, ("style fit", "discrimination", "detection", "coherence", "overall", "shown", "nothing shown")
     ),
     "goes back half of the time": Lie(GoesBack, ("style fit", "detection", "overall", "coherence")),
-    "mixes the contexts": Lie(
-        MixesContexts,
-        ("style fit", "discrimination"),
-    ),
+    "mixes the contexts": Lie(MixesContexts, ("style fit", "discrimination")),
     "claims every id": Lie(ClaimsEverything, ("style fit", "shown", "coherence", "overall")),
 }
 
@@ -375,17 +367,7 @@ class PhraseList(Honest):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "memory",
-    [
-        Shotgun,
-        Constant,
-        Random,
-        Echo,
-        FrequentWords,
-        Labels,
-        PhraseList,
-        LosesWrites,
-    ],
+    "memory", [Shotgun, Constant, Random, Echo, FrequentWords, Labels, PhraseList, LosesWrites]
 )
 def test_a_memory_that_only_pretends_leads_no_headline_and_no_verdict(tmp_path, memory):
     outcome = played(

@@ -98,8 +98,7 @@ class OneReadiness(FakeBackend):
 
 
 @pytest.mark.parametrize(
-    ("state", "status"),
-    [("pending", "unready"), ("unknown", "unready"), ("ready", "scored")],
+    ("state", "status"), [("pending", "unready"), ("unknown", "unready"), ("ready", "scored")]
 )
 async def test_what_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(tmp_path, state, status):
     adapter = OneReadiness()

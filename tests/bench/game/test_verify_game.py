@@ -163,8 +163,7 @@ def answer(place):
 
     rewritten(place / "texts.jsonl", change)
     rewritten(
-        place / "journal.jsonl",
-        lambda rows: change([text for row in rows for text in row.get("texts", ())]),
+        place / "journal.jsonl", lambda rows: change([text for row in rows for text in row.get("texts", ())])
     )
 
 
@@ -177,8 +176,7 @@ def section(place):
 
     rewritten(place / "texts.jsonl", change)
     rewritten(
-        place / "journal.jsonl",
-        lambda rows: change([text for row in rows for text in row.get("texts", ())]),
+        place / "journal.jsonl", lambda rows: change([text for row in rows for text in row.get("texts", ())])
     )
 
 
