@@ -135,11 +135,12 @@ class NativeGraph:
         rows, _, _ = await self.driver.execute_query(query, group_id=self.group_id, names=names)
         return [row["uuid"] for row in rows]
 
-    async def holds_vectors(self) -> bool:
-        """Whether the graph has an entity. Every vector belongs to an entity or to a fact between two."""
-        query = "MATCH (n:Entity) WHERE n.group_id = $group_id RETURN count(*) AS found"
+    async def vector_length(self) -> int | None:
+        """The length of the graph's vectors, None without any. Each belongs to an entity or to a fact of two."""
+        where = "n.group_id = $group_id AND n.name_embedding IS NOT NULL"
+        query = f"MATCH (n:Entity) WHERE {where} RETURN n.name_embedding AS vector LIMIT 1"
         rows, _, _ = await self.driver.execute_query(query, group_id=self.group_id)
-        return bool(rows[0]["found"])
+        return len(rows[0]["vector"]) if rows else None
 
     async def counts(self) -> dict[str, int]:
         """The number of nodes and facts by label."""

@@ -67,7 +67,13 @@ class Listing:
         )
         if known is not None and replace(known, location=wanted.location) == wanted:
             return
-        empty = known is None or not await graph.holds_vectors()
+        found = await graph.vector_length()
+        if known is None and found not in (None, wanted.dimensions):  # another machine or data_dir made it
+            raise ConfigError(
+                f"{self._settings.where}.embedder: the graph of this scope holds vectors of {found}, the embedder "
+                f"makes {wanted.dimensions}; use the embedder that made it, or reset the scope"
+            )
+        empty = found is None
         await to_thread.run_sync(lambda: self._partitions.open(wanted, exists=True, is_empty=lambda: empty))
 
     def close(self) -> None:

@@ -140,13 +140,36 @@ class SharedMem0(NativeMem0):
                 f"{self.where}.collection: {self._collection!r} on {provider} holds memories that memslot did not "
                 "write; give another collection"
             )
-        found = _length_of(store)
-        if found not in (None, length):
-            if rows:
-                raise self._another_length(found)
-            store.reset()
         wanted = self._partition(f"collection {self._collection}", self._collection)
+        found, told = self._length_of(store), True
+        if found is None and (known := self._partitions.listed(wanted.scope)) is not None:
+            found, told = known.dimensions, False  # chroma keeps the length of a collection that is empty
+        if found not in (None, length):
+            if not rows:
+                store.reset()
+            elif told:
+                raise self._another_length(found)
         self._partitions.open(wanted, exists=True, is_empty=lambda: not rows)
+
+    def _length_of(self, store: Any) -> int | None:
+        """The length of the collection's vectors, or None if no public call reports it."""
+        if self._options.vector_store.provider == "chroma":  # it tells by a row alone
+            vectors = store.collection.get(limit=1, include=["embeddings"])["embeddings"]
+            return len(vectors[0]) if len(vectors) else None
+        if hasattr(store, "client") and hasattr(store.client, "get_collection"):
+            try:
+                vectors = store.client.get_collection(store.collection_name).config.params.vectors
+            except AttributeError:  # a call of the same name with another result
+                return None
+            return getattr(vectors, "size", None)
+        pool = getattr(store, "connection_pool", None)
+        if pool is None or not hasattr(pool, "connection"):
+            return None
+        table = "attrelid = to_regclass(quote_ident(%s))"
+        asked = f"SELECT atttypmod FROM pg_attribute WHERE attname = 'vector' AND {table}"
+        with pool.connection() as connection:
+            found = connection.execute(asked, (store.collection_name,)).fetchone()
+        return found[0] if found and found[0] > 0 else None
 
     def _some_rows(self, store: Any) -> list[Any]:
         listed = store.list(top_k=1)
@@ -180,24 +203,6 @@ class SharedMem0(NativeMem0):
             what = "the store listed entities of another scope"
             raise IsolationError(f"{self._name}: {what}; nothing was done")
         return [row.id for row in rows or ()]
-
-
-def _length_of(store: Any) -> int | None:
-    """The length of a collection's vectors, or None if no public call reports it."""
-    if hasattr(store, "client") and hasattr(store.client, "get_collection"):
-        try:
-            vectors = store.client.get_collection(store.collection_name).config.params.vectors
-        except AttributeError:  # chroma has a call of the same name, with another result
-            return None
-        return getattr(vectors, "size", None)
-    pool = getattr(store, "connection_pool", None)
-    if pool is None or not hasattr(pool, "connection"):
-        return None
-    table = "attrelid = to_regclass(quote_ident(%s))"
-    asked = f"SELECT atttypmod FROM pg_attribute WHERE attname = 'vector' AND {table}"
-    with pool.connection() as connection:
-        found = connection.execute(asked, (store.collection_name,)).fetchone()
-    return found[0] if found and found[0] > 0 else None
 
 
 def _drain(listed: Callable[[], list[str]], delete: Callable[[list[str]], None]) -> int:

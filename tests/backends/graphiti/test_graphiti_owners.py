@@ -211,6 +211,19 @@ async def test_another_embedder_is_named_before_anything_is_searched(
         assert await found(slot, "passport") == ["I keep my passport in the drawer."]
 
 
+async def test_a_graph_that_another_data_dir_lists_is_refused_with_both_lengths(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    place = {"path": str(tmp_path / "graphs")}
+    async with opened(llm, tmp_path / "a", **place) as slot:
+        await slot.record_event(event("I keep my passport in the drawer."))
+    with pytest.raises(ConfigError, match=r"holds vectors of 1024, the embedder makes 256"):
+        async with opened(llm, tmp_path / "b", dimensions=256, **place):
+            pass
+    async with opened(llm, tmp_path / "b", **place) as slot:
+        assert await found(slot, "passport") == ["I keep my passport in the drawer."]
+
+
 @pytest.mark.thorough
 async def test_an_empty_graph_may_change_its_embedder(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path):
