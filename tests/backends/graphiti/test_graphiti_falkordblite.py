@@ -179,12 +179,16 @@ async def test_a_graph_that_is_listed_never_reads_as_empty(
 async def test_another_embedder_is_named_before_anything_is_searched(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
-    async with opened(llm, tmp_path, **LITE) as slot:
+    lite = {**LITE, "path": str(tmp_path / "graphs")}
+    async with opened(llm, tmp_path, **lite) as slot:
         await slot.record_event(keeps("teapot"))
     with pytest.raises(ConfigError, match="dimensions 1024, and dimensions 256 is configured"):
-        async with opened(llm, tmp_path, dimensions=256, **LITE):
+        async with opened(llm, tmp_path, dimensions=256, **lite):
             pass
-    async with opened(llm, tmp_path, **LITE) as slot:
+    with pytest.raises(ConfigError, match="holds vectors of 1024, the embedder makes 256"):
+        async with opened(llm, tmp_path / "another", dimensions=256, **lite):
+            pass
+    async with opened(llm, tmp_path, **lite) as slot:
         assert await kept(slot) == {"teapot"}
 
 
