@@ -56,11 +56,11 @@ class TestFast(OnServer):
 
 
 class TestRedis(OnServer):
-    """The scheduler tells of single tasks, where its queue is in Redis."""
+    """The scheduler's queue is in Redis."""
 
     @pytest.fixture
     def configured(self, memos_redis_rig):
-        return config(memos_redis_rig.url, graph_db="postgres", scheduler="redis")
+        return config(memos_redis_rig.url, graph_db="postgres")
 
 
 async def test_the_doctor_is_content(memos_url):

@@ -300,9 +300,8 @@ class MemosAdapter(SequentialBulk):
         details: dict[str, object] = {
             "graph_db": self._options.graph_db,
             "filters": self._canary.filters,
-            "scheduler": self._options.scheduler,
             "ingest": "async" if self._options.async_mode == "async" else f"sync/{self._options.mode}",
-            "tasks_under_way": await self._native.busy_for_all(),
+            "tasks_under_way": await self._native.busy(),
             "canary": seen,
         }
         return self.health_of(status, versions=versions, details=details, warnings=warnings)

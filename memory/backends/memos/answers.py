@@ -180,12 +180,6 @@ def count_busy(answer: Any) -> int:
     return largest
 
 
-def task_states(answer: Any) -> dict[str, str]:
-    """Task -> ``waiting``, ``in_progress``, ``completed``, ``failed`` or ``cancelled``. Only with Redis."""
-    rows = expect(list, data_of(answer, "task_status"), "task_status")
-    return {_text(row, "task_id", "task_status"): _text(row, "status", "task_status") for row in rows}
-
-
 def _sources(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """A memory's sources. Some databases return each as JSON text."""
     sources = metadata.get("sources")

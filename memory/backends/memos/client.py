@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import anyio
-
 from memory import (
     BackendError,
     BackendUnavailable,
@@ -28,7 +26,6 @@ from memory.backends.memos.answers import (
     event_ids,
     metadata_of,
     relativity_of,
-    task_states,
 )
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.translate import Body, Requests, native_filter
@@ -36,9 +33,7 @@ from memory.backends.memos.translate import Body, Requests, native_filter
 # More concurrent calls exhaust MemOS' database connections: of eight searches, one in five came back empty.
 MAX_CONCURRENCY = 4
 
-Operation = Literal[
-    "add", "search", "get_memory", "delete_memory", "feedback", "all_status", "task_status", "health"
-]
+Operation = Literal["add", "search", "get_memory", "delete_memory", "feedback", "all_status", "health"]
 # Never call ``task_queue_status``: without Redis, it starts a Redis that listens on every interface.
 ROUTES: Mapping[Operation, tuple[str, str]] = {
     "add": ("POST", "/product/add"),
@@ -47,7 +42,6 @@ ROUTES: Mapping[Operation, tuple[str, str]] = {
     "delete_memory": ("POST", "/product/delete_memory"),
     "feedback": ("POST", "/product/feedback"),
     "all_status": ("GET", "/product/scheduler/allstatus"),
-    "task_status": ("GET", "/product/scheduler/status"),
     "health": ("GET", "/health"),
 }
 
@@ -149,19 +143,9 @@ class Native:
             raise BackendProtocolError(problem, sent=False)
         return answer
 
-    async def busy(self, cubes: Sequence[str]) -> int:
-        """The number of waiting or running tasks: of these cubes with Redis, else of all users."""
-        if not self.requests.options.redis:
-            return await self.busy_for_all()
-        states = [state for cube in cubes for state in (await self.tasks(cube)).values()]
-        return sum(state in ("waiting", "pending", "in_progress") for state in states)
-
-    async def busy_for_all(self) -> int:
+    async def busy(self) -> int:
+        """The number of waiting or running tasks of all users."""
         return count_busy(await self.transport.call("all_status", {}))
-
-    async def tasks(self, cube: str) -> dict[str, str]:
-        """The states of a user's tasks by id. Always empty without Redis."""
-        return task_states(await self.transport.call("task_status", {"user_id": cube}))
 
 
 CANARY = "memslot-canary"  # differs from every scope's cube, which has a "." or "_" in its name
@@ -224,7 +208,7 @@ class Canary:
         return not self.read_only
 
     async def check(self) -> bool:
-        """Store the canary if it is missing, and test cubes, filters and tasks with it.
+        """Store the canary if it is missing, and test cubes and filters with it.
 
         Returns:
             Whether all tests ran. While read-only, some cannot run.
@@ -240,7 +224,7 @@ class Canary:
                 "with GRAPH_DB_BACKEND=neo4j run it with MOS_NEO4J_SHARED_DB=true"
             )
         await self._check_filters()
-        return self.options.scheduler != "redis" or await self._check_tasks()
+        return True
 
     async def _check_filters(self) -> None:
         matching = await self._found(context=CANARY)
@@ -252,30 +236,6 @@ class Canary:
                 f"{self.where}.graph_db: says {self.options.graph_db}, which filters, but this server {did}; "
                 "give its GRAPH_DB_BACKEND"
             )
-
-    async def _check_tasks(self) -> bool:
-        """Check that the server lists tasks. With Redis, it lists every add as a task."""
-        if await self.native.tasks(CANARY):
-            return True
-        if self.read_only:
-            return False
-        if await self.shielded.run(CANARY, self._lists_a_task):
-            return True
-        raise ConfigError(
-            f"{self.where}.scheduler: says redis, but this server tells of no task that it was given, so "
-            "memory would be called ready too early; run it with MEMSCHEDULER_USE_REDIS_QUEUE=true, or say local"
-        )
-
-    async def _lists_a_task(self) -> bool:
-        stored = await self._store()
-        try:
-            for _ in range(20):
-                if await self.native.tasks(CANARY):
-                    return True
-                await anyio.sleep(0.05)
-            return False
-        finally:
-            await self.native.delete(stored, CANARY)
 
     async def _renew(self) -> str | None:
         """Store a new canary if none is found, and delete lost ones. Returns why it is not found, or None."""

@@ -43,8 +43,6 @@ class MemosOptions(PluginOptions):
     ignores filters."""
     neo4j_shared_db: bool = False
     """``true`` once the server runs with MOS_NEO4J_SHARED_DB=true; with ``neo4j`` its default mixes all cubes."""
-    scheduler: Literal["local", "redis"] = "local"
-    """``redis`` where the server runs with MEMSCHEDULER_USE_REDIS_QUEUE=true; only then it tells of each task."""
     async_mode: Literal["async", "sync"] = "async"
     """``async``: a raw memory at once, replaced later by what the model makes of it. ``sync``: the answer waits."""
     mode: Literal["fast", "fine"] = "fine"
@@ -108,10 +106,6 @@ class MemosOptions(PluginOptions):
                 "neo4j_shared_db: by default MemOS leaves the cube out of its searches in neo4j, so scopes would "
                 "mix; run the server with MOS_NEO4J_SHARED_DB=true and set this to true, or use neo4j-community"
             )
-
-    @property
-    def redis(self) -> bool:
-        return self.scheduler == "redis"
 
     @property
     def filters(self) -> bool:

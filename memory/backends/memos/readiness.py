@@ -1,6 +1,6 @@
 """Checks that written events are processed, stored and found by a search.
 
-Without Redis, MemOS only counts the tasks of all users together. A finished task may have kept the raw text,
+MemOS counts the tasks of all users together. A finished task may have kept the raw text,
 because the model failed. It may also have stored nothing, or a memory that no search finds. So each event
 stays open until it was seen stored and found.
 """
@@ -47,7 +47,6 @@ class Readiness:
     # By cube.
     _open: defaultdict[str, Sendings] = field(default_factory=lambda: defaultdict(dict))
     _ledgers: dict[str, Ledger] = field(default_factory=dict)
-    _old_failures: dict[str, frozenset[str]] = field(default_factory=dict)
     _unreconciled: dict[str, object] = field(default_factory=dict)  # a new object for each write
 
     async def noted(self, cube: str) -> list[str]:
@@ -59,8 +58,6 @@ class Readiness:
         self._open.pop(cube, None)
         self._unreconciled.pop(cube, None)
         await self._ledger(cube).begin(erased)
-        if self.options.redis:
-            self._old_failures[cube] = await self._failures(cube)
 
     async def meet(self, cube: str) -> None:
         """Load the notes of a scope. A scope without notes and memories is new."""
@@ -72,8 +69,6 @@ class Readiness:
             await ledger.begin()
         self._ledgers[cube] = ledger
         self._open[cube] = _by_event(opened.values())
-        if self.options.redis and not opened:
-            self._old_failures[cube] = await self._failures(cube)
 
     def _ledger(self, cube: str) -> Ledger:
         return self._ledgers.setdefault(cube, self.ledger(cube))
@@ -128,15 +123,16 @@ class Readiness:
         return False
 
     async def _busy(self, cubes: Sequence[str]) -> int:
-        """The number of tasks under way.
+        """The number of tasks under way, of all users.
 
-        A zero is counted again, because the local queue misses a task that it is handing over.
+        A zero is counted again if these cubes were written to, because the local queue misses a task that it
+        is handing over.
         """
-        busy = await self.native.busy(cubes)
-        if busy or self.options.redis or self._unreconciled.keys().isdisjoint(cubes):
+        busy = await self.native.busy()
+        if busy or self._unreconciled.keys().isdisjoint(cubes):
             return busy
         await anyio.sleep(0.05)
-        return await self.native.busy(cubes)
+        return await self.native.busy()
 
     def _reconcile(self, cubes: Sequence[str], before: Mapping[str, object]) -> None:
         """Note that these cubes have no tasks, except for writes that began after ``before``."""
@@ -148,14 +144,8 @@ class Readiness:
         before = dict(self._unreconciled)
         busy = await self._busy([cube])
         if busy:
-            whose, count = ("", busy) if self.options.redis else (", of all users of this server", None)
-            detail = f"{quantity(busy, 'tasks')} under way{whose}"
-            return BackendReadiness(state="pending", pending_count=count, detail=detail)
-        if self.options.redis:
-            failed = await self._failures(cube) - self._old_failures.get(cube, frozenset())
-            if failed:
-                why = f"{quantity(len(failed), 'tasks')} of the scheduler failed"
-                return BackendReadiness(state="failed", detail=why)
+            detail = f"{quantity(busy, 'tasks')} under way, of all users of this server"
+            return BackendReadiness(state="pending", detail=detail)
         self._reconcile([cube], before)
         return await self._judge(cube)
 
@@ -244,9 +234,6 @@ class Readiness:
         if not waiting and stored:  # one search checks what earlier processes wrote
             lost += not await self.native.found(str(next(iter(stored.values())).get("memory")), cube)
         return len(gone), 0 if lost else len(crowded), lost
-
-    async def _failures(self, cube: str) -> frozenset[str]:
-        return frozenset(task for task, state in (await self.native.tasks(cube)).items() if state == "failed")
 
 
 def _by_event(sendings: Iterable[Written]) -> Sendings:

@@ -11,7 +11,6 @@ from memory.backends.memos.answers import (
     data_of,
     event_ids,
     feedback_ids,
-    task_states,
     to_entries,
     unextracted,
 )
@@ -198,9 +197,6 @@ def test_tasks_are_counted_by_the_one_truthful_number():
     for broken in (None, {}, {"scheduler_summary": None}, {"scheduler_summary": {"waiting": "2"}}):
         with pytest.raises(BackendProtocolError):
             count_busy(envelope(broken))
-    assert task_states(envelope([{"task_id": "t", "status": "failed"}])) == {"t": "failed"}
-    with pytest.raises(BackendProtocolError):
-        task_states(envelope([{"task_id": "t"}]))
 
 
 def test_raw_text_kept_for_want_of_a_model_is_recognised():

@@ -48,9 +48,9 @@ class TestSynchronous(_OnDouble):
 
 @pytest.mark.thorough
 class TestRedis(_OnDouble):
-    """Tasks that can be asked for one by one, and the other dialect of filters."""
+    """A queue in Redis, and the other dialect of filters."""
 
     anyio_backends = ("asyncio",)  # of the event loop the two others have shown it
     server_arguments: ClassVar[Mapping[str, Any]] = {"graph_db": "polardb", "redis": True}
-    options: ClassVar[Mapping[str, Any]] = {"graph_db": "polardb", "scheduler": "redis"}
+    options: ClassVar[Mapping[str, Any]] = {"graph_db": "polardb"}
     without_ids: ClassVar[Mapping[str, str]] = _REPLACED

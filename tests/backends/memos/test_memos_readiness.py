@@ -3,7 +3,7 @@
 import anyio
 import pytest
 from memos_double import MemosDouble
-from memos_support import ALICE, BOB, ask, event, opened, ready
+from memos_support import ALICE, ask, event, opened, ready
 
 from memory import (
     AdapterMode,
@@ -62,42 +62,13 @@ async def _later(seconds, call, *arguments):
     call(*arguments)
 
 
-async def test_with_redis_a_users_own_tasks_count():
-    with MemosDouble(redis=True) as double:
-        double.model.held = True
-        async with opened(double, BOB, scheduler="redis") as slot:
-            readiness = slot.capability(SupportsReadiness)
-            await slot.record_event(event("I like oolong tea."))
-            answer = await readiness.readiness(ALICE)
-            assert (answer.state, answer.pending_count) == ("pending", 1)
-            assert (await readiness.readiness(BOB)).state == "ready"
-            double.model.held = False
-            assert (await ready(slot)).state == "ready"
-
-
 async def test_health_counts_the_tasks_of_all_users():
-    for redis, scheduler in ((True, "redis"), (False, "local")):
+    for redis in (True, False):
         with MemosDouble(redis=redis) as double:
             double.model.held = True
-            async with opened(double, scheduler=scheduler) as slot:
+            async with opened(double) as slot:
                 await slot.record_event(event("I like oolong tea."))
                 assert (await slot.health()).details["tasks_under_way"] == 1
-
-
-async def test_with_redis_a_task_that_failed_is_told_and_an_old_one_is_not():
-    with MemosDouble(redis=True) as double:
-        async with opened(double, scheduler="redis") as slot:
-            await slot.record_event(event("I like oolong tea."))
-            await ready(slot)
-            double.model.tasks[-1].status = "failed"
-            answer = await ready(slot)
-            assert (answer.state, answer.detail) == ("failed", "1 task of the scheduler failed")
-            await slot.setup_scope(ALICE)
-            assert (await ready(slot)).state == "failed", "setting up again forgives nothing"
-            await slot.reset_scope(ALICE)
-            assert (await ready(slot)).state == "ready"
-        async with opened(double, scheduler="redis") as slot:
-            assert (await ready(slot)).state == "ready"
 
 
 async def test_a_memory_that_the_scheduler_lost_is_not_ready(double):

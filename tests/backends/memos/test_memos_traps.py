@@ -92,28 +92,6 @@ async def test_while_read_only_nothing_is_stored_not_even_a_canary(double):
         await fresh.aclose()
 
 
-async def test_a_local_queue_that_is_said_to_be_in_redis_is_refused(double):
-    with pytest.raises(ConfigError, match=r"scheduler: says redis.*MEMSCHEDULER_USE_REDIS_QUEUE"):
-        async with opened(double, scheduler="redis"):
-            pass
-    assert len(double.model.rows) == 1, "the canary; what was stored for the question is gone again"
-
-
-async def test_a_redis_that_has_forgotten_its_tasks_is_asked_by_a_new_one():
-    with MemosDouble(redis=True) as double:
-        for _ in range(2):
-            async with opened(double, scheduler="redis"):
-                assert len(double.model.rows) == 1
-            double.model.tasks.clear()
-        assert len(double.sent("/product/add")) == 2
-        slot = build_slot(config(double.url, scheduler="redis"))
-        await slot.set_mode(AdapterMode(read_only=True))
-        with pytest.raises(ReadOnlyError):
-            await slot.setup_scope(ALICE)
-        assert len(double.sent("/product/add")) == 2
-        await slot.aclose()
-
-
 @pytest.mark.parametrize("mode", ["fine", "mixture"])
 async def test_a_search_mode_that_finds_nothing_where_fast_does_is_an_error(double, mode):
     """On a real server the canary, alone in its cube, was found all the same."""
