@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from memory import BackendError, CapabilityNotSupported, InputError
 from memory.adapter import BackendProtocolError, BackendRejected
-from memory.adapter.fields import normalise
 from memory.adapter.http import none_if_404
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
 from memory.stigmem.facts import Fact, FactScope
@@ -91,7 +88,7 @@ class IntentClient:
         """Send an envelope. Its goal fact exists when this returns. Sending it again changes nothing.
 
         Raises:
-            InputError: the envelope has expired or has another envelope's id.
+            InputError: the envelope has expired.
         """
         if envelope.is_expired():
             raise InputError("expires_at: has passed; the envelope would never be in flight")
@@ -102,19 +99,11 @@ class IntentClient:
         except BackendError as error:
             uncertain = error.ambiguous or error.status == 409
             with suppress(BackendError):  # if the check fails, too, the first error is raised
-                if uncertain and await self._is_there(entity, envelope):
+                if uncertain and await self.get(entity) is not None:
                     return IntentReceipt(entity, existed=True)
             raise
         ids = answer.get("fact_ids")
         return IntentReceipt(entity, tuple(map(str, ids if isinstance(ids, list) else ())))
-
-    async def _is_there(self, entity: str, envelope: IntentEnvelope) -> bool:
-        found = await self.get(entity)
-        if found is None:
-            return False
-        if _comparable(found) != _comparable(envelope):
-            raise InputError("id: belongs to another envelope already; leave it out to get a new one")
-        return True
 
     async def get(self, entity: str) -> IntentRecord | None:
         """Find an envelope by the entity of its receipt or by its id; None if it is not in flight.
@@ -137,7 +126,7 @@ class IntentClient:
         sender: str | None = None,
         now: datetime | None = None,
     ) -> InFlight:
-        """Find the envelopes that have not expired, by their goal facts. ``goal`` is compared as a whole."""
+        """Find the envelopes that have not expired, by their goal facts. ``goal`` is as the node keeps it."""
         await self._check_offered()
         goals = await self._node.query(relation=GOAL, source=sender, scope="company")
         envelopes: dict[str, IntentRecord] = {}
@@ -149,7 +138,7 @@ class IntentClient:
         for fact in goals:
             if not (names_envelope(fact.entity) or fact.entity in senders):
                 continue
-            if goal is not None and _folded(fact.value.v) != _folded(goal):
+            if goal is not None and fact.value.v != goal:
                 continue
             try:
                 found = await self.get(fact.entity)
@@ -190,26 +179,3 @@ class IntentClient:
         """Record that a deference got no answer in time. Section 4.4 requires this for audits."""
         surfaces = Surfaces(source, await self.authority())
         return await self._node.assert_fact(timeout_fact(envelope, surfaces, rule, at or datetime.now(UTC)))
-
-
-def _comparable(envelope: IntentRecord) -> Any:
-    """Return an envelope's content for a comparison, without what the node's route changes itself.
-
-    The node sets ``created_at`` and orders lists.
-    """
-    body = envelope.body()
-    del body["created_at"]
-    body["to"] = sorted(body["to"])
-    if body["handoff"]:
-        body["handoff"]["fact_refs"] = sorted(body["handoff"]["fact_refs"])
-    return _folded(body)
-
-
-def _folded(value: Any) -> Any:
-    """Fold text like the node's sanitizer: in the form NFKC, without invisible characters."""
-    if isinstance(value, str):
-        folded = normalise("NFKC", value)
-        return "".join(char for char in folded if unicodedata.category(char) not in ("Cc", "Cf"))
-    if isinstance(value, dict):
-        return {name: _folded(item) for name, item in value.items()}
-    return [_folded(item) for item in value] if isinstance(value, list) else value
