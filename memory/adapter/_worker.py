@@ -46,12 +46,15 @@ class NativeWorker:
         self._closed = False
         self._last: _Job | None = None
 
-    async def run(self, call: Callable[[], T], *, sends: bool = True) -> T:
+    async def run(
+        self, call: Callable[[], T], *, sends: bool = True, gives_up: Callable[[], bool] = lambda: False
+    ) -> T:
         """Run ``call`` on a worker and return what it returns.
 
         Args:
             call: the native call.
             sends: False for a read within a write, so that the slot does not treat the write as sent.
+            gives_up: tells a call that has begun that nobody waits for it. True if it will send nothing.
 
         Cancellation, by a deadline for example, returns at once. A call that still waits for a worker is then
         dropped and never runs. A call that has begun finishes in the background, and its result is lost.
@@ -69,6 +72,8 @@ class NativeWorker:
             if job.claim():  # no worker has begun it, and none will
                 self._running.discard(job)
                 job.done.set()
+                admission.dropped = True
+            elif gives_up():
                 admission.dropped = True
             else:
                 admission.begun = True

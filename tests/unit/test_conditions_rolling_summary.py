@@ -147,6 +147,9 @@ async def test_after_three_failures_the_messages_go_into_the_history_as_they_are
             "[2026-01-01 10:01] USER: secret words\n"
             "[2026-01-01 10:01] ASSISTANT: answer"
         ]
+        health = await host.slot.health()
+        assert health.status == "degraded"
+        assert "2 messages went into the history unsummarised" in health.warnings
         result = await host.ask()
         assert result.formatted_context == ""
         assert "2 messages could not be summarised" in result.trace.warnings
@@ -156,6 +159,18 @@ async def test_after_three_failures_the_messages_go_into_the_history_as_they_are
         assert [entry.text for entry in (await host.ask()).entries] == ["later"]
         await host.slot.reset_scope(ALICE)
         assert (await host.state()).state == "ready"
+
+
+async def test_the_receipt_of_the_third_failure_says_what_went_in_unsummarised():
+    noting = Noting()
+    noting.faults = 3
+    async with Host(noting) as host:
+        await host.write(event(1, "a"))
+        for number in (2, 3):
+            (receipt,) = await host.write(event(number, "b", session="s2"))
+            assert "unsummarised" not in str(receipt.warnings)
+        (receipt,) = await host.write(event(4, "d", session="s2"))
+        assert any(w.endswith("went into the history unsummarised") for w in receipt.warnings), receipt
 
 
 async def test_a_slow_summariser_does_not_turn_a_write_into_a_timeout():

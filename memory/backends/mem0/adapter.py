@@ -59,6 +59,7 @@ from memory.backends.mem0.translate import (
 
 if TYPE_CHECKING:
     from memory.backends.mem0.client import NativeMem0
+    from memory.backends.mem0.stores import Stage
 
 from memory.adapter.stores import create_directory
 
@@ -124,13 +125,13 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         return self._ids.encode(scope)
 
-    async def _run(self, call: Callable[[], T]) -> T:
+    async def _run(self, call: Callable[[], T], gives_up: Callable[[], bool] = lambda: False) -> T:
         def in_turn() -> T:
             with self._native.turn.held():
                 return call()
 
         try:
-            return await self.worker.run(in_turn)
+            return await self.worker.run(in_turn, gives_up=gives_up)
         except Exception as error:
             if type(error.__cause__ or error).__name__ != "PoolTimeout":
                 raise
@@ -152,7 +153,10 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
     setup_scope = probe_scope
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        return await self._run(lambda: self._write(event))
+        from memory.backends.mem0.stores import Stage
+
+        stage = Stage()
+        return await self._run(lambda: self._write(event, stage), stage.give_up)
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Write the events one by one. Verbatim texts are first embedded in one batch.
@@ -166,11 +170,11 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
                 texts += [message["content"] for message in native_messages(event, infer=False)[0]]
         prepared: AbstractContextManager[object] = nullcontext()
         with suppress(Exception):  # one text that the model refuses must not fail the other events
-            prepared = await self._run(lambda: self._native.prepare(texts))
+            prepared = await self._run(lambda: self._native.prepare(texts), lambda: True)
         with prepared:
             return await super().record_events(events)
 
-    def _write(self, event: MemoryEvent) -> WriteReceipt:
+    def _write(self, event: MemoryEvent, stage: Stage) -> WriteReceipt:
         infer = self._options.infers
         messages, warnings = native_messages(event, infer=infer)
         if not messages:
@@ -178,7 +182,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             return self.receipt(event, "none", warnings=warnings)
         prompt = observation_prompt(event, self._options.custom_instructions) if infer else None
         ids = self._ids.encode(event.scope)
-        written, extracted = self._native.add(messages, ids, event_metadata(event), prompt)
+        written, extracted = self._native.add(messages, ids, event_metadata(event), prompt, stage)
         if extracted == 0:
             warnings.append("mem0 extracted nothing from this event")
         elif extracted is None and len(written) < len(messages):

@@ -21,7 +21,7 @@ from memory.adapter.stores import Partition, RecentKeys
 from memory.backends.mem0.models import Models, native_config
 from memory.backends.mem0.opening import keyword_encoder
 from memory.backends.mem0.options import Mem0Options
-from memory.backends.mem0.stores import Notes, StoreLock
+from memory.backends.mem0.stores import Notes, Stage, StoreLock
 from memory.backends.mem0.translate import ERRORS, Ids, Row, native_filters, parts_of, row_ids
 
 BATCH = 10_000
@@ -190,7 +190,7 @@ class NativeMem0:
         return self.probe().embedder.prepare(texts)
 
     def add(
-        self, messages: list[dict[str, str]], ids: Ids, metadata: Row, prompt: str | None
+        self, messages: list[dict[str, str]], ids: Ids, metadata: Row, prompt: str | None, stage: Stage
     ) -> tuple[tuple[str, ...], int | None]:
         """Store all memories of an event, or none. First remove the rows of an earlier, incomplete write.
 
@@ -207,6 +207,7 @@ class NativeMem0:
                 for row in self._rows_of_event(ids, metadata["event_id"]):
                     memory.delete(row["id"])
             notes.clear()
+            notes.stage = stage
             notes.waiting = None if infer else []
             texts = [] if infer else [message["content"] for message in messages]
             try:

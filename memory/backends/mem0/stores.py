@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 from memory.backends.mem0.translate import Ids, number_parts
 
@@ -21,6 +21,7 @@ class Notes(threading.local):
         insert_error: the error of an insert whose rows may or may not be stored.
         attempted: ids of the rows that were passed to an insert.
         waiting: rows (id, vector, payload) of an event to insert together; None if each is inserted at once.
+        stage: of the write.
     """
 
     def __init__(self) -> None:
@@ -33,6 +34,32 @@ class Notes(threading.local):
         self.insert_error: Exception | None = None
         self.attempted: list[str] = []
         self.waiting: list[tuple[str, Any, dict[str, Any]]] | None = None
+        self.stage = Stage()
+
+
+class GivenUp(Exception):
+    """A write reached its first insert after its deadline."""
+
+
+class Stage:
+    """Whether a write has begun to store. A write that is given up before that stores nothing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._state: Literal["", "storing", "given up"] = ""
+
+    def store(self) -> None:
+        """Begin to store; raises GivenUp if nobody waits any more."""
+        with self._lock:
+            if self._state == "given up":
+                raise GivenUp
+            self._state = "storing"
+
+    def give_up(self) -> bool:
+        """Give the write up. True if it has stored nothing, and never will."""
+        with self._lock:
+            self._state = self._state or "given up"
+            return self._state == "given up"
 
 
 class StoreLock:
@@ -119,6 +146,7 @@ class WatchedStore:
             return None
         if notes.insert_error is not None:  # mem0 retries a failed batch row by row
             raise notes.insert_error
+        notes.stage.store()
         number_parts(payloads)
         notes.attempted.extend(ids or ())
         try:

@@ -149,6 +149,24 @@ async def test_a_failing_model_is_an_error_by_its_cause_and_nothing_is_stored(
         assert len((await slot.record_event(event(OOLONG))).native_ids) == 1, "and it works again"
 
 
+async def test_a_write_given_up_before_its_first_insert_stores_nothing_and_says_so(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    """Each answer comes in time, and all of them together do not."""
+    async with inferring(tmp_path, llm, deadlines={"write_s": 2.0}) as slot:
+        await slot.record_event(event("I keep bees."))
+        llm.faults.add("late", times=None, delay_s=0.9)
+        with pytest.raises(BackendTimeout, match="nothing was stored") as raised:
+            await slot.record_event(event(OOLONG))
+        assert not raised.value.ambiguous
+        llm.faults.clear()
+        await slot._adapter.worker.idle()  # type: ignore[attr-defined]
+        assert len(await stored(slot)) == 1
+        slot._calls.deadlines = Deadlines()
+        assert (await slot.record_event(event(OOLONG))).status == "committed"
+        assert len(await stored(slot)) == 2
+
+
 async def test_rate_limits_say_when_to_come_back(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with inferring(tmp_path, llm) as slot:
         llm.faults.add("429", endpoint="chat/completions", retry_after_s=7)
