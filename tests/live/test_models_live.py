@@ -279,14 +279,14 @@ async def test_an_extraction_is_stored_and_every_call_is_counted(
     with JsonlTraceSink(traces) as sink:
         async with open_memory(settings, scope=SCOPE, trace_sink=sink) as memory:
             assert (await memory.after_turn(user=SAID[0], session_id="s", event_id="e")).status == "queued"
-            assert not await memory.before_turn("Which instrument?", session_id="two")
+            assert not await memory.before_turn(SAID[0], session_id="two")
             readiness = memory.capability(SupportsReadiness)
             assert readiness is not None
             assert (await readiness.wait_until_ready(SCOPE, 1200)).state == "ready"
             receipt = await memory.after_turn(user=SAID[0], session_id="s", event_id="e")
             assert receipt.status == "committed"
             assert receipt.native_ids, receipt.warnings
-            assert await memory.before_turn("Which instrument?", session_id="two")
+            assert await memory.before_turn(SAID[0], session_id="two")
             assert (await memory.health()).status == "ok"
     assert proxy.usage[0] == 1
     assert counted(traces) == proxy.usage
