@@ -1,6 +1,5 @@
 """Forked processes: a child uses nothing of its parent's, is told so at once, and keeps nothing of it alive."""
 
-import asyncio
 import json
 import os
 import signal
@@ -10,7 +9,7 @@ import sys
 import pytest
 
 from memory import LifecycleError, open_memory_sync
-from memory.runtime import build_slot, turns_of
+from memory.runtime import turns_of
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),
@@ -126,21 +125,3 @@ async def test_an_owner_that_forked_and_died_is_succeeded_at_once(tmp_path):
                     assert "red" in await second.before_turn("bike", session_id="q")
         finally:
             os.killpg(owner.pid, signal.SIGKILL)
-
-
-def test_a_slot_belongs_to_the_process_that_opened_it(tmp_path):
-    loop = asyncio.new_event_loop()
-    slot = build_slot(config(tmp_path))
-    loop.run_until_complete(slot.__aenter__())
-    loop.run_until_complete(slot.after_turn(user="I like oolong.", session_id="s"))
-
-    def use():
-        for run in (loop.run_until_complete, asyncio.run):
-            with pytest.raises(LifecycleError, match="before the process was forked"):
-                run(slot.before_turn("oolong", session_id="q"))
-        return "told"
-
-    assert in_child(use) == "told"
-    assert "oolong" in loop.run_until_complete(slot.before_turn("oolong", session_id="q"))
-    loop.run_until_complete(slot.aclose())
-    loop.close()

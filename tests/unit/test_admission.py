@@ -4,7 +4,7 @@ import anyio
 import pytest
 from slot_support import ALICE, Obedient, event
 
-from memory import BackendTimeout, Deadlines, MemorySlot, WriteReceipt
+from memory import Deadlines, MemorySlot, WriteReceipt
 from memory.adapter import NativeWorker, ShieldedCalls
 
 
@@ -44,16 +44,3 @@ async def test_a_write_given_up_between_two_native_calls_may_be_stored(queue):
         adapter.go_on.set()
     assert len(adapter.rows) == 1, "the first call was made, the second given up in its queue"
     assert receipt.status == "unknown"
-
-
-async def test_a_write_given_up_before_its_only_native_call_is_not_stored():
-    adapter = TwoCalls("shielded")
-    slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(write_s=0.3))
-    async with slot, anyio.create_task_group() as group:
-        group.start_soon(adapter.shielded.run, "first", adapter.hold)
-        await adapter.holding.wait()
-        with pytest.raises(BackendTimeout) as raised:
-            await slot.record_event(event())
-        adapter.go_on.set()
-    assert not raised.value.ambiguous
-    assert adapter.rows == []

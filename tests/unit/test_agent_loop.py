@@ -55,11 +55,6 @@ async def test_an_earlier_session_is_recalled(agent_loop, tmp_path, selected):
     assert "without sugar" in answers["How do I take my tea?"]
 
 
-async def test_without_a_memory_it_knows_nothing(agent_loop, tmp_path):
-    answers = await talk(agent_loop, config(tmp_path, "condition: no_memory"))
-    assert answers["What is my dog called?"] == "I do not know."
-
-
 @pytest.fixture
 async def store():
     return FakeNativeStore()

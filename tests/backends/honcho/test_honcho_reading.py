@@ -75,17 +75,6 @@ async def test_a_fresh_read_only_slot_makes_nothing(double, mode):
     assert {"POST ", "POST peers", "POST sessions"}.isdisjoint(sent(double))
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_reading_changes_no_row(double, mode):
-    async with slot_on(double, **MODES[mode]) as slot:
-        await slot.record_event(event(1))
-        await _settle(slot)
-        before = double.state()
-        assert (await ask(slot)).entries
-        assert await _query(slot, "chat", query="Where is the passport?")
-        assert double.state() == before
-
-
 async def test_an_address_that_is_not_honchos_never_looks_empty(double):
     async with slot_on(double) as slot:
         double.faults.add("404", times=None)

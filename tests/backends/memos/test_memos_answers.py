@@ -128,10 +128,6 @@ def test_a_text_made_for_the_answer_has_no_id():
     assert (made.native_id, kept.native_id, nameless.native_id) == (None, "m1", None)
 
 
-def test_an_empty_search_is_empty():
-    assert to_entries({"text_mem": [], "pref_mem": bucket(), "pref_note": "", "tool_mem": None}) == ()
-
-
 @pytest.mark.parametrize(
     "data",
     [

@@ -34,12 +34,6 @@ async def test_a_named_cube_is_read_beside_the_scopes_own_and_says_which_it_is(d
     assert "black tea" not in others.formatted_context
 
 
-async def test_without_the_option_no_other_cube_is_read(double):
-    fill(double, "handbook", TEXT)
-    async with opened(double, async_mode="sync") as slot:
-        assert (await ask(slot, "tea")).entries == ()
-
-
 async def test_a_row_of_another_user_in_it_is_not_shown(double):
     fill(double, "handbook", TEXT, user="run1.bob")
     async with opened(double, async_mode="sync", readable_cubes=["handbook"]) as slot:

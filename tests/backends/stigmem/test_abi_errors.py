@@ -68,10 +68,6 @@ async def test_node_answers_5xx_once():
         assert node.connections == 2  # the connection of a plain-text 500 is reset
 
 
-async def test_the_pause_before_a_retry_is_two_seconds():
-    assert vars(StigmemAbi("http://127.0.0.1:1").open_node())["_retry_pause_s"] == 2.0
-
-
 @pytest.mark.parametrize("fault", ["422", "429"])
 async def test_a_boot_query_answered_with_4xx_is_empty(fault, caplog):
     with FaultyNode({2: fault}) as node:

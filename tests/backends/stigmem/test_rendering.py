@@ -39,10 +39,6 @@ def test_a_whole_context_word_for_word():
     )
 
 
-def test_no_facts_give_no_header():
-    assert render_context([], USER) == ""
-
-
 def test_relations_are_grouped_by_what_stands_before_the_first_colon():
     text = render_context([fact(relation="a:b:c"), fact(relation="a"), fact(relation="ab:c")], USER)
     assert [line for line in text.splitlines() if line.startswith("### ")] == ["### a", "### ab"]

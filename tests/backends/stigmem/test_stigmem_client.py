@@ -68,14 +68,6 @@ async def test_a_query_never_pages(double):
     assert not any("cursor" in request.params for request in double.requests)
 
 
-async def test_no_session_header_is_sent(double):
-    async with node_of(double) as node:
-        await node.assert_fact(fact())
-        await node.recall("secret", scope="team")
-        await node.assert_fact(fact(2))
-    assert not any("stigmem-session" in request.headers for request in double.requests)
-
-
 async def test_the_key_goes_to_the_configured_origin_alone(tenant_double):
     async with node_of(tenant_double, ADMIN_KEY) as node:
         assert (await node.me())["tenant_id"] == "default"

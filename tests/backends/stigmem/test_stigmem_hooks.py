@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from abi_support import AGENT, OTHER, USER, closed_port
+from abi_support import AGENT, OTHER, USER
 from test_abi_cli import ALL, every, relations, run
 
 COMMAND = [sys.executable, "-c", "from memory.cli import main; main()", "tools", "stigmem"]
@@ -150,9 +150,3 @@ def test_a_slow_node_is_waited_for_and_each_wait_is_told(double):
         help_text = run(command, "--help", url=None).stdout
         assert "--wait" in help_text, command
         assert "5.0" in help_text, command
-
-
-def test_a_closed_port_is_no_reason_to_wait():
-    began = time.monotonic()
-    assert run("boot", USER, "--wait", "600", url=closed_port()).exit_code == 0
-    assert time.monotonic() - began < 300
