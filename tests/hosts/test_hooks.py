@@ -515,6 +515,28 @@ async def test_what_is_refused_is_set_aside_and_what_fails_is_recorded_once_it_c
     assert said_in(store) == ["kept | A"]
 
 
+async def test_a_turn_whose_server_dies_after_writing_it_is_recorded_once(tmp_path: Path) -> None:
+    class Dies(FakeBackend):
+        written = anyio.Event()
+
+        async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+            await super().record_event(event)
+            self.written.set()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    store = FakeNativeStore()
+    put(tmp_path, report("prompt", "I like tea.", "t"), report("stop", "Noted.", "t"), report("end", "", "t"))
+    dies = Dies(store)
+    async with hooks_answered(dies, tmp_path):
+        with anyio.fail_after(30):
+            await dies.written.wait()
+    assert len(states(tmp_path)) == 3  # what was reported stays until the server knows that it is written
+    async with hooks_answered(FakeBackend(store), tmp_path):
+        await _until(lambda: not states(tmp_path))
+    assert said_in(store) == ["I like tea. | Noted."]
+
+
 async def test_odd_requests_and_odd_files_end_nothing(tmp_path: Path) -> None:
     (tmp_path / "hooks").write_text("not a directory", "utf-8")
     (tmp_path / "hooks.sock").mkdir()

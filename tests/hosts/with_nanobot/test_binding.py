@@ -178,6 +178,12 @@ def test_a_turn_is_what_was_said_and_nothing_else() -> None:
         talk, parts = said(messages, asked)
         assert [message.content.split()[0] for message in talk] == ["look", "seen"]
         assert parts == ["image_url", "plugin message"]
+    # What the user adds while the bot works belongs to the turn that was asked first.
+    assert [message.content.split()[0] for message in said(messages, "before")[0]] == [
+        "before",
+        "look",
+        "seen",
+    ]
     assert said([], "") == ([], [])
     kept = {"role": "user", "content": f"said {section}"}  # by the user, who may
     assert without_section(kept) is None
