@@ -1,6 +1,7 @@
 """How commands end: one clear line that names field and fix, and an exit code that says whose fault it is."""
 
 import errno
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 from cli_support import error_line, invoke
 
 import memory
+from memory.storage.insert import insert
 
 MEMSLOT = [sys.executable, "-c", "from memory.cli import main; main()"]
 
@@ -109,3 +111,31 @@ def test_output_that_cannot_be_encoded_is_escaped(tmp_path):
     command = [*MEMSLOT, "setup", str(tmp_path / "茶.yaml")]
     done = subprocess.run(command, capture_output=True, check=True, env=environment, timeout=300)
     assert rb"\u8336.yaml" in done.stdout
+
+
+def test_entries_of_every_kind_are_listed_retried_and_forgotten(tmp_path):
+    config = tmp_path / "memory.yaml"
+    config.write_text("memory: {condition: no_memory, data_dir: data, journal: true}")
+    for number in range(3):
+        insert(tmp_path / "data" / "memslot.db", "turn", f"t{number}", "{}")
+    from contextlib import closing
+
+    from memory.storage.store import SqliteStore
+
+    with closing(SqliteStore(tmp_path / "data" / "memslot.db")) as store:
+        store.call(lambda db: db.execute("UPDATE outbox SET state = 'aside' WHERE seq < 3"))
+
+    def listed():
+        return json.loads(invoke("journal", "list", config, "--json").stdout)
+
+    assert [(row["number"], row["kind"], row["status"]) for row in listed()["entries"]] == [
+        (1, "turn", "aside"),
+        (2, "turn", "aside"),
+        (3, "turn", "waiting"),
+    ]
+    assert json.loads(invoke("journal", "retry", config, "2", "--json").stdout) == {"retried": [2]}
+    assert listed()["counts"] == {"aside": 1, "waiting": 2}
+    assert json.loads(invoke("journal", "forget", config, "--number", "1", "--json").stdout) == {
+        "forgotten": [1]
+    }
+    assert [row["number"] for row in listed()["entries"]] == [2, 3]

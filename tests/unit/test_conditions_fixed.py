@@ -1,12 +1,18 @@
 """no_memory, static_profile and oracle_ipas: what they give, and that they learn nothing."""
 
 import json
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from conditions.rolling_summary import RollingSummaryOptions
 from memory import ConfigError, ContextBudget, MemoryScope, RetrieveRequest, open_memory
+from memory.doctor.runner import run_doctor
+from memory.plugins.config import load_config
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 BOB = MemoryScope(run_id="run", persona_id="bob")
@@ -242,3 +248,26 @@ async def test_the_clock_is_the_newest_event_of_the_scope():
         await slot.reset_scope(ALICE)
         assert (await ask(slot)).raw["as_of"] is None
         assert (await ask(slot, other_run)).raw["as_of"] is not None
+
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+NAMES = ("no_memory", "full_history", "rolling_summary", "static_profile", "oracle_ipas")
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_every_check_passes(name, tmp_path):
+    report = await run_doctor(CONFIGS / f"{name}.yaml", data_dir=tmp_path)
+    assert {check.name for check in report.checks if check.status != "passed"} == {"models"}
+    assert (report.provider, report.kind) == (name, "control")
+
+
+def test_the_commented_llm_block_is_valid():
+    text = (CONFIGS / "rolling_summary.yaml").read_text(encoding="utf-8")
+    text = text.replace("      summariser: extractive", "      # summariser: extractive")
+    text = re.sub(r"# (summariser: llm|llm:|  \w+:)", r"\1", text)
+    config = load_config(yaml.safe_load(text), env={"OPENAI_API_KEY": "not-a-key"})
+    options = config.parse_options(RollingSummaryOptions)
+    assert options.summariser == "llm"
+    assert options.llm is not None
+    assert options.llm.timeout_s == 60
+    assert "not-a-key" not in str(config.redacted(options))

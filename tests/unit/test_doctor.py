@@ -1,10 +1,13 @@
 """The doctor's words: each is made false underneath, and must not be said any more."""
 
+import json
 from contextlib import closing
 from typing import Any
 
 import anyio
 import pytest
+from backends import of_backend
+from cli_support import invoke
 from doctor_support import (
     BreaksOnClosing,
     BreaksOnFormatting,
@@ -29,8 +32,10 @@ from doctor_support import (
 from journals import backlog, open_journal
 from slot_support import until
 
-from memory.adapter import PluginOptions, Public
+from memory import InputError
+from memory.adapter import AdapterTraits, PluginOptions, Public
 from memory.doctor.report import CHECKS
+from memory.plugins.opening import build_slot
 from memory.testing import FakeNativeStore
 
 LEAK = "memory would leak"
@@ -289,3 +294,33 @@ async def test_no_long_wait_is_silent(monkeypatch):
     assert ("readiness", "what was written to be processed") in {wait[:2] for wait in waits}
     assert len([notice for notice in notices if notice.check == "readiness"]) > 2
     assert all(0 < notice.elapsed_s <= notice.limit_s + 30 for notice in notices)
+
+
+@pytest.mark.parametrize(
+    ("options", "seen"),
+    [
+        ({}, "weak"),
+        ({"retrieval": "search", "supplement": "none"}, "dated"),
+        ({"retrieval": "search", "supplement": "conclusions"}, "weak"),
+    ],
+)
+def test_honcho_is_weak_where_it_answers_in_prose(tmp_path, options, seen):
+    of_backend("honcho")
+    pytest.importorskip("honcho")
+    block = {"base_url": "http://127.0.0.1:1", **options}
+    config = {"memory": {"backend": "honcho", "backends": {"honcho": block}}}
+    assert build_slot(config, data_dir=tmp_path).traits.pet_observability == seen
+
+
+def test_the_doctor_says_it(tmp_path):
+    file = tmp_path / "memslot.yaml"
+    file.write_text(json.dumps({"memory": {"condition": "full_history"}}), encoding="utf-8")
+    examined = invoke("doctor", file, "--json", env={"HOME": str(tmp_path)})
+    checks = {check["name"]: check for check in json.loads(examined.stdout)["checks"]}
+    assert "PET dated" in checks["capabilities"]["evidence"]
+
+
+@pytest.mark.parametrize("field", ["kind", "consistency", "cs_filtering", "pet_observability"])
+def test_a_word_that_does_not_exist_is_refused_where_it_is_written(field):
+    with pytest.raises(InputError, match=rf"AdapterTraits\.{field} is 'none at all'; use one of "):
+        AdapterTraits(**{field: "none at all"})

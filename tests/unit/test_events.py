@@ -1,10 +1,17 @@
-"""Events refuse what no backend could store, in one line that never repeats what the user said."""
+"""Types of the contract: events refuse what no backend could store; copies, prompts and messages of others."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pydantic import ConfigDict, PrivateAttr
+from slot_support import ALICE, event
 
-from memory import InputError, MemoryEvent, MemoryScope, Message
+from memory import AdapterMode, InputError, MemoryEvent, MemoryScope, MemorySlot, Message, RetrieveRequest
+from memory.adapter.fields import Frozen
+from memory.contract.events import read_message
+from memory.testing import FakeBackend
 
 SECRET = "sk-very-secret-sentence"
 
@@ -85,3 +92,123 @@ def test_events_are_immutable():
     event = MemoryEvent(**fields())
     with pytest.raises(ValueError, match="frozen"):
         event.session_id = "other"
+
+
+class Loose(Frozen):
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    _seen: list[str] = PrivateAttr(default_factory=list)
+
+
+def test_a_copy_keeps_fields_that_are_not_declared_and_private_ones():
+    made: Any = Loose(name="a", more="b")
+    made._seen.append("c")
+    copied: Any = made.model_copy(update={"name": "d"})
+    assert (copied.name, copied.more, copied._seen) == ("d", "b", ["c"])
+    assert (made.name, copied.model_fields_set) == ("a", {"name", "more"})
+
+
+def test_a_copy_is_changed_alone():
+    made: Any = Loose(name="a", more="b")
+    copied: Any = made.model_copy(update={"more": "c"})
+    assert (made.more, copied.more) == ("b", "c")
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("value", "role", "content"),
+    [
+        ({"role": "user", "content": "Oolong."}, "user", "Oolong."),
+        ({"role": "user", "content": [{"type": "text", "text": "Oolong."}]}, "user", "Oolong."),
+        ({"role": "developer", "content": "Be brief."}, "developer", "Be brief."),
+        ({"role": "function", "name": "find", "content": "3 teas"}, "tool", "3 teas"),
+        ({"role": "assistant", "content": None, "refusal": "I cannot."}, "assistant", "I cannot."),
+        ({"role": "assistant", "content": "Yes.", "annotations": [{"type": "url"}]}, "assistant", "Yes."),
+        ({"type": "human", "content": "Oolong."}, "user", "Oolong."),
+        ({"type": "function_call_output", "call_id": "c1", "output": "3 teas"}, "tool", "3 teas"),
+        (SimpleNamespace(type="ai", content="Noted.", tool_calls=[]), "assistant", "Noted."),
+    ],
+)
+def test_the_words_of_a_message_are_taken(value, role, content):
+    message = Message.from_any(value)
+    assert (message.role, message.content) == (role, content)
+
+
+def test_the_words_of_an_openai_message_are_taken():
+    from openai.types.chat import ChatCompletionMessage
+
+    message = Message.from_any(ChatCompletionMessage(role="assistant", content="Noted."))
+    assert (message.role, message.content) == ("assistant", "Noted.")
+
+
+@pytest.mark.thorough
+def test_the_words_of_an_anthropic_message_are_taken():
+    from anthropic.types import Message as AnthropicMessage
+
+    said = [SimpleNamespace(type="text", text="Noted.")]
+    message = Message.from_any(
+        AnthropicMessage.model_construct(role="assistant", type="message", content=said)
+    )
+    assert (message.role, message.content) == ("assistant", "Noted.")
+
+
+def test_a_call_beside_an_empty_content_is_kept():
+    message = Message.from_any({"role": "assistant", "content": None, "tool_calls": [CALL]})
+    assert message.tool_calls == (CALL,)
+    use = {"type": "tool_use", "id": "t1", "name": "find", "input": {}}
+    assert Message.from_any({"role": "assistant", "content": [use]}).tool_calls == (use,)
+
+
+def test_a_result_in_a_users_message_is_a_tools():
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "3 teas"}]}
+    message = Message.from_any({"role": "user", "content": [result]})
+    assert (message.role, message.content, message.tool_call_id) == ("tool", "3 teas", "t1")
+
+
+def test_parts_without_words_are_counted_and_named():
+    image = {"type": "image_url", "image_url": {"url": "data:"}}
+    message, left_out = read_message({"role": "user", "content": [image, {"type": "text", "text": "Which?"}]})
+    assert (message.content, left_out) == ("Which?", {"image_url": 1})
+    assert read_message({"role": "user", "content": [image, image]}) == (None, {"image_url": 2})
+    with pytest.raises(InputError, match="no words \\(2 image_url\\)"):
+        Message.from_any({"role": "user", "content": [image, image]})
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (7, "must be a Message"),
+        ({"content": "x"}, "must be a Message"),
+        ({"role": "boss", "content": "x"}, "role 'boss' is not known"),
+        ({"role": "user", "content": 7}, "content must be text or a list"),
+        ({"role": "assistant", "content": "", "tool_calls": ["x"]}, "a call of a tool must be an object"),
+    ],
+)
+def test_anything_else_is_refused_by_its_field(value, said):
+    with pytest.raises(InputError, match=said):
+        Message.from_any(value)
+
+
+async def test_receipts_and_results_are_short_and_hold_nothing_that_was_said():
+    slot = MemorySlot(FakeBackend())
+    async with slot:
+        await slot.setup_scope(ALICE)
+        receipt: Any = await slot.record_event(event(1, text="my secret tea"))
+        found: Any = await slot.retrieve(RetrieveRequest(query="secret tea", scope=ALICE, session_id="s"))
+        answers = [receipt, found, found.trace, await slot.health()]
+        assert (
+            repr(slot), str(receipt)
+        ) == (
+            "<MemorySlot of fake>",
+            f"WriteReceipt(event_id={receipt.event_id!r}, status='committed', native_ids={receipt.native_ids!r})",
+        )  # fmt: skip
+        await slot.set_mode(AdapterMode(read_only=True))
+        assert repr(slot) == "<MemorySlot of fake, read-only>"
+    assert found.entries, "there was something to show"
+    for answer in answers:
+        assert "secret" not in repr(answer) + str(answer)
+        assert "=None" not in repr(answer).replace(repr(ALICE), "")
+    assert len(repr(found)) < 100

@@ -1,6 +1,7 @@
 """Native operations are declared once, and the slot refuses what is none: no adapter sees a wrong argument."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,14 +10,17 @@ from slot_support import ALICE
 from memory import (
     CapabilityNotSupported,
     InputError,
+    MemoryScope,
     MemorySlot,
     NativeMutationRequest,
     NativeQueryRequest,
+    ProvenanceRequest,
     SupportsNativeMutation,
     SupportsNativeQuery,
 )
 from memory.adapter import Operation
 from memory.adapter.fields import AwareDatetime, NotBlank, parse_time, without_nul
+from memory.adapter.stores import RecentKeys
 from memory.testing import FakeBackend
 
 FACTS = Operation(
@@ -133,3 +137,39 @@ def test_a_time_without_a_zone_may_be_known_to_be_utc():
 
 def test_no_nul_is_left_at_any_depth():
     assert without_nul({"a\0": ["b\0", {"c": "\0d"}], "n": 1}) == {"a": ["b", {"c": "d"}], "n": 1}
+
+
+SCOPE = MemoryScope(run_id="r", persona_id="p")
+MARCH, APRIL, MAY = (datetime(2026, month, 1, tzinfo=UTC) for month in (3, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "changes", "included"),
+    [
+        (None, None, (), True),
+        (None, None, (None,), True),
+        (APRIL, None, (MARCH,), False),
+        (APRIL, None, (MARCH, MAY), True),
+        (None, APRIL, (MAY,), False),
+        (None, APRIL, (APRIL,), True),
+        (APRIL, APRIL, (APRIL,), True),
+        (MARCH, APRIL, (None, None), False),
+        (APRIL, APRIL, (MARCH, MAY), False),  # no single change lies in it
+    ],
+)
+def test_a_record_is_in_the_range_of_any_of_its_changes(since, until, changes, included):
+    assert ProvenanceRequest(scope=SCOPE, since=since, until=until).includes(*changes) is included
+
+
+def test_recent_keys_are_forgotten_in_order():
+    keys = RecentKeys(2)
+    assert keys.add("a")
+    assert keys.add("b")
+    assert not keys.add("a")
+    assert keys.add("c")
+    assert keys.add("a")
+    keys.discard("c")
+    assert keys.add("c")
+    keys.discard_where(lambda key: key == "a")
+    assert keys.add("a")
+    assert not keys.add("c")
