@@ -7,9 +7,9 @@ from cli_support import invoke
 from installed import installed
 from one_loop import anyio_backend as anyio_backend
 
-from memory import InputError, MemoryScope
+from memory import BackendHealth, InputError, MemoryScope
 from memory.adapter import AdapterTraits
-from memory.bench.engine.manifest import shown_labels
+from memory.bench.engine.manifest import CellRecord, shown_labels
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.engine.provenance import without_broken
 from memory.plugins.opening import build_slot
@@ -146,3 +146,20 @@ def test_a_table_compares_with_the_control_that_stands_in_it(tmp_path, backend, 
     _, variants = without_broken(load_experiment(content, output=tmp_path), MemoryAdapterRegistry())
     one = ("mem0 = simple_rag (lexical embedder)",)  # equal providers are played once, under both names
     assert shown_labels(variants) == (one if label == SAME else (label, "simple_rag (lexical embedder)"))
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_label_says_whether_keywords_searched_beside_vectors(tmp_path, on):
+    needs("mem0")
+    content = {"memory": {"condition": "simple_rag"}, "bench": {"providers": ["simple_rag"]}}
+    _, variants = without_broken(load_experiment(content, output=tmp_path), MemoryAdapterRegistry())
+    scope = MemoryScope(run_id="r", persona_id="p")
+    seen = {"keyword_search": on}
+    health = BackendHealth(
+        status="ok", backend_name="simple_rag", consistency_model="immediate", details=seen
+    )
+    cell = CellRecord(
+        cell_id="c", label="simple_rag", persona_id="p", seed=1, replicate=1, scope=scope, health=health
+    )
+    words = "lexical embedder, keywords beside vectors" if on else "lexical embedder"
+    assert shown_labels(variants, [[cell]]) == (f"simple_rag ({words})",)

@@ -186,13 +186,16 @@ def load_samples(directory: Path, cells: Sequence[CellRecord], file: str = "resu
 def measure(directory: Path, manifest: Manifest) -> Metrics:
     """The figures of an experiment, computed from the results of its cells."""
     variants = manifest.variants
-    samples = {each.label: load_samples(directory, manifest.cells_of(each.label)) for each in variants}
+    played = [manifest.cells_of(each.label) for each in variants]
+    samples = {
+        each.label: load_samples(directory, cells) for each, cells in zip(variants, played, strict=True)
+    }
     metrics = experiment_metrics(
         manifest.experiment_id,
         [*samples.items()],
         {
             variant.label: rival_of(manifest, variant, text)
-            for variant, text in zip(variants, shown_labels(variants), strict=True)
+            for variant, text in zip(variants, shown_labels(variants, played), strict=True)
         },
     )
     providers = []

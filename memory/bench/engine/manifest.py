@@ -242,24 +242,33 @@ class VariantRecord(Record):
         return "reference" if self.provider.condition in REFERENCES else self.provider.kind
 
 
-def shown_labels(variants: Sequence[VariantRecord]) -> tuple[str, ...]:
-    """Each variant's label, with its equivalent control and any stand-in for a model.
+def shown_labels(
+    variants: Sequence[VariantRecord], played: Sequence[Sequence[CellRecord]] = ()
+) -> tuple[str, ...]:
+    """Each variant's label, with its equivalent control, any stand-in for a model, and a search by keywords.
 
     Tables show this text beside each figure. "The same as" a control means equal resolved options: those of
     the control among ``variants``, otherwise its defaults.
+
+    Args:
+        variants: of one table.
+        played: the cells of each variant. Their health tells whether keywords searched beside vectors.
     """
-    return tuple(_shown(variant, variants) for variant in variants)
+    cells = played or [()] * len(variants)
+    return tuple(_shown(variant, variants, own) for variant, own in zip(variants, cells, strict=True))
 
 
-def _shown(variant: VariantRecord, variants: Sequence[VariantRecord]) -> str:
+def _shown(variant: VariantRecord, variants: Sequence[VariantRecord], cells: Sequence[CellRecord]) -> str:
     provider = variant.provider
+    keywords = any(cell.health and cell.health.details.get("keyword_search") is True for cell in cells)
+    parts = (*provider.fallback_components, *(["keywords beside vectors"] if keywords else []))
     control = provider.equivalent_control
     beside = [each.options_hash for each in variants if control and each.provider.condition == control]
     differs = variant.options_hash not in beside if beside else provider.differs_from_control
     label = " = ".join((variant.label, *variant.also))
     if control in variant.also:
         control = None
-    return label_of(label, control, provider.fallback_components, differs_from_control=differs)
+    return label_of(label, control, parts, differs_from_control=differs)
 
 
 class RoleRecord(Record):

@@ -41,8 +41,8 @@ from memory.plugins.registry import MemoryAdapterRegistry
 
 def learning(manifest: Manifest) -> Iterator[str]:
     """Memories that answered a request differently the second time: they learn, or answer by chance."""
-    for variant, shown in zip(manifest.variants, shown_labels(manifest.variants), strict=True):
-        cells = manifest.cells_of(variant.label)
+    played = [manifest.cells_of(variant.label) for variant in manifest.variants]
+    for cells, shown in zip(played, shown_labels(manifest.variants, played), strict=True):
         asked, otherwise = (
             sum(cell.counts.get(name, 0) for cell in cells) for name in ("asked_again", "answered_otherwise")
         )

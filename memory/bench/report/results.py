@@ -71,7 +71,9 @@ def read_results(directories: Sequence[Path]) -> Results:
         return results_of(directory, manifest, measure(directory, manifest))
     often = Counter(variant.label for _, manifest in parts for variant in manifest.variants)
     labels: list[dict[str, str]] = []
-    texts = iter(shown_labels([variant for _, manifest in parts for variant in manifest.variants]))
+    given = [(manifest, variant) for _, manifest in parts for variant in manifest.variants]
+    played = [manifest.cells_of(variant.label) for manifest, variant in given]
+    texts = iter(shown_labels([variant for _, variant in given], played))
     samples, rivals = [], {}
     for directory, manifest in parts:
         labels.append({})
