@@ -11,8 +11,10 @@ from slot_support import ALICE, Lookup, Obedient, ask, event
 from memory import (
     AdapterMode,
     BackendUnavailable,
+    LifecycleError,
     MemorySlot,
     MemslotError,
+    ScopeError,
     SupportsBulkIngest,
     Trace,
     WriteReceipt,
@@ -131,6 +133,22 @@ async def test_other_tasks_have_their_turn_during_every_call(call):
             await CALLS[call](slot)
         assert turns - before >= 15
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("call", sorted(CALLS.keys() - {"keep"}))  # without a journal it keeps nothing
+async def test_every_call_from_another_event_loop_is_refused(call):
+    async with MemorySlot(Whole(), scope=ALICE) as slot:
+        with pytest.raises(LifecycleError, match="another event loop"), anyio.fail_after(20):
+            await anyio.to_thread.run_sync(anyio.run, CALLS[call], slot)
+        assert (await slot.record_event(event(2))).status == "committed"
+
+
+@pytest.mark.parametrize("call", ["record_event", "record_events", "retrieve", "find_event", "reset_scope"])
+async def test_every_call_for_a_scope_that_was_never_set_up_is_refused(call):
+    async with MemorySlot(adapter := Whole()) as slot:
+        with pytest.raises(ScopeError, match="not set up"):
+            await CALLS[call](slot)
+    assert adapter.calls == []
 
 
 @pytest.mark.parametrize(

@@ -67,18 +67,6 @@ async def max_items_reaches_the_native_call(kit: Kit) -> None:
         assert result.included or not kit.recalls_writes, "nothing is left of what was asked for"
 
 
-@promise()
-async def shortfall_is_traced_and_never_padded(kit: Kit) -> None:
-    """DESIGN 8: ``min_tokens`` is an aim. The trace counts the missing tokens, and nothing fills them."""
-    await _fill(kit)
-    plain = await kit.ask("item1", budget=ContextBudget(max_tokens=9_000))
-    aimed = await kit.ask("item1", budget=ContextBudget(max_tokens=9_000, min_tokens=8_000))
-    assert plain.trace.shortfall_tokens is None, "a shortfall without a min_tokens"
-    assert aimed.formatted_context == plain.formatted_context, "min_tokens changed the section: it was padded"
-    assert aimed.trace.token_count is not None, "the trace counts no tokens"
-    assert aimed.trace.shortfall_tokens == 8_000 - aimed.trace.token_count, "a wrong shortfall to min_tokens"
-
-
 @promise("make one ContextEntry of each row, uncut: the slot fits them to the budget")
 async def entries_are_given_whole_and_in_the_backends_order(kit: Kit) -> None:
     """DESIGN 8: the formatter omits entries. It never cuts or reorders them."""

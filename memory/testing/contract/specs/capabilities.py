@@ -19,7 +19,7 @@ from memory import (
     SupportsReadiness,
 )
 from memory.adapter import ContextEntry
-from memory.contract.adapter import CAPABILITIES, capabilities_of, missing_methods
+from memory.contract.adapter import missing_methods
 from memory.testing.contract._kit import STORED, Kit, as_json, quickest, raises, unique_word
 from memory.testing.contract._spec import HEALTH_OF, NotRun, of_capability
 
@@ -41,19 +41,6 @@ def calls_about(kit: Kit, scope: MemoryScope, entries: Sequence[ContextEntry]) -
     if feedback is not None:
         calls.append(partial(feedback.apply_feedback, kit.feedback(scope=scope, native_ids=ids)))
     return calls
-
-
-@of_capability()
-async def a_slot_offers_what_is_declared_and_nothing_else(kit: Kit) -> None:
-    """DESIGN 4: the adapter implements what it declares. An undeclared capability is None, not a stub."""
-    declared = kit.slot.capabilities()
-    assert declared == capabilities_of(kit.adapter), "the slot does not offer what the adapter has"
-    for name, protocol in CAPABILITIES.items():
-        offered = kit.slot.capability(protocol)
-        kinds = offered and {other for other, methods in CAPABILITIES.items() if isinstance(offered, methods)}
-        assert kinds == ({name} if name in declared else None), f"{name} is offered as {kinds}"
-    with raises(InputError, "a capability that does not exist"):
-        kit.slot.capability(str)
 
 
 @of_capability("describe the capabilities that some configuration offers", "implement what is described")

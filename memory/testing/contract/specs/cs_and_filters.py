@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory import CapabilityNotSupported, ContextBudget, InputError
+from memory import CapabilityNotSupported, ContextBudget
 from memory.testing.contract._kit import Kit, as_json, raises, unique_word
 from memory.testing.contract._spec import NotRun, of_recall, promise
 
@@ -138,12 +138,3 @@ async def a_filter_narrows_before_the_limit(kit: Kit) -> None:
     assert any(unique_word("green") in entry.text for entry in found), (
         "what matches the filter is hidden by what does not: the limit was applied first"
     )
-
-
-@promise()
-async def malformed_filters_are_input_errors(kit: Kit) -> None:
-    """A malformed filter is one clear error before anything is sent."""
-    values: tuple[Any, ...] = ({}, {"like": "n"}, None)
-    for filters in ({"cross_context": "yes"}, *({"region": value} for value in values)):
-        with raises((InputError, CapabilityNotSupported), f"the filter {filters}"):
-            await kit.ask("north", filters=filters)

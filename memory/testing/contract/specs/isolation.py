@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import Any
 
 import anyio
 
 from memory import (
-    CapabilityNotSupported,
     MemoryScope,
     MemslotError,
     ScopeError,
@@ -17,7 +15,6 @@ from memory import (
 from memory.adapter import ContextEntry
 from memory.testing.contract._kit import STORED, Kit, long_list, messages, raises, unique_word
 from memory.testing.contract._spec import promise, shown
-from memory.testing.contract.specs.capabilities import Calls
 
 _ENCODER = "encode scopes with ScopeEncoder, which keeps any two apart"
 _E = "ren\u00e9e"
@@ -38,20 +35,6 @@ LOOKALIKES: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
     ({"persona_id": "bob", "agent_id": "bot"}, {"persona_id": "bob", "backend_namespace": "bot"}),
 )
 """Pairs that prefix matches, separators, case folding, normalisation or truncation would merge."""
-
-_WIDER = ("*", {"eq": "*"}, {"in": ["north", "*"]}, {"OR": ["north", "south"]}, {"$not": "north"})
-# Filters that could reach outside the scope on at least one of the supported backends.
-WIDENING_FILTERS: tuple[dict[str, Any], ...] = (
-    *({key: "bob"} for key in ("user_id", "persona_id", "User_ID", "metadata.user_id")),
-    *({key: "x"} for key in ("group_id", "workspace_id", "cube_id", "namespace", "*")),
-    {"run_id": {"in": ["a", "b"]}},
-    {"agent_id": "*"},
-    *({"region": value} for value in _WIDER),
-    {"AND": [{"user_id": "bob"}]},
-    {"OR": [{"region": "north"}, {"user_id": "bob"}]},
-    {"NOT": {"region": "north"}},
-    *({logic: [{"region": "north"}]} for logic in ("or", "$or")),
-)
 
 
 @promise(
@@ -134,28 +117,6 @@ async def native_ids_are_stable_strings(kit: Kit) -> None:
     assert ids, "a provider that keeps scopes apart has at least one native id"
     texts = all(isinstance(value, str) and value for value in ids.values())
     assert texts, f"native ids must be texts that are not empty: {ids}"
-
-
-@promise()
-async def a_scope_must_be_set_up_first(kit: Kit) -> None:
-    """DESIGN 5.2: a call for a scope without setup is an error. A second setup is not."""
-    unknown = kit.scope_of("nobody")
-    before = await kit.observe()
-    for call in calls_of(kit, unknown):
-        with raises(ScopeError, "a call for a scope that was never set up"):
-            await call()
-    assert await kit.observe() == before, "a refused call changed something"
-    await kit.setup(unknown, unknown)
-    assert (await kit.ask("x", scope=unknown)).trace.error is None, "a scope set up twice cannot be asked"
-
-
-@promise()
-async def filters_that_widen_are_refused(kit: Kit) -> None:
-    """DESIGN 5.2: scope keys, wildcards and logic operators never reach the adapter."""
-    await kit.remember("ada")
-    for filters in WIDENING_FILTERS:
-        with raises((ScopeError, CapabilityNotSupported), f"the filter {filters}"):
-            await kit.ask("ada", filters=filters)
 
 
 @promise("keep nothing of a call on the adapter: others run between its awaits")
@@ -265,14 +226,3 @@ async def a_reset_outlives_the_adapter(kit: Kit) -> None:
         await again.setup(kit.scope)
         shown = await again.shown("erased", scope=kit.scope)
     assert unique_word("erased") not in shown, "another adapter still finds what was reset"
-
-
-def calls_of(kit: Kit, scope: MemoryScope) -> Calls:
-    """The calls that concern a scope after its setup."""
-    return [
-        lambda: kit.write("here", scope=scope),
-        lambda: kit.ask("here", scope=scope),
-        lambda: kit.slot.reset_scope(scope),
-        lambda: kit.slot.before_turn("Where am I?", session_id="s", scope=scope),
-        lambda: kit.slot.after_turn(user="I am here.", session_id="s", scope=scope),
-    ]

@@ -6,18 +6,14 @@ import gc
 import os
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor, wait
-from functools import partial
 from pathlib import Path
 
 import anyio
 
-from memory import LifecycleError, MemoryAdapter, MemslotError, WriteReceipt
+from memory import MemoryAdapter, MemslotError, WriteReceipt
 from memory.adapter import close_adapter
-from memory.testing.contract._kit import Kit, raises
+from memory.testing.contract._kit import Kit
 from memory.testing.contract._spec import ON_A_WORKER, SHIELDED, NotRun, of_recall, promise
-from memory.testing.contract.specs.capabilities import Calls
-from memory.testing.contract.specs.isolation import calls_of
 
 
 @promise("derive from BaseAdapter, and keep the methods' signatures")
@@ -100,26 +96,6 @@ async def closing_twice_is_no_error(kit: Kit) -> None:
         await close_adapter(owner)
 
 
-@promise()
-async def a_closed_slot_says_so(kit: Kit) -> None:
-    """DESIGN 5.8: every call after ``aclose`` raises one clear error."""
-    await kit.remember("blue")
-    await kit.slot.aclose()
-    await _assert_refused(kit)
-
-
-@promise()
-async def another_event_loop_is_refused(kit: Kit) -> None:
-    """DESIGN 5.8: the call raises a clear error. It neither hangs nor fails inside the SDK."""
-    await kit.remember("blue")
-    elsewhere = ThreadPoolExecutor(1).submit(anyio.run, _assert_refused, kit)
-    wait([elsewhere], 20)
-    assert elsewhere.done(), "a call from another loop hangs"
-    problem = elsewhere.exception()
-    assert problem is None, f"a call from another loop: {problem}"
-    await kit.assert_recalled("blue", "the slot does not work any more in its own loop")
-
-
 @promise("release locks in finally, or by with", SHIELDED, ON_A_WORKER)
 async def cancellation_leaves_the_slot_usable(kit: Kit) -> None:
     """DESIGN 5: a cancelled call releases its gate, lock and turn."""
@@ -139,13 +115,6 @@ async def cancellation_leaves_the_slot_usable(kit: Kit) -> None:
     await kit.assert_recalled("blue", "the slot does not work after cancelled calls")
     health = (await kit.slot.health()).model_dump()
     assert health["details"]["slot"]["writes_in_flight"] == 0, "a cancelled write still counts as under way"
-
-
-async def _assert_refused(kit: Kit) -> None:
-    calls: Calls = [*calls_of(kit, kit.scope), kit.slot.health, partial(kit.slot.setup_scope, kit.scope)]
-    for call in [*calls, kit.read_only]:
-        with raises(LifecycleError, "a call of a closed slot"):
-            await call()
 
 
 def _resources() -> Counter[str]:

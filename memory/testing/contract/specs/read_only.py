@@ -167,13 +167,3 @@ async def set_mode_drains_writes_before_it_flips(kit: Kit) -> None:
     for name in names:
         expected = kit.recalls_writes and statuses[name] in STORED
         assert await kit.recalls(name) == expected, f"{name} was {statuses[name]}"
-
-
-@promise()
-async def switching_back_allows_writes_again(kit: Kit) -> None:
-    """Spec 4.2: accumulation continues after the test session. A second switch is no error."""
-    for wanted in (True, True, False, False):
-        receipt = await kit.slot.set_mode(AdapterMode(read_only=wanted, reason="test_session"))
-        assert receipt.read_only is wanted, f"read_only was to be {wanted}"
-    await kit.remember("after")
-    await kit.assert_recalled("after", "what is told afterwards is not recalled as declared")
