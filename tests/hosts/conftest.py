@@ -1,7 +1,5 @@
 """Hosts are tested with their real packages, most in environments of their own: see the Makefile."""
 
-from __future__ import annotations
-
 import gc
 import socket
 from collections.abc import Iterator

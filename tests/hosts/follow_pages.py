@@ -7,8 +7,6 @@ and then asked for. Takes minutes, and registries to install from.
     python tests/hosts/follow_pages.py [HOST ...]
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A real Codex with what ``memslot setup`` wrote; its model is scripted."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -85,7 +83,7 @@ def say(folder: CodexFolder, model: Model, said: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_real_codex_remembers_across_sessions_and_forgets_its_hooks(folder: CodexFolder) -> None:
+def test_a_real_codex_remembers_across_sessions_and_forgets_its_hooks(folder):
     settings = folder.hook.with_name("settings.json")
     patient = {**json.loads(settings.read_text("utf-8")), "start_s": 60.0}  # on a busy machine too
     settings.write_text(json.dumps(patient), encoding="utf-8")

@@ -4,8 +4,6 @@ No ``claude``, ``codex`` or ``cursor`` runs here; two files beside this one run 
 the configuration of the host says.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -187,7 +185,7 @@ def turn(folder: HookFolder, said: str, answered: str, session: str, stderr: Any
 
 @pytest.mark.thorough
 @every_host
-def test_hooks_and_the_server_remember_across_sessions(folder: HookFolder) -> None:
+def test_hooks_and_the_server_remember_across_sessions(folder):
     data, missing = data_of(folder), "memslot: the memory does not answer; nothing was recalled"
     if folder.name == "cursor":
         assert turn(folder, "I like oolong tea.", "Noted.", "one", f"{missing}\n") == {"continue": True}
@@ -211,7 +209,7 @@ def test_hooks_and_the_server_remember_across_sessions(folder: HookFolder) -> No
 
 @pytest.mark.thorough
 @every_host
-def test_what_the_conversation_still_holds_is_not_shown_again(folder: HookFolder) -> None:
+def test_what_the_conversation_still_holds_is_not_shown_again(folder):
     data = data_of(folder)
     turn(folder, "I like oolong tea.", "Noted.", "one", ANY)
     with mcp_server(folder), anyio.from_thread.start_blocking_portal() as portal:
@@ -229,7 +227,7 @@ def test_what_the_conversation_still_holds_is_not_shown_again(folder: HookFolder
 
 
 @pytest.mark.thorough
-def test_the_first_turn_of_a_session_waits_for_the_server_that_is_being_started(folder: HookFolder) -> None:
+def test_the_first_turn_of_a_session_waits_for_the_server_that_is_being_started(folder):
     turn(folder, "I like oolong tea.", "Noted.", "one")
     settings = folder.hook.with_name("settings.json")
     settings.write_text(json.dumps({**json.loads(settings.read_text("utf-8")), "start_s": 60.0}), "utf-8")
@@ -276,7 +274,7 @@ async def _until(true: Any) -> None:
 
 
 @pytest.mark.thorough
-async def test_fifty_hooks_at_once_are_fifty_stored(folder: HookFolder) -> None:
+async def test_fifty_hooks_at_once_are_fifty_stored(folder):
     async with anyio.create_task_group() as tasks:
         for at in range(50):
             tasks.start_soon(anyio.to_thread.run_sync, turn, folder, f"Said {at}.", f"Answer {at}.", f"s{at}")
@@ -380,7 +378,7 @@ ORDERS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
 }
 
 
-async def test_prompts_that_the_configuration_names_are_not_the_users(tmp_path: Path) -> None:
+async def test_prompts_that_the_configuration_names_are_not_the_users(tmp_path):
     """Each recalls nothing, and is not recorded; the answer to it is."""
     (tmp_path / "memslot.yaml").write_text("memory: {backend: full_history}\nhooks: {not_said: [HEARTBEAT]}")
     settings = load_config(tmp_path / "memslot.yaml").section("hooks", hooks.HookSettings)
@@ -395,7 +393,7 @@ async def test_prompts_that_the_configuration_names_are_not_the_users(tmp_path: 
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_prompts_and_answers_are_paired_as_they_belong(tmp_path: Path, order: str) -> None:
+async def test_prompts_and_answers_are_paired_as_they_belong(tmp_path, order):
     given, turns = ORDERS[order]
     put(tmp_path, *given, report("end"))
     store = FakeNativeStore()
@@ -428,7 +426,7 @@ def long_conversation(host: str) -> tuple[list[dict[str, Any]], list[tuple[str, 
 
 
 @pytest.mark.parametrize("host", HOSTS)
-async def test_a_hundred_and_twenty_long_turns(tmp_path: Path, host: str) -> None:
+async def test_a_hundred_and_twenty_long_turns(tmp_path, host):
     rows, seen = long_conversation(host)
     put(tmp_path, *rows, report("end", host=host))
     store = FakeNativeStore()
@@ -441,7 +439,7 @@ async def test_a_hundred_and_twenty_long_turns(tmp_path: Path, host: str) -> Non
     assert_on_the_page(host, 120, len(recorded), verdict(recorded, seen))
 
 
-async def test_a_turn_waits_for_a_later_stop_and_a_prompt_for_its_answer(tmp_path: Path) -> None:
+async def test_a_turn_waits_for_a_later_stop_and_a_prompt_for_its_answer(tmp_path):
     store = FakeNativeStore()
     async with hooks_answered(FakeBackend(store), tmp_path):
         await _until(lambda: _looked(tmp_path))
@@ -469,9 +467,7 @@ async def test_a_turn_waits_for_a_later_stop_and_a_prompt_for_its_answer(tmp_pat
     ],
     ids=["a time beyond all", "too long an id", "no text", "nested too deeply", "no object"],
 )
-async def test_a_report_that_cannot_be_used_is_set_aside_and_blocks_no_other(
-    tmp_path: Path, poison: dict[str, Any] | str
-) -> None:
+async def test_a_report_that_cannot_be_used_is_set_aside_and_blocks_no_other(tmp_path, poison):
     put(tmp_path, report("prompt", "x") | {"did": "begin"}, poison, report("end"))
     # A host that shortens a text leaves half of a pair.
     put(
@@ -487,7 +483,7 @@ async def test_a_report_that_cannot_be_used_is_set_aside_and_blocks_no_other(
     assert states(tmp_path)
 
 
-async def test_what_is_refused_is_set_aside_and_what_fails_is_recorded_once_it_can_be(tmp_path: Path) -> None:
+async def test_what_is_refused_is_set_aside_and_what_fails_is_recorded_once_it_can_be(tmp_path):
     class Moody(FakeBackend):
         down = True
 
@@ -515,7 +511,7 @@ async def test_what_is_refused_is_set_aside_and_what_fails_is_recorded_once_it_c
     assert said_in(store) == ["kept | A"]
 
 
-async def test_a_turn_whose_server_dies_after_writing_it_is_recorded_once(tmp_path: Path) -> None:
+async def test_a_turn_whose_server_dies_after_writing_it_is_recorded_once(tmp_path):
     class Dies(FakeBackend):
         written = anyio.Event()
 
@@ -537,7 +533,7 @@ async def test_a_turn_whose_server_dies_after_writing_it_is_recorded_once(tmp_pa
     assert said_in(store) == ["I like tea. | Noted."]
 
 
-async def test_odd_requests_and_odd_files_end_nothing(tmp_path: Path) -> None:
+async def test_odd_requests_and_odd_files_end_nothing(tmp_path):
     (tmp_path / "hooks").write_text("not a directory", "utf-8")
     (tmp_path / "hooks.sock").mkdir()
     store = FakeNativeStore()
@@ -551,9 +547,7 @@ async def test_odd_requests_and_odd_files_end_nothing(tmp_path: Path) -> None:
         assert json.loads(await anyio.to_thread.run_sync(_ask, tmp_path)) == {"left": 0}
 
 
-async def test_of_two_windows_exactly_one_answers_and_the_other_takes_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_two_windows_exactly_one_answers_and_the_other_takes_over(tmp_path, monkeypatch):
     monkeypatch.setattr(hooks, "_AGAIN_S", 0.05)
     stores = [FakeNativeStore(), FakeNativeStore()]
     ended, gone = anyio.Event(), anyio.Event()
@@ -579,9 +573,7 @@ async def test_of_two_windows_exactly_one_answers_and_the_other_takes_over(
             assert said_in(stores[1]) == ["later"]
 
 
-async def test_a_window_that_looks_who_is_there_is_no_line_of_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_window_that_looks_who_is_there_is_no_line_of_the_log(tmp_path, caplog):
     async with hooks_answered(FakeBackend(), tmp_path):
         await _until(lambda: _looked(tmp_path))
         await anyio.to_thread.run_sync(_ask, tmp_path)
@@ -589,7 +581,7 @@ async def test_a_window_that_looks_who_is_there_is_no_line_of_the_log(
 
 
 @every_host
-def test_a_hook_reports_and_nobody_else_may_read_it(folder: HookFolder) -> None:
+def test_a_hook_reports_and_nobody_else_may_read_it(folder):
     stderr = {"cursor": "memslot: the memory does not answer; nothing was recalled\n"}.get(folder.name, "")
     turn(folder, "Answered.", "Yes.", "s1", stderr)
     found = reports(data_of(folder))
@@ -599,7 +591,7 @@ def test_a_hook_reports_and_nobody_else_may_read_it(folder: HookFolder) -> None:
     assert oct(data_of(folder).stat().st_mode)[-3:] == "700"
 
 
-def test_a_host_that_leaves_stdin_open_or_sends_a_byte_order_mark_is_answered(folder: HookFolder) -> None:
+def test_a_host_that_leaves_stdin_open_or_sends_a_byte_order_mark_is_answered(folder):
     given = json.dumps({"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": "I like } tea."})
     command = command_of(folder, "UserPromptSubmit")
     env = {**os.environ, "CLAUDE_PLUGIN_ROOT": str(folder.folder / "memslot")}
@@ -620,19 +612,17 @@ def test_a_host_that_leaves_stdin_open_or_sends_a_byte_order_mark_is_answered(fo
     assert [row["text"] for row in reports(data_of(folder))] == ["I like } tea."]
 
 
-def test_what_is_installed_has_a_timeout_and_imports_the_standard_library_alone(folder: HookFolder) -> None:
+def test_what_is_installed_has_a_timeout_and_imports_the_standard_library_alone(folder):
     (entry,) = json.loads((folder.folder / "memslot/hooks/hooks.json").read_text("utf-8"))["hooks"]["Stop"]
     assert 0 < entry["hooks"][0]["timeout"] <= 60
     assert "-I -S" in entry["hooks"][0]["command"]
 
 
-def test_what_an_agent_says_to_its_helper_is_nobodys_words(folder: HookFolder) -> None:
+def test_what_an_agent_says_to_its_helper_is_nobodys_words(folder):
     assert run_hook(folder, "asks", prompt="Read every file.", agent_id="helper-1") is None
     assert run_hook(folder, "answers", last_assistant_message="Read.", agent_id="helper-1") is None
     assert not data_of(folder).exists()
 
-
-# -- what stands in the host's own files -------------------------------------------------------------------
 
 FOREIGN = {
     "claude-code": {"settings.json": '{"model": "opus",\n "enabledPlugins": {}, "x": "\u00e9"}'},
@@ -648,7 +638,7 @@ FOREIGN = {
 
 
 @every_host
-def test_foreign_settings_stay_and_come_back_byte_for_byte(folder: HookFolder, host: str) -> None:
+def test_foreign_settings_stay_and_come_back_byte_for_byte(folder, host):
     folder.uninstall()
     assert list(folder.directory.iterdir()) == []
     for name, text in FOREIGN[host].items():
@@ -674,16 +664,14 @@ def test_foreign_settings_stay_and_come_back_byte_for_byte(folder: HookFolder, h
     assert "nothing of memslot" in folder.uninstall()[0]
 
 
-def test_a_server_that_cannot_start_is_said_at_once(
-    folder: HookFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_cannot_start_is_said_at_once(folder, monkeypatch):
     config = folder.directory.parent / "memslot.yaml"
     assert not [line for line in folder.install(config) if "to be installed" in line]
     monkeypatch.setattr(_table.metadata, "version", lambda name: "99.0")
     assert [line for line in folder.install(config) if "pip install 'mcp>=1.25,<3'" in line]
 
 
-def test_what_was_changed_meanwhile_stays_changed(folder: HookFolder) -> None:
+def test_what_was_changed_meanwhile_stays_changed(folder):
     settings = folder.directory / "settings.json"
     content = json.loads(settings.read_text("utf-8"))
     assert content["enabledPlugins"] == {"memslot@memslot": True}
@@ -693,7 +681,7 @@ def test_what_was_changed_meanwhile_stays_changed(folder: HookFolder) -> None:
     assert settings.read_text("utf-8") == '{\n    "model": "opus"\n}'
 
 
-def test_reports_that_are_not_recorded_outlive_what_was_installed(folder: HookFolder) -> None:
+def test_reports_that_are_not_recorded_outlive_what_was_installed(folder):
     turn(folder, "I like oolong tea.", "Noted.", "one")
     assert any("2 reports" in line and "not recorded" in line for line in folder.uninstall())
     assert len(reports(data_of(folder))) == 2
@@ -704,9 +692,7 @@ def test_reports_that_are_not_recorded_outlive_what_was_installed(folder: HookFo
 @pytest.mark.parametrize(
     "broken", ["{", "[]", '{"hooks": [], "mcpServers": 1, "enabledPlugins": 1}', b"\xff"]
 )
-def test_a_file_that_is_not_the_hosts_is_left_alone_and_named(
-    folder: HookFolder, host: str, broken: str | bytes
-) -> None:
+def test_a_file_that_is_not_the_hosts_is_left_alone_and_named(folder, host, broken):
     folder.uninstall()
     name = list(FOREIGN[host])[-1]
     text = broken if isinstance(broken, bytes) else broken.encode()
@@ -724,7 +710,7 @@ def test_a_file_that_is_not_the_hosts_is_left_alone_and_named(
     ],
     indirect=["host"],
 )
-def test_a_server_of_the_same_name_is_not_replaced(folder: HookFolder, name: str, text: str) -> None:
+def test_a_server_of_the_same_name_is_not_replaced(folder, name, text):
     folder.uninstall()
     (folder.directory / name).write_text(text, "utf-8")
     with pytest.raises(ConfigError, match=r"already.*(mend|take)"):
@@ -734,7 +720,7 @@ def test_a_server_of_the_same_name_is_not_replaced(folder: HookFolder, name: str
 
 
 @pytest.mark.parametrize("host", ["cursor"], indirect=True)
-def test_a_linked_file_stays_a_link(folder: HookFolder) -> None:
+def test_a_linked_file_stays_a_link(folder):
     folder.uninstall()
     real = folder.directory.parent / "dotfiles.json"
     real.write_text("{}\n", "utf-8")
@@ -746,7 +732,7 @@ def test_a_linked_file_stays_a_link(folder: HookFolder) -> None:
     assert real.read_text("utf-8") == "{}\n"
 
 
-async def test_a_prompt_that_waits_for_its_answer_is_no_trouble_of_the_outbox(tmp_path: Path) -> None:
+async def test_a_prompt_that_waits_for_its_answer_is_no_trouble_of_the_outbox(tmp_path):
     put(tmp_path, report("prompt", "A long task."))
     with closing(sqlite3.connect(tmp_path / "memslot.db")) as db, db:
         db.execute("UPDATE outbox SET recorded_at = '2020-01-01T00:00:00.000Z'")

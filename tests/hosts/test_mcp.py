@@ -1,7 +1,5 @@
 """``memslot tools mcp``, driven by the SDK's own client over stdio and streamable HTTP."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -46,7 +44,7 @@ async def client(
         yield session, slot
 
 
-async def test_five_tools_over_one_memory(store: FakeNativeStore) -> None:
+async def test_five_tools_over_one_memory(store):
     async with client(store) as (session, _):
         listed = await session.tools()
         assert [tool["name"] for tool in listed] == ALL
@@ -65,7 +63,7 @@ async def test_five_tools_over_one_memory(store: FakeNativeStore) -> None:
         assert "no memory of this id" in await session.refused("memory_get", {"id": memory["id"]})
 
 
-async def test_read_only_offers_and_changes_nothing(store: FakeNativeStore) -> None:
+async def test_read_only_offers_and_changes_nothing(store):
     async with client(store, read_only=True) as (session, slot):
         await slot.set_mode(AdapterMode(read_only=True))
         before = store.fingerprint()
@@ -76,7 +74,7 @@ async def test_read_only_offers_and_changes_nothing(store: FakeNativeStore) -> N
         assert store.fingerprint() == before
 
 
-async def test_one_scope_reaches_no_other(store: FakeNativeStore) -> None:
+async def test_one_scope_reaches_no_other(store):
     async with client(store, BOB) as (session, _):
         stored = await session.use("memory_store", content="Bob's secret.")
     async with client(store) as (session, _):
@@ -105,9 +103,7 @@ async def test_one_scope_reaches_no_other(store: FakeNativeStore) -> None:
         ),
     ],
 )
-async def test_hostile_arguments_are_answered_and_repeated_nowhere(
-    name: str, arguments: dict[str, Any], words: str, store: FakeNativeStore
-) -> None:
+async def test_hostile_arguments_are_answered_and_repeated_nowhere(name, arguments, words, store):
     async with client(store) as (session, _):
         said = await session.refused(name, arguments)
         assert words in said
@@ -116,7 +112,7 @@ async def test_hostile_arguments_are_answered_and_repeated_nowhere(
     assert not store.rows
 
 
-async def test_a_failing_memory_is_a_tool_result_and_never_looks_empty(store: FakeNativeStore) -> None:
+async def test_a_failing_memory_is_a_tool_result_and_never_looks_empty(store):
     async with client(store) as (session, _):
         store.faults.add("500", times=None)
         said = await session.refused("memory_search", {"query": "the planted words"})
@@ -124,9 +120,6 @@ async def test_a_failing_memory_is_a_tool_result_and_never_looks_empty(store: Fa
         assert FAKE_KEY not in said
         store.faults.clear()
         await session.use("memory_search", query="the planted words")
-
-
-# -- transports ---------------------------------------------------------------------------------------------
 
 
 def configured(tmp_path: Path, **memory: Any) -> Path:
@@ -151,7 +144,7 @@ main()
 
 
 @pytest.mark.thorough
-async def test_over_stdio_stdout_carries_the_protocol_alone_and_the_memory_lasts(tmp_path: Path) -> None:
+async def test_over_stdio_stdout_carries_the_protocol_alone_and_the_memory_lasts(tmp_path):
     path = configured(tmp_path)
     with (tmp_path / "stderr").open("w+") as errors:
         for turn in range(2):
@@ -176,7 +169,7 @@ HELLO = {
 
 
 @pytest.mark.thorough
-async def test_over_stdio_what_a_client_says_wrongly_reaches_no_log(tmp_path: Path) -> None:
+async def test_over_stdio_what_a_client_says_wrongly_reaches_no_log(tmp_path):
     lines = [
         "planted garbage",
         HELLO,
@@ -239,7 +232,7 @@ def spoken_to(command: list[str], directory: Path) -> Iterator[Callable[..., dic
 
 
 @pytest.mark.thorough
-def test_over_stdio_odd_clients_are_answered_and_the_server_lives_on(tmp_path: Path) -> None:
+def test_over_stdio_odd_clients_are_answered_and_the_server_lives_on(tmp_path):
     with spoken_to([*SERVER, str(configured(tmp_path))], tmp_path) as answer:
         assert not answer(call(1, content="I like oolong \ud83c tea"))["result"]["isError"]
         for number, limit in enumerate((5.0, None, 5, "5"), 2):
@@ -281,7 +274,7 @@ main()
 
 
 @pytest.mark.thorough
-def test_over_stdio_a_call_that_is_cancelled_while_it_runs_ends_nothing(tmp_path: Path) -> None:
+def test_over_stdio_a_call_that_is_cancelled_while_it_runs_ends_nothing(tmp_path):
     command = [sys.executable, "-c", HELD, "tools", "mcp", str(configured(tmp_path))]
     with spoken_to(command, tmp_path) as answer:
         for at in range(3):
@@ -296,7 +289,7 @@ def test_over_stdio_a_call_that_is_cancelled_while_it_runs_ends_nothing(tmp_path
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-async def test_over_stdio_a_client_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
+async def test_over_stdio_a_client_that_cannot_be_written_to_is_one_line(tmp_path):
     command = [*SERVER, str(configured(tmp_path))]
     with open("/dev/full", "wb") as full:  # noqa: ASYNC230
         done = await anyio.run_process(
@@ -331,7 +324,7 @@ def over_http(tmp_path: Path) -> Callable[..., Any]:
     return serving
 
 
-async def test_over_http_many_clients_share_one_memory(over_http: Callable[..., Any]) -> None:
+async def test_over_http_many_clients_share_one_memory(over_http):
     async with over_http() as url:
         for turn in range(2):
             async with session_over_http(url) as session:
@@ -341,12 +334,12 @@ async def test_over_http_many_clients_share_one_memory(over_http: Callable[..., 
                 assert [row["content"] for row in found] == ["I like oolong."]
 
 
-async def test_over_http_read_only_writes_nothing(over_http: Callable[..., Any]) -> None:
+async def test_over_http_read_only_writes_nothing(over_http):
     async with over_http(read_only=True) as url, session_over_http(url) as session:
         assert [tool["name"] for tool in await session.tools()] == ["memory_search"]
 
 
-async def test_over_http_arguments_in_a_string_are_read_as_well(over_http: Callable[..., Any]) -> None:
+async def test_over_http_arguments_in_a_string_are_read_as_well(over_http):
     import httpx
 
     async with over_http() as url, httpx.AsyncClient() as http, session_over_http(url) as session:
@@ -359,7 +352,7 @@ async def test_over_http_arguments_in_a_string_are_read_as_well(over_http: Calla
             assert said in answer["result"]["content"][0]["text"]
 
 
-async def test_over_http_a_page_under_another_name_is_refused(over_http: Callable[..., Any]) -> None:
+async def test_over_http_a_page_under_another_name_is_refused(over_http):
     import httpx
 
     async with over_http() as url, httpx.AsyncClient() as browser:
@@ -371,7 +364,7 @@ async def test_over_http_a_page_under_another_name_is_refused(over_http: Callabl
         assert (await browser.get(url.replace("/mcp", "/"))).status_code == 404
 
 
-async def test_over_http_requests_have_the_limits_of_memslot_serve(over_http: Callable[..., Any]) -> None:
+async def test_over_http_requests_have_the_limits_of_memslot_serve(over_http):
     import httpx
 
     async with over_http() as url, httpx.AsyncClient() as http:
@@ -381,13 +374,13 @@ async def test_over_http_requests_have_the_limits_of_memslot_serve(over_http: Ca
 
 
 @pytest.mark.thorough
-def test_over_http_nothing_of_signets_extra_is_needed() -> None:
+def test_over_http_nothing_of_signets_extra_is_needed():
     gone = "import sys; sys.modules.update(dict.fromkeys(['fastapi', 'httptools']))"
     needed = "import memory.hosts.mcp.running, memory.runtime._serving, memory.runtime.signet.http"
     subprocess.run([sys.executable, "-c", f"{gone}; {needed}"], check=True)
 
 
-async def test_what_cannot_be_served_is_told_before_anything_starts(tmp_path: Path) -> None:
+async def test_what_cannot_be_served_is_told_before_anything_starts(tmp_path):
     with pytest.raises(ScopeError, match=r"memory\.scope"):
         await running.serve_http(load_config(configured(tmp_path, scope=None)), 0, print)
     import socket
@@ -397,7 +390,7 @@ async def test_what_cannot_be_served_is_told_before_anything_starts(tmp_path: Pa
 
 
 @pytest.mark.thorough
-async def test_it_starts_although_the_node_is_down_and_its_tools_say_so(tmp_path: Path) -> None:
+async def test_it_starts_although_the_node_is_down_and_its_tools_say_so(tmp_path):
     """Six of eight starts against a dead node ended, and two hung for a minute."""
     file = tmp_path / "memory.yaml"
     block = {"honcho": {"base_url": "http://127.0.0.1:9", "timeout_s": 1}}
@@ -412,7 +405,7 @@ async def test_it_starts_although_the_node_is_down_and_its_tools_say_so(tmp_path
 
 
 @pytest.mark.thorough
-async def test_two_windows_share_a_memory_and_the_second_outlives_the_first(tmp_path: Path) -> None:
+async def test_two_windows_share_a_memory_and_the_second_outlives_the_first(tmp_path):
     file = tmp_path / "memory.yaml"
     scope = {"run_id": "r", "persona_id": "ada"}
     file.write_text(json.dumps({"memory": {"backend": "mem0", "scope": scope, "data_dir": "kept"}}))

@@ -1,7 +1,5 @@
 """MCP beside Signet's endpoints, in one process of ``memslot serve``: each token has its own memory by both."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -55,7 +53,7 @@ async def found(of: Client) -> list[str]:
     return [row["content"] for row in await of.use("memory_search", query="iguana")]
 
 
-async def test_a_token_has_one_memory_by_mcp_and_by_signet_and_reaches_no_other() -> None:
+async def test_a_token_has_one_memory_by_mcp_and_by_signet_and_reaches_no_other():
     tokens = [{"token": token, "persona_id": name} for name, token in TOKENS.items()]
     async with served(tokens=tokens) as url:
         async with session(url, "ada") as ada:
@@ -71,9 +69,7 @@ async def test_a_token_has_one_memory_by_mcp_and_by_signet_and_reaches_no_other(
 
 
 @pytest.mark.parametrize("why", ["missing", "not tested"])
-async def test_without_an_mcp_that_can_be_used_everything_else_is_served(
-    why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_an_mcp_that_can_be_used_everything_else_is_served(why, monkeypatch, caplog):
     for module in ("running", "server"):
         monkeypatch.delitem(sys.modules, f"memory.hosts.mcp.{module}", raising=False)
     if why == "missing":
@@ -89,7 +85,7 @@ async def test_without_an_mcp_that_can_be_used_everything_else_is_served(
     assert ["mcp 99.0 is installed" in line for line in warnings] == ([True] if why == "not tested" else [])
 
 
-async def test_a_token_is_answered_from_its_own_memory_whatever_session_it_names() -> None:
+async def test_a_token_is_answered_from_its_own_memory_whatever_session_it_names():
     tokens = [{"token": token, "persona_id": name} for name, token in TOKENS.items()]
     async with served(tokens=tokens) as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
         accept = {"accept": "application/json, text/event-stream", "mcp-session-id": "of-an-earlier-server"}
@@ -111,14 +107,14 @@ async def test_a_token_is_answered_from_its_own_memory_whatever_session_it_names
         assert (await http.post("/mcp", content=large, headers=ada)).status_code == 413
 
 
-async def test_without_tokens_a_page_of_elsewhere_is_refused() -> None:
+async def test_without_tokens_a_page_of_elsewhere_is_refused():
     async with served() as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
         accept = {"accept": "application/json, text/event-stream"}
         for other in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
             assert (await http.post("/mcp", json=ASK, headers={**accept, **other})).status_code == 403
 
 
-async def test_mcp_reaches_what_hooks_and_tools_reach() -> None:
+async def test_mcp_reaches_what_hooks_and_tools_reach():
     """All projects of a token: found, read, changed and forgotten; what it stores is found by them."""
     tokens = [{"token": TOKENS["ada"], "persona_id": "ada"}]
     async with (
@@ -157,7 +153,7 @@ async def test_mcp_reaches_what_hooks_and_tools_reach() -> None:
 
 
 @pytest.mark.thorough
-async def test_strict_walls_hold_for_mcp() -> None:
+async def test_strict_walls_hold_for_mcp():
     tokens = [{"token": TOKENS["ada"], "persona_id": "ada"}]
     async with served(tokens=tokens, isolate="strict") as url, session(url, "ada") as ada:
         async with httpx.AsyncClient(base_url=url, timeout=30) as http:

@@ -1,7 +1,5 @@
 """The suite of hosts on the MCP server, whose client is a program that asks its tools around a scripted model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from host_model import HostModel, HostUnderTest, person

@@ -3,8 +3,6 @@
 The agents that are programs, Nanobot, Hermes and Codex are set up in the tests of each.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -21,7 +19,7 @@ LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_an_agent_with_hooks_remembers(name: str, tmp_path: Path) -> None:
+def test_an_agent_with_hooks_remembers(name, tmp_path):
     folder = HOSTS[name](tmp_path / {"claude-code": ".claude"}.get(name, f".{name}"))
     folder.directory.mkdir()
     assert str(folder.folder) in set_up(tmp_path, name)
@@ -33,7 +31,7 @@ def test_an_agent_with_hooks_remembers(name: str, tmp_path: Path) -> None:
     assert list(folder.directory.iterdir()) == []
 
 
-async def test_a_client_of_its_tools_remembers(tmp_path: Path) -> None:
+async def test_a_client_of_its_tools_remembers(tmp_path):
     printed = await anyio.to_thread.run_sync(set_up, tmp_path, "mcp")
     (line,) = (line for line in printed.splitlines() if line.startswith("{"))
     server = json.loads(line)["mcpServers"]["memory"]

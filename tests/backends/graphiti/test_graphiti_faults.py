@@ -1,14 +1,11 @@
 """Graphiti on embedded Kuzu, when the model or the graph fails, hangs, or is abandoned."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
 import logging
 import warnings
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -47,9 +44,7 @@ pytestmark = NEEDS_GRAPHITI
         ("empty", BackendProtocolError),
     ],
 )
-async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
-    tmp_path: Path, llm: ScriptedLLM, caplog: pytest.LogCaptureFixture, fault: str, error: type[BackendError]
-) -> None:
+async def test_a_failing_model_is_one_clear_error_and_stores_nothing(tmp_path, llm, caplog, fault, error):
     caplog.set_level(logging.DEBUG)
     async with opened(llm, tmp_path) as slot:
         llm.faults.add(fault, times=None)
@@ -72,9 +67,7 @@ async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
 
 
 @pytest.mark.thorough
-async def test_a_batch_that_failed_is_unknown_and_a_repeat_stores_it_once(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_a_batch_that_failed_is_unknown_and_a_repeat_stores_it_once(tmp_path, llm):
     """Graphiti saves a batch's episodes before it asks a model."""
     async with opened(llm, tmp_path, bulk="native") as slot:
         bulk = slot.capability(SupportsBulkIngest)
@@ -94,9 +87,7 @@ async def test_a_batch_that_failed_is_unknown_and_a_repeat_stores_it_once(
 
 
 @pytest.mark.thorough
-async def test_a_write_given_up_before_its_last_model_call_stores_nothing_and_says_so(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_a_write_given_up_before_its_last_model_call_stores_nothing_and_says_so(tmp_path, llm):
     async with opened(llm, tmp_path, deadlines={"write_s": 2.0}) as slot:
         llm.faults.add("late", times=None, delay_s=1.1)  # two such answers take longer than the deadline
         with pytest.raises(BackendTimeout) as raised:
@@ -116,7 +107,7 @@ async def test_a_write_given_up_before_its_last_model_call_stores_nothing_and_sa
 
 
 @pytest.mark.parametrize("how", WRAPS)
-async def test_json_is_read_however_the_model_wraps_it(tmp_path: Path, how: str) -> None:
+async def test_json_is_read_however_the_model_wraps_it(tmp_path, how):
     with WrappingLLM() as llm:
         llm.wrap = WRAPS[how]
         async with opened(llm, tmp_path) as slot:
@@ -136,7 +127,7 @@ async def test_json_is_read_however_the_model_wraps_it(tmp_path: Path, how: str)
         (" ", "is empty"),
     ],
 )
-async def test_an_error_says_what_is_wrong_with_the_answer(tmp_path: Path, answer: str, why: str) -> None:
+async def test_an_error_says_what_is_wrong_with_the_answer(tmp_path, answer, why):
     with WrappingLLM() as llm:
         llm.wrap = lambda _: answer
         async with opened(llm, tmp_path) as slot:
@@ -148,9 +139,7 @@ async def test_an_error_says_what_is_wrong_with_the_answer(tmp_path: Path, answe
 
 
 @pytest.mark.thorough
-async def test_a_search_given_up_at_any_moment_leaves_nothing_unawaited(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_a_search_given_up_at_any_moment_leaves_nothing_unawaited(tmp_path, llm):
     given_up = 0
     async with opened(llm, tmp_path, recipe="combined") as slot:
         await slot.record_event(event("I keep my passport in the drawer."))
@@ -170,7 +159,7 @@ async def test_a_search_given_up_at_any_moment_leaves_nothing_unawaited(
 
 
 @pytest.mark.thorough
-async def test_writes_at_once_share_their_entities(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_writes_at_once_share_their_entities(tmp_path, llm):
     """Past the slot, which orders them anyway: Graphiti itself would make an entity of each."""
     async with opened(llm, tmp_path) as slot:
         adapter: Any = slot._adapter
@@ -181,7 +170,7 @@ async def test_writes_at_once_share_their_entities(tmp_path: Path, llm: Scripted
     assert names.count("user") == 1
 
 
-async def test_a_failing_graph_is_not_healthy(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_a_failing_graph_is_not_healthy(tmp_path, llm):
     async with opened(llm, tmp_path) as slot:
         with graph_faults("500"):
             health = await slot.health()
@@ -205,9 +194,7 @@ class ShorterVectors(ScriptedLLM):
 
 
 @pytest.mark.thorough
-async def test_an_embedder_that_answers_with_another_length_is_named_and_stores_nothing(
-    tmp_path: Path,
-) -> None:
+async def test_an_embedder_that_answers_with_another_length_is_named_and_stores_nothing(tmp_path):
     with ShorterVectors() as llm:
         options = {"embedder": {"model": "scripted", "base_url": llm.base_url}, "sim_min_score": 0.0}
         async with opened(llm, tmp_path, **options) as slot:
@@ -222,9 +209,7 @@ async def test_an_embedder_that_answers_with_another_length_is_named_and_stores_
             assert (await slot.health()).status == "degraded"
 
 
-async def test_questions_and_documents_have_the_prefixes_that_are_configured(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_questions_and_documents_have_the_prefixes_that_are_configured(tmp_path, llm):
     embedder = {"model": "m", "base_url": llm.base_url, "query_prefix": "q: ", "document_prefix": "d: "}
     async with opened(llm, tmp_path, embedder=embedder, sim_min_score=0.0) as slot:
         await slot.record_event(event("I keep my passport in the drawer."))

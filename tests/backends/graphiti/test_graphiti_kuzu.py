@@ -17,7 +17,6 @@ from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, opened
 
 from memory import BackendError, BackendUnavailable
 from memory.backends.graphiti.opening import import_sdk
-from memory.testing import ScriptedLLM
 
 if TYPE_CHECKING:
     from memory.backends.graphiti.kuzu import ScopeDriver
@@ -42,7 +41,7 @@ async def driver(directory: Path) -> AsyncIterator[ScopeDriver]:
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-async def test_a_save_is_seen_whole_or_not_at_all(tmp_path: Path, cancelled: bool) -> None:
+async def test_a_save_is_seen_whole_or_not_at_all(tmp_path, cancelled):
     """Also one whose caller is gone: it is a single call of the database, which reads come before or after."""
     async with driver(tmp_path / "g") as graph:
 
@@ -65,7 +64,7 @@ async def test_a_save_is_seen_whole_or_not_at_all(tmp_path: Path, cancelled: boo
 
 
 @pytest.mark.thorough
-async def test_a_query_asked_again_holds_no_more_memory(tmp_path: Path) -> None:
+async def test_a_query_asked_again_holds_no_more_memory(tmp_path):
     """Kuzu keeps 150 KB of each query that is given as text with a vector, until its connection is closed."""
     query = "WITH CAST($vector AS FLOAT[1024]) AS v RETURN v[1] AS first"
     async with driver(tmp_path / "g") as graph:
@@ -77,7 +76,7 @@ async def test_a_query_asked_again_holds_no_more_memory(tmp_path: Path) -> None:
         assert psutil.Process().memory_info().rss - before < 20e6
 
 
-async def test_a_cleared_graph_is_asked_anew(tmp_path: Path) -> None:
+async def test_a_cleared_graph_is_asked_anew(tmp_path):
     query = "MATCH (n:Saga) WHERE n.group_id = $of RETURN count(*) AS found"
     async with driver(tmp_path / "g") as graph:
         await graph.execute_query(CREATE, uuid="1")
@@ -105,9 +104,7 @@ asyncio.run(main())
 
 
 @pytest.mark.thorough
-async def test_what_was_committed_before_a_kill_is_found_and_can_be_changed(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_what_was_committed_before_a_kill_is_found_and_can_be_changed(tmp_path, llm):
     """Kuzu restores it into its tables alone: the words of it were not found, and to change it was a crash."""
     for things in (("teapot", "violin"), ("kayak",)):
         killed = subprocess.run(  # noqa: ASYNC221 (nothing else runs on this loop)
@@ -127,9 +124,7 @@ async def test_what_was_committed_before_a_kill_is_found_and_can_be_changed(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("where", ["drop", "create", "replace"])
-async def test_reindexing_that_is_interrupted_costs_nothing(
-    tmp_path: Path, llm: ScriptedLLM, where: str
-) -> None:
+async def test_reindexing_that_is_interrupted_costs_nothing(tmp_path, llm, where):
     """Kuzu cannot restore a log that drops an index, so the indexes are rebuilt in a copy."""
     killed = subprocess.run(  # noqa: ASYNC221 (nothing else runs on this loop)
         [sys.executable, "-c", KILLED, str(tmp_path), "teapot"], cwd=Path(__file__).parent, check=False
@@ -168,9 +163,7 @@ async def test_reindexing_that_is_interrupted_costs_nothing(
 @pytest.mark.parametrize(
     "order", [("hybrid", "combined"), pytest.param(("combined", "hybrid"), marks=pytest.mark.thorough)]
 )
-async def test_words_are_indexed_where_the_recipe_reads(
-    tmp_path: Path, llm: ScriptedLLM, order: tuple[str, str]
-) -> None:
+async def test_words_are_indexed_where_the_recipe_reads(tmp_path, llm, order):
     async with opened(llm, tmp_path, recipe=order[0]) as slot:
         await slot.record_event(event("I keep my teapot at home."))
     async with opened(llm, tmp_path, recipe=order[1]) as slot:
@@ -182,7 +175,7 @@ async def test_words_are_indexed_where_the_recipe_reads(
             assert len(await indexes(opened_graph.driver)) == 4
 
 
-async def test_few_indexes_are_made(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_few_indexes_are_made(tmp_path, llm):
     async with opened(llm, tmp_path) as slot:
         graph: Any = slot._adapter
         async with graph.graph(ALICE) as opened_graph:
@@ -195,7 +188,7 @@ async def indexes(graph: ScopeDriver) -> set[str]:
 
 
 @pytest.mark.thorough
-async def test_a_graph_that_has_outgrown_its_buffer_names_the_option(tmp_path: Path) -> None:
+async def test_a_graph_that_has_outgrown_its_buffer_names_the_option(tmp_path):
     collect = "UNWIND range(1, $last) AS x WITH collect(x) AS xs RETURN size(xs) AS found"
     async with driver(tmp_path / "g") as graph:
 

@@ -1,7 +1,5 @@
 """The ``graphiti`` block: what it refuses, and in which words; ids; formats. Needs no SDK."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime, timedelta, timezone
@@ -60,15 +58,13 @@ def parsed(**options: Any) -> GraphitiOptions:
         ({"llm": LLM, "dimensions": 8}, "dimensions"),
     ],
 )
-def test_mistakes_are_named_with_their_fix(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
-) -> None:
+def test_mistakes_are_named_with_their_fix(monkeypatch, options, message):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ConfigError, match=re.escape(message)):
         parsed(**options)
 
 
-def test_all_mistakes_of_a_block_are_named_in_one_round() -> None:
+def test_all_mistakes_of_a_block_are_named_in_one_round():
     wrong = {"saga": "session", "ingest": "triplet", "falkordb": {"port": 1}, "top_k": 0, "top_kk": 1}
     with pytest.raises(ConfigError) as raised:
         parsed(**wrong)
@@ -85,7 +81,7 @@ def test_all_mistakes_of_a_block_are_named_in_one_round() -> None:
     assert len(lines) == 6
 
 
-def test_a_mistake_in_a_field_is_not_taken_for_its_absence() -> None:
+def test_a_mistake_in_a_field_is_not_taken_for_its_absence():
     with pytest.raises(ConfigError) as raised:
         parsed(llm={"model": 3}, saga="session")
     assert "llm.model: must be text" in str(raised.value)
@@ -93,7 +89,7 @@ def test_a_mistake_in_a_field_is_not_taken_for_its_absence() -> None:
     assert "is required" not in str(raised.value)
 
 
-def test_defaults_follow_the_embedder_and_the_recipe() -> None:
+def test_defaults_follow_the_embedder_and_the_recipe():
     assert parsed(llm=LLM).least_similarity == 0.0
     assert parsed(llm=LLM, embedder=LLM).least_similarity == 0.6
     assert parsed(llm=LLM, recipe="mmr").least_rerank == -2.0
@@ -113,7 +109,7 @@ def group_id(scope: MemoryScope) -> str:
 
 
 @given(scopes, scopes)
-def test_group_ids_are_valid_and_injective(scope: MemoryScope, other: MemoryScope) -> None:
+def test_group_ids_are_valid_and_injective(scope, other):
     first, second = group_id(scope), group_id(other)
     assert re.fullmatch(r"[a-z0-9_]{1,120}", first), "Graphiti's alphabet, without capitals and hyphens"
     assert (first == second) == (scope == other)
@@ -121,7 +117,7 @@ def test_group_ids_are_valid_and_injective(scope: MemoryScope, other: MemoryScop
 
 
 @given(ids, ids)
-def test_an_episode_says_which_event_it_was(event_id: str, session_id: str) -> None:
+def test_an_episode_says_which_event_it_was(event_id, session_id):
     tea_event = event("x", event_id=event_id, session_id=session_id, metadata={"k": [1]}, scenario="tea")
     assert event_id_of(description(tea_event)) == tea_event.event_id
     assert json.loads(description(tea_event))["metadata"] == {"k": [1]}
@@ -130,11 +126,11 @@ def test_an_episode_says_which_event_it_was(event_id: str, session_id: str) -> N
 
 
 @pytest.mark.parametrize("foreign", [None, "", "chat", "[1]", '{"event_id": 3}', "{", "[" * 200_000])
-def test_a_foreign_episode_has_no_event(foreign: Any) -> None:
+def test_a_foreign_episode_has_no_event(foreign):
     assert event_id_of(foreign) is None
 
 
-def test_bodies() -> None:
+def test_bodies():
     said = (Message(role="user", content="Hi\nthere", name="Ada"), Message(role="assistant", content="Hello"))
     tea_event = event(messages=said, scenario="tea")
     assert episode_body(tea_event, "message", cs_in_body=False)[0] == "Ada: Hi\nthere\nassistant: Hello"
@@ -148,7 +144,7 @@ def test_bodies() -> None:
     }
 
 
-def test_cs_fields_join_the_query() -> None:
+def test_cs_fields_join_the_query():
     assert ask("mug", context="work").query_with_cs == "mug\nwork"
     assert ask("mug", ALICE, context="work", filters={"cross_context": True}).query_with_cs == "mug"
 
@@ -165,12 +161,12 @@ def test_cs_fields_join_the_query() -> None:
         ({"source": "a", "relation": "R", "target": "b", "invalid_at": 3}, "x.invalid_at"),
     ],
 )
-def test_malformed_triplets_are_named(given_: Any, message: str) -> None:
+def test_malformed_triplets_are_named(given_, message):
     with pytest.raises(InputError, match=re.escape(message)):
         parse_triplet(given_, "x", datetime.now(UTC))
 
 
-def test_naive_times_are_utc_and_others_are_converted() -> None:
+def test_naive_times_are_utc_and_others_are_converted():
     at = datetime(2024, 1, 1, 8)
     assert in_utc(at) == at.replace(tzinfo=UTC)
     assert in_utc(at.replace(tzinfo=timezone(timedelta(hours=8)))).isoformat() == "2024-01-01T00:00:00+00:00"

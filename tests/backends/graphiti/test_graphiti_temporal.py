@@ -1,15 +1,11 @@
 """Time in Graphiti: facts are invalidated, never lost, and the context says when they held."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, listed, opened, sources
 
 from memory import InputError
-from memory.testing import ScriptedLLM
 
 pytestmark = NEEDS_GRAPHITI
 
@@ -18,9 +14,7 @@ OSLO = datetime(2023, 9, 1, tzinfo=UTC)
 
 
 @pytest.mark.thorough
-async def test_a_newer_fact_ends_the_older_one_and_a_late_one_arrives_ended(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_a_newer_fact_ends_the_older_one_and_a_late_one_arrives_ended(tmp_path, llm):
     async with opened(llm, tmp_path) as slot:
         paris = await slot.record_event(event("I live in Paris.", at=PARIS))
         await slot.record_event(event("I live in Berlin.", at=BERLIN))
@@ -54,7 +48,7 @@ async def test_a_newer_fact_ends_the_older_one_and_a_late_one_arrives_ended(
 
 
 @pytest.mark.thorough
-async def test_only_valid_leaves_out_what_no_longer_holds(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_only_valid_leaves_out_what_no_longer_holds(tmp_path, llm):
     async with opened(llm, tmp_path, only_valid=True) as slot:
         await slot.record_event(event("I live in Paris.", at=PARIS))
         await slot.record_event(event("I live in Berlin.", at=BERLIN))
@@ -63,7 +57,7 @@ async def test_only_valid_leaves_out_what_no_longer_holds(tmp_path: Path, llm: S
 
 
 @pytest.mark.thorough
-async def test_a_repeated_fact_is_one_fact_with_two_sources(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_a_repeated_fact_is_one_fact_with_two_sources(tmp_path, llm):
     async with opened(llm, tmp_path) as slot:
         events = [event("I live in Paris."), event("I live in Paris.")]
         first, second = [await slot.record_event(event) for event in events]
@@ -76,7 +70,7 @@ async def test_a_repeated_fact_is_one_fact_with_two_sources(tmp_path: Path, llm:
     assert entry.event_ids == history.event_ids == tuple(event.event_id for event in events)
 
 
-async def test_the_events_time_decides_and_not_its_zone(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_the_events_time_decides_and_not_its_zone(tmp_path, llm):
     from datetime import timezone
 
     async with opened(llm, tmp_path) as slot:
@@ -87,7 +81,7 @@ async def test_the_events_time_decides_and_not_its_zone(tmp_path: Path, llm: Scr
 
 
 @pytest.mark.thorough
-async def test_dates_in_the_text_win(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_dates_in_the_text_win(tmp_path, llm):
     async with opened(llm, tmp_path) as slot:
         await slot.record_event(event("I live in Paris since 2020-05-01."))
         await slot.record_event(event("I rent my Vespa until 2024-03-01."))
@@ -97,7 +91,7 @@ async def test_dates_in_the_text_win(tmp_path: Path, llm: ScriptedLLM) -> None:
 
 
 @pytest.mark.thorough
-async def test_native_bulk_keeps_contradictions_and_says_so(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_native_bulk_keeps_contradictions_and_says_so(tmp_path, llm):
     from memory import SupportsBulkIngest
 
     async with opened(llm, tmp_path, bulk="native") as slot:

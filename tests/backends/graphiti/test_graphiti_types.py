@@ -1,7 +1,5 @@
 """Custom types: read from the configuration, extracted by Graphiti, seen in ``raw`` and in the context."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -58,9 +56,6 @@ class Clashing(BaseModel):
 NOT_A_MODEL = 3
 
 
-# -- configuration ------------------------------------------------------------------------------------------
-
-
 def parsed(**options: Any) -> GraphitiOptions:
     llm = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
     return parse_block(GraphitiOptions, {"llm": llm, **options}, "memory.backends.graphiti")
@@ -96,7 +91,7 @@ def parsed(**options: Any) -> GraphitiOptions:
         ({"excluded_entity_types": ["Tea"]}, "excluded_entity_types: Tea is not in entity_types"),
     ],
 )
-def test_mistakes_are_named_with_their_fix(options: dict[str, Any], message: str) -> None:
+def test_mistakes_are_named_with_their_fix(options, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         parsed(**options)
 
@@ -121,16 +116,14 @@ HERE = __name__
         ("edge_types", f"{HERE}:Clashing", "edge_types.T.uuid: Graphiti has a field of this name itself"),
     ],
 )
-def test_a_path_that_leads_nowhere_is_named(kind: str, path: str, message: str) -> None:
+def test_a_path_that_leads_nowhere_is_named(kind, path, message):
     options = parsed(**{kind: {"T": path}})
     with pytest.raises(ConfigError, match=re.escape(message)):
         ontology(options)
 
 
 @NEEDS_GRAPHITI
-def test_a_module_that_fails_is_named_without_what_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_fails_is_named_without_what_it_says(tmp_path, monkeypatch):
     (tmp_path / "broken_types.py").write_text("raise RuntimeError('zqsecret')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"importing broken_types failed \(RuntimeError\)") as raised:
@@ -144,7 +137,7 @@ def ontology(options: GraphitiOptions) -> Any:
 
 
 @NEEDS_GRAPHITI
-def test_types_and_rules_become_arguments() -> None:
+def test_types_and_rules_become_arguments():
     made = ontology(parsed(**TYPES))
     assert made["entity_types"] == {"Tea": Tea, "Person": Person}
     assert made["edge_type_map"] == {("Person", "Tea"): ["DRINKS"]}
@@ -152,13 +145,10 @@ def test_types_and_rules_become_arguments() -> None:
     assert set(ontology(parsed()).values()) == {None}
 
 
-# -- extraction ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
 @NEEDS_GRAPHITI
 @pytest.mark.parametrize("structured", ["json_schema", "json_object"])
-async def test_types_and_attributes_are_seen(tmp_path: Path, structured: str) -> None:
+async def test_types_and_attributes_are_seen(tmp_path, structured):
     with ScriptedLLM() as llm:
         model = {"model": "scripted", "base_url": llm.base_url, "structured_output": structured}
         async with opened(llm, tmp_path, **TYPES, llm=model, recipe="combined") as slot:
@@ -180,9 +170,7 @@ async def test_types_and_attributes_are_seen(tmp_path: Path, structured: str) ->
 
 @pytest.mark.thorough
 @NEEDS_GRAPHITI
-async def test_what_is_known_of_an_entity_stays_when_it_is_not_said_again(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_what_is_known_of_an_entity_stays_when_it_is_not_said_again(tmp_path, llm):
     async with opened(llm, tmp_path, **TYPES) as slot:
         await slot.record_event(event(SAID))
         await slot.record_event(event("I love my Oolong whose grams is 5 as my Oolong."))
@@ -194,7 +182,7 @@ async def test_what_is_known_of_an_entity_stays_when_it_is_not_said_again(
 
 
 @NEEDS_GRAPHITI
-async def test_excluded_types_are_not_stored(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_excluded_types_are_not_stored(tmp_path, llm):
     async with opened(llm, tmp_path, **TYPES, excluded_entity_types=["Entity"]) as slot:
         await slot.record_event(event(SAID, "I own my Vespa gladly."))
         names = {row["name"] for row in (await listed(slot, "nodes"))["nodes"]}
@@ -202,7 +190,7 @@ async def test_excluded_types_are_not_stored(tmp_path: Path, llm: ScriptedLLM) -
 
 
 @NEEDS_GRAPHITI
-async def test_a_fact_between_the_wrong_types_loses_its_type(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_a_fact_between_the_wrong_types_loses_its_type(tmp_path, llm):
     async with opened(llm, tmp_path, **TYPES) as slot:
         await slot.record_event(event("I drink my Vespa gladly."))
         (edge,) = (await listed(slot, "edges"))["edges"]
@@ -210,7 +198,7 @@ async def test_a_fact_between_the_wrong_types_loses_its_type(tmp_path: Path, llm
 
 
 @NEEDS_GRAPHITI
-async def test_instructions_reach_every_extraction(tmp_path: Path) -> None:
+async def test_instructions_reach_every_extraction(tmp_path):
     with ScriptedLLM() as llm:
         async with opened(llm, tmp_path, custom_instructions="zqinstruction") as slot:
             await slot.record_event(event(SAID))

@@ -6,8 +6,6 @@ one before, until one of them gets to its end.
     python mem0_killing.py DIRECTORY
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

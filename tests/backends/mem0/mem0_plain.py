@@ -1,7 +1,5 @@
 """mem0 as it is without memslot, with one collection for all scopes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

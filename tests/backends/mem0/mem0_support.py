@@ -3,8 +3,6 @@
 No test imports mem0 before our factory has: what is imported first decides about its telemetry and its home.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing

@@ -1,7 +1,5 @@
 """What the partitions answer: the same as the plain library, and the same when asked again."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -122,9 +120,7 @@ QUERY = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
     max_examples=examples(150),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_the_same_rows_as_the_plain_library_finds(
-    both: tuple[Any, Any], name: str, query: str, filters: dict[str, Any], cs: dict[str, str], top_k: int
-) -> None:
+def test_the_same_rows_as_the_plain_library_finds(both, name, query, filters, cs, top_k):
     """Over all filters, in one collection of three scopes and with the conditions that a partition leaves out.
 
     Rows of equal score may stand in either order, and either of them may be cut off. One that shares nothing with
@@ -160,6 +156,3 @@ async def _ids(slot: Any, scope: MemoryScope) -> Mapping[str, str]:
 
 def _without_score(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "score"}
-
-
-# -- the same answer twice ----------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Every native call we make, against the installed mem0ai: a release that moves one fails here first."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from pathlib import Path
@@ -74,7 +72,7 @@ KEYWORDS = [
 
 
 @pytest.mark.parametrize(("path", "positional", "keywords"), KEYWORDS, ids=[path for path, _, _ in KEYWORDS])
-def test_a_call_fits_its_signature(path: str, positional: str, keywords: str) -> None:
+def test_a_call_fits_its_signature(path, positional, keywords):
     function = native(path)
     bound = (None,) if "." in path.partition(":")[2] else ()
     signature = inspect.signature(function)
@@ -84,18 +82,18 @@ def test_a_call_fits_its_signature(path: str, positional: str, keywords: str) ->
         assert set(keywords.split()) <= signature.parameters.keys() or "qdrant" in path or "llms" in path
 
 
-def test_positional_names_are_what_we_call_them() -> None:
+def test_positional_names_are_what_we_call_them():
     assert list(inspect.signature(native("mem0:Memory.add")).parameters)[1] == "messages"
     assert list(inspect.signature(native("mem0:Memory.search")).parameters)[1] == "query"
 
 
-def test_scores_and_limits_default_to_what_we_override() -> None:
+def test_scores_and_limits_default_to_what_we_override():
     search = inspect.signature(native("mem0:Memory.search")).parameters
     assert (search["threshold"].default, search["top_k"].default) == (0.1, 20)
     assert inspect.signature(native("mem0:Memory.add")).parameters["infer"].default is True
 
 
-def test_the_configuration_has_the_fields_we_set() -> None:
+def test_the_configuration_has_the_fields_we_set():
     fields = native("mem0.configs.base:MemoryConfig").model_fields
     assert fields.keys() >= {"vector_store", "llm", "embedder", "reranker", "history_db_path"}
     qdrant = native("mem0.configs.vector_stores.qdrant:QdrantConfig").model_fields
@@ -161,19 +159,19 @@ def test_the_configuration_has_the_fields_we_set() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_we_rely_on_inside_is_still_there(path: str, fragments: list[str]) -> None:
+def test_what_we_rely_on_inside_is_still_there(path, fragments):
     """Behaviour without a signature: attributes we replace, rules our warnings speak of."""
     source = inspect.getsource(native(path))
     for fragment in fragments:
         assert fragment in source, f"{path} no longer has {fragment!r}"
 
 
-def test_telemetry_is_off_and_home_is_ours(tmp_path: Path) -> None:
+def test_telemetry_is_off_and_home_is_ours(tmp_path):
     assert native("mem0.memory.telemetry:MEM0_TELEMETRY") is False
     assert Path(native("mem0.memory.setup:mem0_dir")) != Path.home() / ".mem0"
 
 
-def test_local_qdrant_can_be_told_to_accept_several_threads() -> None:
+def test_local_qdrant_can_be_told_to_accept_several_threads():
     persistence = native("qdrant_client.local.persistence:CollectionPersistence")
     assert hasattr(persistence, "CHECK_SAME_THREAD")
     assert "check_same_thread=self.CHECK_SAME_THREAD" in inspect.getsource(persistence.__init__)

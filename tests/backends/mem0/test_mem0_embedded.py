@@ -1,10 +1,7 @@
 """mem0 on embedded Qdrant, the default: the real library, no network, no key."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,10 +26,7 @@ from memory import MemoryScope, Message
 pytestmark = NEEDS_MEM0
 
 
-# -- writing and reading ------------------------------------------------------------------------------------
-
-
-async def test_a_turn_comes_back_with_everything_that_was_said_about_it(tmp_path: Path) -> None:
+async def test_a_turn_comes_back_with_everything_that_was_said_about_it(tmp_path):
     async with opened(tmp_path) as slot:
         oolong_event = event(
             "I drink oolong.", scenario="tea", context="work", attribute="taste", metadata={"n": [1]}
@@ -64,7 +58,7 @@ async def test_a_turn_comes_back_with_everything_that_was_said_about_it(tmp_path
     assert result.trace.cs_filtering == "hard"
 
 
-async def test_top_k_is_the_budget_or_the_configured_one(tmp_path: Path) -> None:
+async def test_top_k_is_the_budget_or_the_configured_one(tmp_path):
     async with opened(tmp_path, top_k=3) as slot:
         for number in range(6):
             await slot.record_event(event(f"tea number {number}"))
@@ -72,7 +66,7 @@ async def test_top_k_is_the_budget_or_the_configured_one(tmp_path: Path) -> None
         assert len(await found(slot, "tea number", max_items=5)) == 5
 
 
-async def test_every_message_is_a_memory_of_its_speaker(tmp_path: Path) -> None:
+async def test_every_message_is_a_memory_of_its_speaker(tmp_path):
     said = (
         Message(role="user", content="Which tea?", name="Ann"),
         Message(role="assistant", content="Oolong tea."),
@@ -85,15 +79,12 @@ async def test_every_message_is_a_memory_of_its_speaker(tmp_path: Path) -> None:
     assert {entry.labels[0][1] for entry in entries} == {"Ann", "assistant", "tool"}
 
 
-async def test_an_event_mem0_would_not_remember_is_not_a_silent_success(tmp_path: Path) -> None:
+async def test_an_event_mem0_would_not_remember_is_not_a_silent_success(tmp_path):
     async with opened(tmp_path) as slot:
         receipt = await slot.record_event(event(messages=(Message(role="system", content="Be kind."),)))
         assert receipt.native_ids == ()
         assert "mem0 remembers nothing of this event" in receipt.warnings[-1]
         assert await stored(slot) == []
-
-
-# -- filters ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -118,13 +109,13 @@ async def test_an_event_mem0_would_not_remember_is_not_a_silent_success(tmp_path
         ({"role": "user", "colour": "blue"}, {"blue"}),
     ],
 )
-async def test_filters_narrow(tmp_path: Path, filters: dict[str, Any], expected: set[str]) -> None:
+async def test_filters_narrow(tmp_path, filters, expected):
     async with opened(tmp_path) as slot:
         await coloured(slot)
         assert {text.split()[1] for text in await found(slot, "mug", filters=filters)} == expected
 
 
-async def test_cs_fields_are_required_of_every_row(tmp_path: Path) -> None:
+async def test_cs_fields_are_required_of_every_row(tmp_path):
     async with opened(tmp_path) as slot:
         await coloured(slot)
         assert len(await found(slot, "mug", context="work")) == 2
@@ -133,15 +124,13 @@ async def test_cs_fields_are_required_of_every_row(tmp_path: Path) -> None:
         assert len(await found(slot, "mug", context="work", filters={"cross_context": True})) == 3
 
 
-async def test_soft_cs_fields_filter_nothing(tmp_path: Path) -> None:
+async def test_soft_cs_fields_filter_nothing(tmp_path):
     async with opened(tmp_path, cs_filtering="soft") as slot:
         await coloured(slot)
         result = await slot.retrieve(ask("mug", context="work"))
     assert len(result.entries) == 3
     assert result.trace.cs_filtering == "soft"
 
-
-# -- isolation ----------------------------------------------------------------------------------------------
 
 HOSTILE = [
     MemoryScope(run_id="run1", persona_id="alice", agent_id="agent"),
@@ -158,7 +147,7 @@ HOSTILE = [
 ]
 
 
-async def test_reset_clears_one_scope_and_what_mem0_would_leave(tmp_path: Path) -> None:
+async def test_reset_clears_one_scope_and_what_mem0_would_leave(tmp_path):
     async with opened(tmp_path, BOB, *HOSTILE[:2]) as slot:
         for scope in (ALICE, BOB, *HOSTILE[:2]):
             await slot.record_event(event("one secret", "two secrets", scope=scope))
@@ -184,7 +173,7 @@ async def entities(slot: Any, scope: MemoryScope) -> set[str]:
     return {row.payload["data"] for row in rows}
 
 
-async def test_entities_of_an_earlier_process_go_as_well(tmp_path: Path) -> None:
+async def test_entities_of_an_earlier_process_go_as_well(tmp_path):
     """mem0 leaves them, because it opens its entity store only with the first new entity (mem0 #7226). Linked
     here by mem0's own call, which it makes for every entity spaCy finds."""
     async with opened(tmp_path, BOB) as slot:

@@ -1,9 +1,6 @@
 """mem0 on embedded Qdrant: corrections, provenance, diagnostics and bulk."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from mem0_support import ALICE, BOB, NEEDS_MEM0, START, coloured, event, found, mutate, native, opened, stored
@@ -13,10 +10,7 @@ from memory import ProvenanceRequest, ScopeError, SupportsProvenance
 pytestmark = NEEDS_MEM0
 
 
-# -- capabilities -------------------------------------------------------------------------------------------
-
-
-async def test_records_can_be_corrected_and_their_history_told(tmp_path: Path) -> None:
+async def test_records_can_be_corrected_and_their_history_told(tmp_path):
     async with opened(tmp_path, BOB) as slot:
         coffee_event = event("I drink coffee.")
         (native_id,) = (await slot.record_event(coffee_event)).native_ids
@@ -42,7 +36,7 @@ async def test_records_can_be_corrected_and_their_history_told(tmp_path: Path) -
             await provenance.provenance(ProvenanceRequest(scope=BOB, native_id=native_id))
 
 
-async def test_an_expired_memory_is_counted_and_reset(tmp_path: Path) -> None:
+async def test_an_expired_memory_is_counted_and_reset(tmp_path):
     async with opened(tmp_path) as slot:
         (native_id,) = (await slot.record_event(event("tea"))).native_ids
         await mutate(slot, "update", native_id, expiration_date="2020-01-01")
@@ -51,7 +45,7 @@ async def test_an_expired_memory_is_counted_and_reset(tmp_path: Path) -> None:
         assert (await slot.reset_scope(ALICE)).removed == 1
 
 
-async def test_a_range_of_provenance_means_what_was_stored_or_changed_in_it(tmp_path: Path) -> None:
+async def test_a_range_of_provenance_means_what_was_stored_or_changed_in_it(tmp_path):
     """The events are of last year, and mem0 itself dates their memories by them."""
     async with opened(tmp_path) as slot:
         before = datetime.now(UTC)
@@ -69,7 +63,7 @@ async def test_a_range_of_provenance_means_what_was_stored_or_changed_in_it(tmp_
         assert (await provenance.provenance(later)).native_ids == (corrected,)
 
 
-async def test_a_memory_that_another_program_wrote_without_metadata_has_a_source_too(tmp_path: Path) -> None:
+async def test_a_memory_that_another_program_wrote_without_metadata_has_a_source_too(tmp_path):
     async with opened(tmp_path) as slot:
         native(slot).add("I like tea", **slot.native_scope(ALICE), infer=False)
         capability = slot.capability(SupportsProvenance)

@@ -1,7 +1,5 @@
 """mem0 on embedded Qdrant: concurrency, opening and closing, locks, lost answers."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,20 +18,14 @@ from memory.plugins.opening import build_slot
 pytestmark = NEEDS_MEM0
 
 
-# -- concurrency --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
-async def test_64_at_a_time_lose_nothing(tmp_path: Path) -> None:
+async def test_64_at_a_time_lose_nothing(tmp_path):
     """Embedded Qdrant itself fails at this: 15 of 200 concurrent adds raised."""
     async with opened(tmp_path, *PEOPLE) as slot:
         await lose_nothing(slot, 64)
 
 
-# -- life ---------------------------------------------------------------------------------------------------
-
-
-async def test_closing_frees_lock_and_threads(tmp_path: Path) -> None:
+async def test_closing_frees_lock_and_threads(tmp_path):
     before = set(threading.enumerate())
     for _ in range(3):
         async with opened(tmp_path) as slot:
@@ -46,7 +37,7 @@ async def test_closing_frees_lock_and_threads(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-async def test_a_store_locked_by_another_process_is_the_same_error(tmp_path: Path) -> None:
+async def test_a_store_locked_by_another_process_is_the_same_error(tmp_path):
     async with opened(tmp_path):
         pass
     holder = subprocess.Popen(  # noqa: ASYNC220 (a process of its own is the point)
@@ -72,7 +63,7 @@ async def test_a_store_locked_by_another_process_is_the_same_error(tmp_path: Pat
         pass
 
 
-async def test_a_second_worker_is_refused_at_its_start(tmp_path: Path) -> None:
+async def test_a_second_worker_is_refused_at_its_start(tmp_path):
     """Also one that serves many people and names no scope: not at its first request."""
     async with opened(tmp_path):
         with pytest.raises(BackendUnavailable, match="open elsewhere"):
@@ -82,7 +73,7 @@ async def test_a_second_worker_is_refused_at_its_start(tmp_path: Path) -> None:
         assert (await slot.health()).status == "ok"
 
 
-async def test_health_of_a_locked_store_is_unavailable(tmp_path: Path) -> None:
+async def test_health_of_a_locked_store_is_unavailable(tmp_path):
     async with opened(tmp_path):
         other = build_slot(config(tmp_path))
         health = await other.health()
@@ -91,7 +82,7 @@ async def test_health_of_a_locked_store_is_unavailable(tmp_path: Path) -> None:
     assert "open elsewhere" in health.warnings[0]
 
 
-async def test_vectors_of_another_length_are_noticed_at_once_and_leave_no_lock(tmp_path: Path) -> None:
+async def test_vectors_of_another_length_are_noticed_at_once_and_leave_no_lock(tmp_path):
     async with opened(tmp_path):
         pass
     async with opened(tmp_path, dimensions=512) as slot:  # it was empty
@@ -103,14 +94,14 @@ async def test_vectors_of_another_length_are_noticed_at_once_and_leave_no_lock(t
         await slot.record_event(event("tea"))
 
 
-async def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"mem0\.path: .*below.* cannot be created"):
         async with opened(tmp_path, path=str(tmp_path / "file" / "below")):
             pass
 
 
-async def test_health_says_what_is_on_and_what_is_off(tmp_path: Path) -> None:
+async def test_health_says_what_is_on_and_what_is_off(tmp_path):
     async with opened(tmp_path, rerank=True) as slot:
         health = await slot.health()
     assert health.status == "ok"
@@ -124,7 +115,7 @@ async def test_health_says_what_is_on_and_what_is_off(tmp_path: Path) -> None:
     assert not any("telemetry" in warning for warning in health.warnings)
 
 
-async def test_health_warns_of_telemetry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_health_warns_of_telemetry(tmp_path, monkeypatch):
     async with opened(tmp_path) as slot:
         monkeypatch.setattr("mem0.memory.telemetry.MEM0_TELEMETRY", True)
         assert any("telemetry on" in warning for warning in (await slot.health()).warnings)
@@ -133,9 +124,7 @@ async def test_health_warns_of_telemetry(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.filterwarnings(
     "ignore:unclosed file:ResourceWarning"
 )  # Qdrant leaves a lock that it does not get
-async def test_a_file_of_telemetry_that_another_process_uses_is_no_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_of_telemetry_that_another_process_uses_is_no_damage(tmp_path, monkeypatch):
     async with opened(tmp_path):
         pass  # mem0 is imported without telemetry
     qdrant = pytest.importorskip("qdrant_client")
@@ -150,7 +139,7 @@ async def test_a_file_of_telemetry_that_another_process_uses_is_no_damage(
     gc.collect()
 
 
-async def test_mem0_logs_no_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_mem0_logs_no_memory(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, "mem0")
     async with opened(tmp_path) as slot:
@@ -163,7 +152,7 @@ async def test_mem0_logs_no_memory(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.thorough
-def test_nothing_is_written_to_the_home_directory_and_no_network_is_touched(tmp_path: Path) -> None:
+def test_nothing_is_written_to_the_home_directory_and_no_network_is_touched(tmp_path):
     """In a fresh process with a home of its own: what mem0 does at import is part of it."""
     home_dir, data = tmp_path / "home", tmp_path / "data"
     home_dir.mkdir()
@@ -190,12 +179,7 @@ asyncio.run(main())
     assert list(home_dir.iterdir()) == []
 
 
-# -- lost answers -------------------------------------------------------------------------------------------
-
-
-async def test_an_event_cut_in_the_middle_leaves_nothing_and_a_repeat_stores_it_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_event_cut_in_the_middle_leaves_nothing_and_a_repeat_stores_it_once(tmp_path, monkeypatch):
     """Qdrant commits each row; of an event of forty, the first nine stayed."""
     from qdrant_client.local.persistence import CollectionPersistence
 
@@ -222,7 +206,7 @@ async def test_an_event_cut_in_the_middle_leaves_nothing_and_a_repeat_stores_it_
         assert len(await stored(slot)) == 41
 
 
-async def test_a_deleted_memory_is_not_missed(tmp_path: Path) -> None:
+async def test_a_deleted_memory_is_not_missed(tmp_path):
     async with opened(tmp_path) as slot:
         receipt = await slot.record_event(event("one", "two"))
         await mutate(slot, "delete", receipt.native_ids[0])

@@ -1,7 +1,5 @@
 """Embedders of mem0 over a scripted endpoint: prefixes, batches, lengths, and options on their way to the wire."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,12 +44,7 @@ def block(server: ScriptedLLM, **more: Any) -> dict[str, Any]:
     return {"embedder": {"base_url": server.base_url, "model": "m", **more}}
 
 
-# -- lengths ------------------------------------------------------------------------------------------------
-
-
-async def test_the_embedder_is_asked_once_for_its_length_and_the_answer_is_kept(
-    tmp_path: Path, endpoint: OfLength
-) -> None:
+async def test_the_embedder_is_asked_once_for_its_length_and_the_answer_is_kept(tmp_path, endpoint):
     async with opened(tmp_path, **block(endpoint)) as slot:
         assert (await slot.health()).details["dimensions"] == 768
         await slot.record_event(event("tea"))
@@ -62,8 +55,8 @@ async def test_the_embedder_is_asked_once_for_its_length_and_the_answer_is_kept(
 
 
 async def test_an_embedder_that_changes_its_length_is_refused_with_both_numbers_and_nothing_is_stored(
-    tmp_path: Path, endpoint: OfLength
-) -> None:
+    tmp_path, endpoint
+):
     async with opened(tmp_path, **block(endpoint)) as slot:
         await slot.record_event(event("tea"))
         endpoint.length = 384
@@ -79,18 +72,14 @@ async def test_an_embedder_that_changes_its_length_is_refused_with_both_numbers_
             await slot._adapter.model_probes()["embedder"]()  # type: ignore[attr-defined]
 
 
-async def test_dimensions_that_the_endpoint_cannot_make_are_refused(
-    tmp_path: Path, endpoint: OfLength
-) -> None:
+async def test_dimensions_that_the_endpoint_cannot_make_are_refused(tmp_path, endpoint):
     async with opened(tmp_path, **block(endpoint), dimensions=256) as slot:
         with pytest.raises(BackendRejected, match=r"vectors of 768, and the store holds vectors of 256"):
             await slot.record_event(event("tea"))
     assert endpoint.bodies("embeddings")[-1]["dimensions"] == 256
 
 
-async def test_another_embedder_is_refused_by_both_names_unless_the_store_is_empty(
-    tmp_path: Path, endpoint: OfLength
-) -> None:
+async def test_another_embedder_is_refused_by_both_names_unless_the_store_is_empty(tmp_path, endpoint):
     async with opened(tmp_path):
         pass
     async with opened(tmp_path, **block(endpoint)) as slot:
@@ -105,9 +94,6 @@ async def test_another_embedder_is_refused_by_both_names_unless_the_store_is_emp
                 pass
 
 
-# -- servers ------------------------------------------------------------------------------------------------
-
-
 @NEEDS_POSTGRES
 class TestPostgres:
     """The same on a table of PostgreSQL."""
@@ -118,9 +104,7 @@ class TestPostgres:
         return {"vector_store": place, "collection": f"t_{uuid.uuid4().hex[:12]}"}
 
     @pytest.mark.thorough
-    async def test_another_embedder_or_length_is_refused(
-        self, tmp_path: Path, table: dict[str, Any], endpoint: OfLength
-    ) -> None:
+    async def test_another_embedder_or_length_is_refused(self, tmp_path, table, endpoint):
         async with opened(tmp_path / "a", **table):
             pass
         async with opened(tmp_path / "b", **table, **block(endpoint)) as slot:  # it was empty
@@ -144,9 +128,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     return {"provider": "pgvector", "config": {"connection_string": request.getfixturevalue("postgres")}}
 
 
-async def test_a_shared_store_refuses_another_length(
-    tmp_path: Path, shared: dict[str, Any], endpoint: OfLength
-) -> None:
+async def test_a_shared_store_refuses_another_length(tmp_path, shared, endpoint):
     of_ours = {"vector_store": shared, "collection": f"t_{uuid.uuid4().hex[:12]}"}
     async with opened(tmp_path / "a", **of_ours) as slot:
         await slot.record_event(event("tea"))
@@ -166,9 +148,7 @@ async def test_a_shared_store_refuses_another_length(
         assert await found(slot, "tea") == ["tea"]
 
 
-async def test_a_shared_store_keeps_scopes_apart_and_a_reset_takes_one(
-    tmp_path: Path, shared: dict[str, Any]
-) -> None:
+async def test_a_shared_store_keeps_scopes_apart_and_a_reset_takes_one(tmp_path, shared):
     of_ours = {"vector_store": shared, "collection": f"t_{uuid.uuid4().hex[:12]}"}
     async with opened(tmp_path, BOB, **of_ours) as slot:
         await slot.record_event(event("My tea is oolong."))
@@ -181,9 +161,7 @@ async def test_a_shared_store_keeps_scopes_apart_and_a_reset_takes_one(
         assert await found(slot, "tea", scope=BOB) == ["My tea is mate."]
 
 
-async def test_a_shared_store_that_mem0_itself_made_is_refused_by_name(
-    tmp_path: Path, shared: dict[str, Any]
-) -> None:
+async def test_a_shared_store_that_mem0_itself_made_is_refused_by_name(tmp_path, shared):
     name = f"t_{uuid.uuid4().hex[:12]}"
     async with opened(tmp_path, vector_store=shared, collection=f"{name}_ours"):
         pass  # mem0 is imported without telemetry
@@ -199,7 +177,7 @@ async def test_a_shared_store_that_mem0_itself_made_is_refused_by_name(
             pass
 
 
-async def test_a_store_that_mem0_itself_made_is_refused_by_name(tmp_path: Path) -> None:
+async def test_a_store_that_mem0_itself_made_is_refused_by_name(tmp_path):
     async with open_memory(config(tmp_path)):
         pass  # mem0 is imported without telemetry
     plain = plain_memory(tmp_path / "own")
@@ -213,10 +191,7 @@ async def test_a_store_that_mem0_itself_made_is_refused_by_name(tmp_path: Path) 
                 pass
 
 
-# -- texts on their way ------------------------------------------------------------------------------------
-
-
-async def test_prefixes_reach_the_embedder_and_no_memory(tmp_path: Path, endpoint: OfLength) -> None:
+async def test_prefixes_reach_the_embedder_and_no_memory(tmp_path, endpoint):
     async with opened(tmp_path, **block(endpoint, model="multilingual-e5-small")) as slot:
         assert (await slot.health()).details["prefixes"] == ["query: ", "passage: "]
         await slot.record_event(event("tea"))
@@ -225,7 +200,7 @@ async def test_prefixes_reach_the_embedder_and_no_memory(tmp_path: Path, endpoin
     assert sent[-2:] == ["passage: tea", "query: Which tea?"]
 
 
-async def test_the_texts_of_many_events_are_few_requests(tmp_path: Path, endpoint: OfLength) -> None:
+async def test_the_texts_of_many_events_are_few_requests(tmp_path, endpoint):
     async with opened(tmp_path, **block(endpoint)) as slot:
         asked = len(endpoint.requests)
         events = [event(f"tea {number}") for number in range(12)]
@@ -234,10 +209,7 @@ async def test_the_texts_of_many_events_are_few_requests(tmp_path: Path, endpoin
         assert len({receipt.native_ids for receipt in receipts}) == 12
 
 
-# -- options on their way ----------------------------------------------------------------------------------
-
-
-async def test_null_takes_an_option_out(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_null_takes_an_option_out(tmp_path, llm):
     out = {"temperature": None, "max_tokens": None, "top_p": None}
     async with opened(tmp_path, llm={"base_url": llm.base_url, "model": "tiny", **out}) as slot:
         await slot.record_event(event("I drink oolong."))

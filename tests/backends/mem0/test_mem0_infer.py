@@ -1,7 +1,5 @@
 """mem0 with extraction, against a scripted OpenAI-compatible endpoint on the loopback."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -46,7 +44,7 @@ async def inferring(
         yield slot
 
 
-async def test_memories_are_extracted_and_dated_by_the_event(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_memories_are_extracted_and_dated_by_the_event(tmp_path, llm):
     """mem0's own Observation Date is always today; the event's goes in with the prompt."""
     async with inferring(tmp_path, llm, custom_instructions="Mind the tea.") as slot:
         oolong_event = event(OOLONG, timestamp=START)
@@ -64,7 +62,7 @@ async def test_memories_are_extracted_and_dated_by_the_event(tmp_path: Path, llm
 
 
 @pytest.mark.parametrize("how", WRAPS)
-async def test_json_is_read_however_the_model_wraps_it(tmp_path: Path, how: str) -> None:
+async def test_json_is_read_however_the_model_wraps_it(tmp_path, how):
     with WrappingLLM() as model:
         model.wrap = WRAPS[how]
         async with inferring(tmp_path, model) as slot:
@@ -74,7 +72,7 @@ async def test_json_is_read_however_the_model_wraps_it(tmp_path: Path, how: str)
             ]
 
 
-async def test_a_cut_answer_in_prose_is_not_taken_for_an_extraction_of_nothing(tmp_path: Path) -> None:
+async def test_a_cut_answer_in_prose_is_not_taken_for_an_extraction_of_nothing(tmp_path):
     with WrappingLLM() as model:
         model.wrap = lambda _: 'Here {it} is: {"memory": [{"text": "I bought", "linked_memory_ids": [], "x'
         async with inferring(tmp_path, model) as slot:
@@ -85,21 +83,21 @@ async def test_a_cut_answer_in_prose_is_not_taken_for_an_extraction_of_nothing(t
             assert await stored(slot) == []
 
 
-async def test_extracting_nothing_is_committed_with_a_warning(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_extracting_nothing_is_committed_with_a_warning(tmp_path, llm):
     async with inferring(tmp_path, llm) as slot:
         receipt = await slot.record_event(event("Hi!"))
         assert (receipt.status, receipt.native_ids) == ("committed", ())
         assert receipt.warnings == ("mem0 extracted nothing from this event",)
 
 
-async def test_duplicates_mem0_drops_are_warned_of(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_duplicates_mem0_drops_are_warned_of(tmp_path, llm):
     async with inferring(tmp_path, llm) as slot:
         receipt = await slot.record_event(event("I have a cat.", "I have a cat."))
         assert len(receipt.native_ids) == 1
         assert receipt.warnings == ("mem0 stored 1 of 2 extracted memories; it drops exact duplicates",)
 
 
-async def test_tool_messages_are_warned_of(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_tool_messages_are_warned_of(tmp_path, llm):
     async with inferring(tmp_path, llm) as slot:
         said = (Message(role="user", content="I have a cat."), Message(role="tool", content="cat: 1"))
         receipt = await slot.record_event(event(messages=said))
@@ -149,9 +147,7 @@ async def test_a_failing_model_is_an_error_by_its_cause_and_nothing_is_stored(
         assert len((await slot.record_event(event(OOLONG))).native_ids) == 1, "and it works again"
 
 
-async def test_a_write_given_up_before_its_first_insert_stores_nothing_and_says_so(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_a_write_given_up_before_its_first_insert_stores_nothing_and_says_so(tmp_path, llm):
     """Each answer comes in time, and all of them together do not."""
     async with inferring(tmp_path, llm, deadlines={"write_s": 2.0}) as slot:
         await slot.record_event(event("I keep bees."))
@@ -167,7 +163,7 @@ async def test_a_write_given_up_before_its_first_insert_stores_nothing_and_says_
         assert len(await stored(slot)) == 2
 
 
-async def test_rate_limits_say_when_to_come_back(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_rate_limits_say_when_to_come_back(tmp_path, llm):
     async with inferring(tmp_path, llm) as slot:
         llm.faults.add("429", endpoint="chat/completions", retry_after_s=7)
         with pytest.raises(BackendRateLimited) as raised:
@@ -176,13 +172,13 @@ async def test_rate_limits_say_when_to_come_back(tmp_path: Path, llm: ScriptedLL
     assert raised.value.__cause__ is not None
 
 
-async def test_retries_of_the_client_are_configurable(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_retries_of_the_client_are_configurable(tmp_path, llm):
     async with inferring(tmp_path, llm, llm={"base_url": llm.base_url, "max_retries": 1}) as slot:
         llm.faults.add("500", endpoint="chat/completions")
         assert (await slot.record_event(event(OOLONG))).native_ids
 
 
-async def test_a_failing_search_never_looks_empty(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_a_failing_search_never_looks_empty(tmp_path, llm):
     async with inferring(tmp_path, llm) as slot:
         await slot.record_event(event(OOLONG))
         llm.faults.add("429", endpoint="embeddings")
@@ -191,7 +187,7 @@ async def test_a_failing_search_never_looks_empty(tmp_path: Path, llm: ScriptedL
         assert await found(slot, "oolong tea")
 
 
-async def test_an_event_is_stored_whole_or_not_at_all(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_an_event_is_stored_whole_or_not_at_all(tmp_path, llm):
     """Verbatim, mem0 asks for one vector after the other; here an event is one batch, and one insert."""
     async with inferring(tmp_path, llm, infer=False) as slot:
         await slot.record_event(event("an older one"))
@@ -224,7 +220,7 @@ class llm_failing_at:
         self._llm.faults.take = self._native  # type: ignore[method-assign]
 
 
-async def test_an_embedding_mem0_gives_up_on_is_an_error(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_an_embedding_mem0_gives_up_on_is_an_error(tmp_path, llm):
     """mem0 itself would skip the memory and report the rest as success."""
     async with inferring(tmp_path, llm) as slot:
         await slot.record_event(event("I have a cat."))
@@ -245,9 +241,7 @@ async def test_an_embedding_mem0_gives_up_on_is_an_error(tmp_path: Path, llm: Sc
         assert [row["memory"] for row in await stored(slot)] == ["I have a cat."]
 
 
-async def test_a_batch_of_embeddings_that_fails_is_asked_for_event_by_event(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
+async def test_a_batch_of_embeddings_that_fails_is_asked_for_event_by_event(tmp_path, llm):
     async with inferring(tmp_path, llm, infer=False) as slot:
         bulk = slot.capability(SupportsBulkIngest)
         assert bulk is not None
@@ -256,7 +250,7 @@ async def test_a_batch_of_embeddings_that_fails_is_asked_for_event_by_event(
         assert [receipt.status for receipt in receipts] == ["committed"] * 3
 
 
-async def test_reset_forgets_the_recent_messages_too(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_reset_forgets_the_recent_messages_too(tmp_path, llm):
     """They would feed the next extraction of the scope."""
     async with inferring(tmp_path, llm, BOB) as slot:
         for scope in (ALICE, BOB):
@@ -269,9 +263,7 @@ async def test_reset_forgets_the_recent_messages_too(tmp_path: Path, llm: Script
     assert "zanzibar" in bob
 
 
-async def test_the_configured_endpoint_wins_over_openrouter(
-    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_configured_endpoint_wins_over_openrouter(tmp_path, llm, monkeypatch):
     """With that variable set, mem0 would send every message to openrouter.ai."""
     monkeypatch.setenv("OPENROUTER_API_KEY", "sk-or-unused")
     async with inferring(tmp_path, llm) as slot:
@@ -279,7 +271,7 @@ async def test_the_configured_endpoint_wins_over_openrouter(
     assert llm.bodies("chat/completions")
 
 
-async def test_a_reranker_that_fails_is_warned_of(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_a_reranker_that_fails_is_warned_of(tmp_path, llm):
     """mem0 falls back to its own order without a word."""
     reranker = {
         "provider": "llm_reranker",
@@ -295,7 +287,7 @@ async def test_a_reranker_that_fails_is_warned_of(tmp_path: Path, llm: ScriptedL
         assert "reranking failed; the order is mem0's own" in result.trace.warnings
 
 
-async def test_health_names_the_models_and_what_is_off(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_health_names_the_models_and_what_is_off(tmp_path, llm):
     async with inferring(tmp_path, llm, llm={"base_url": llm.base_url, "model": "tiny"}) as slot:
         health = await slot.health()
     assert health.details["llm"] == "openai:tiny"
@@ -304,7 +296,7 @@ async def test_health_names_the_models_and_what_is_off(tmp_path: Path, llm: Scri
     assert llm.requests == [], "a health check costs nothing"
 
 
-async def test_an_extraction_nested_too_deep_is_none_that_can_be_read() -> None:
+async def test_an_extraction_nested_too_deep_is_none_that_can_be_read():
     from memory.backends.mem0.models import _count_memories
 
     with pytest.raises(BackendProtocolError, match="nothing was stored"):

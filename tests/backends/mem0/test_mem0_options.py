@@ -1,7 +1,5 @@
 """The mem0 block: what is wrong with it is said before anything is opened, with the field and the fix."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path
@@ -52,7 +50,7 @@ def create(tmp_path: Path, **block: Any) -> Any:
         ({"vector_store": {"config": {}}}, r"vector_store\.provider: is required"),
     ],
 )
-def test_a_wrong_block_names_the_field_and_the_fix(block: dict[str, Any], message: str) -> None:
+def test_a_wrong_block_names_the_field_and_the_fix(block, message):
     with pytest.raises(ConfigError, match=f"(?s)memory.backends.mem0.*{message}"):
         options(**block)
 
@@ -76,14 +74,12 @@ def test_a_wrong_block_names_the_field_and_the_fix(block: dict[str, Any], messag
         ({"user_id_template": "{persona"}, ScopeError, r"mem0\.user_id: .*brace"),
     ],
 )
-def test_what_mem0_refuses_is_said_by_the_factory(
-    tmp_path: Path, block: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_what_mem0_refuses_is_said_by_the_factory(tmp_path, block, error, message):
     with pytest.raises(error, match=message):
         create(tmp_path, **block)
 
 
-def test_a_missing_client_library_names_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_library_names_itself(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "chromadb", None)
     monkeypatch.delitem(sys.modules, "mem0.configs.vector_stores.chroma", raising=False)
     with pytest.raises(
@@ -97,14 +93,14 @@ HOSTED = dict(re.findall(r"^\| (\w+) \| `(\{[^`]+\})`.* \|$", PAGE, re.M))
 SERVED = dict(re.findall(r"^\| ([\w. ]+) \| `(http://\S+)` \|", PAGE, re.M))
 
 
-def test_the_page_has_a_block_for_each_provider_that_users_ask_for() -> None:
+def test_the_page_has_a_block_for_each_provider_that_users_ask_for():
     assert HOSTED.keys() == {"OpenAI", "Azure", "Anthropic", "Gemini", "OpenRouter", "DeepSeek"}
     assert SERVED.keys() == {"Ollama", "llama.cpp", "vLLM", "LM Studio"}
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", [*HOSTED, *SERVED])
-async def test_the_block_of_a_provider_opens_or_names_the_package_it_needs(tmp_path: Path, name: str) -> None:
+async def test_the_block_of_a_provider_opens_or_names_the_package_it_needs(tmp_path, name):
     written = HOSTED.get(name) or f"{{model: m, base_url: '{SERVED[name]}'}}"
     filled_in = re.sub(r'"\$\{\w+\}"', "x", written).replace("...", "x")
     block = yaml.safe_load(filled_in)
@@ -121,9 +117,7 @@ async def test_the_block_of_a_provider_opens_or_names_the_package_it_needs(tmp_p
         assert (await slot.health()).status != "unavailable"
 
 
-def test_a_missing_key_is_said_with_the_variable_to_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_key_is_said_with_the_variable_to_set(tmp_path, monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigError, match=r'mem0\.llm\.api_key is missing; write "\$\{OPENAI_API_KEY\}"'):
@@ -131,7 +125,7 @@ def test_a_missing_key_is_said_with_the_variable_to_set(
     create(tmp_path, llm={"model": "m", "base_url": "http://127.0.0.1:9/v1"})
 
 
-def test_secrets_never_show(tmp_path: Path) -> None:
+def test_secrets_never_show(tmp_path):
     block = options(
         llm={"api_key": "sk-secret", "config": {"extra": "sk-secret"}},
         vector_store={"provider": "pgvector", "config": {"connection_string": "postgres://u:sk-secret@h/d"}},
@@ -142,13 +136,13 @@ def test_secrets_never_show(tmp_path: Path) -> None:
     assert "sk-secret" not in str(raised.value)
 
 
-def test_extraction_is_on_exactly_where_a_model_is_configured() -> None:
+def test_extraction_is_on_exactly_where_a_model_is_configured():
     assert not options().infers
     assert options(llm={"model": "m"}).infers
     assert not options(llm={"model": "m"}, infer=False).infers
 
 
-def test_defaults_follow_the_embedder() -> None:
+def test_defaults_follow_the_embedder():
     assert (options().given_dimensions, options().least_score) == (None, 0.0)
     openai = options(embedder={"model": "m"})
     assert (openai.given_dimensions, openai.least_score) == (None, 0.1)
@@ -156,7 +150,7 @@ def test_defaults_follow_the_embedder() -> None:
     assert options(threshold=0.3).least_score == 0.3
 
 
-def test_only_qdrant_without_a_server_is_embedded() -> None:
+def test_only_qdrant_without_a_server_is_embedded():
     assert options().embedded
     assert not options(vector_store={"provider": "qdrant", "config": {"host": "db", "port": 6333}}).embedded
     assert not options(vector_store={"provider": "qdrant", "config": {"url": "http://db"}}).embedded
@@ -167,14 +161,14 @@ def test_only_qdrant_without_a_server_is_embedded() -> None:
     ("provider", "hard"),
     [("qdrant", True), ("pgvector", True), ("chroma", True), ("faiss", False), ("weaviate", False)],
 )
-def test_what_a_store_can_filter_is_declared(provider: str, hard: bool) -> None:
+def test_what_a_store_can_filter_is_declared(provider, hard):
     block = options(vector_store={"provider": provider})
     assert block.filters_cs == ("hard" if hard else "none")
     assert bool(block.profile.operators) == hard
     assert options(vector_store={"provider": provider}, cs_filtering="soft").filters_cs == "soft"
 
 
-def test_redis_is_refused_because_mem0_hides_memories_there(tmp_path: Path) -> None:
+def test_redis_is_refused_because_mem0_hides_memories_there(tmp_path):
     """Seen on Redis 8.10 with RediSearch 2.10: after an opening, 290 of 2,000 rows were listed."""
     server = {"provider": "redis", "config": {"redis_url": "redis://localhost"}}
     with pytest.raises(
@@ -183,7 +177,7 @@ def test_redis_is_refused_because_mem0_hides_memories_there(tmp_path: Path) -> N
         create(tmp_path, vector_store=server)
 
 
-async def test_keywords_can_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keywords_can_be_left_out(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "fastembed", raising=False)
     fake = "class SparseTextEmbedding:\n    def __init__(self, *_, **__):\n        raise AssertionError('loaded')\n"
     (tmp_path / "fastembed.py").write_text(fake, encoding="utf-8")
@@ -194,13 +188,13 @@ async def test_keywords_can_be_left_out(tmp_path: Path, monkeypatch: pytest.Monk
     assert not any("keyword" in warning for warning in health.warnings)
 
 
-def test_an_embedded_store_gets_more_threads_only_to_wait_for_models() -> None:
+def test_an_embedded_store_gets_more_threads_only_to_wait_for_models():
     assert options().threads == 1
     assert options(llm={"model": "m"}).threads == 4
     assert options(vector_store={"provider": "pgvector"}, workers=7).threads == 7
 
 
-def test_stores_that_differ_are_told_apart_and_no_credential_tells_them(tmp_path: Path) -> None:
+def test_stores_that_differ_are_told_apart_and_no_credential_tells_them(tmp_path):
     """A journal holds an event of the same id for delivered, where it takes another store for the same."""
 
     def server(provider: str, **native: Any) -> dict[str, Any]:

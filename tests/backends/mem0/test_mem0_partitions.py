@@ -1,11 +1,8 @@
 """The embedded store's partitions: apart on the disk, a few of them open, made and dropped as a whole."""
 
-from __future__ import annotations
-
 import gc
 import shutil
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,10 +32,7 @@ def people(count: int) -> list[MemoryScope]:
     return [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(count)]
 
 
-# -- apart --------------------------------------------------------------------------------------------------
-
-
-async def test_what_a_scope_remembers_lies_in_its_own_directory(tmp_path: Path) -> None:
+async def test_what_a_scope_remembers_lies_in_its_own_directory(tmp_path):
     agent = MemoryScope(run_id="run1", persona_id="alice", agent_id="agent")
     async with opened(tmp_path, BOB, agent) as slot:
         for scope in (ALICE, BOB, agent):
@@ -49,7 +43,7 @@ async def test_what_a_scope_remembers_lies_in_its_own_directory(tmp_path: Path) 
             assert len({path.relative_to(tmp_path).parts[:5] for path in on_disk(tmp_path, text)}) == 1
 
 
-async def test_a_store_removed_under_its_owner_is_an_error_until_the_scope_is_reset(tmp_path: Path) -> None:
+async def test_a_store_removed_under_its_owner_is_an_error_until_the_scope_is_reset(tmp_path):
     async with opened(tmp_path) as slot:
         await slot.record_event(event("old tea"))
         shutil.rmtree(tmp_path / "mem0")
@@ -62,7 +56,7 @@ async def test_a_store_removed_under_its_owner_is_an_error_until_the_scope_is_re
         assert await found(slot, "tea") == ["new tea"]
 
 
-async def test_a_row_of_another_scope_is_never_shown_wherever_it_lies(tmp_path: Path) -> None:
+async def test_a_row_of_another_scope_is_never_shown_wherever_it_lies(tmp_path):
     async with opened(tmp_path, BOB) as slot:
         await slot.record_event(event("Alice's tea"))
         memory = native(slot)
@@ -75,11 +69,8 @@ async def test_a_row_of_another_scope_is_never_shown_wherever_it_lies(tmp_path: 
         assert partition(tmp_path).exists(), "nothing was done"
 
 
-# -- open ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
-async def test_few_stay_open_and_all_answer(tmp_path: Path) -> None:
+async def test_few_stay_open_and_all_answer(tmp_path):
     scopes = people(9)
     async with opened(tmp_path, *scopes, open_partitions=3) as slot:
         for turn in range(3):
@@ -92,10 +83,7 @@ async def test_few_stay_open_and_all_answer(tmp_path: Path) -> None:
     assert (details["partitions"], details["open_partitions"]) == (10, 3)
 
 
-# -- dropped ------------------------------------------------------------------------------------------------
-
-
-async def test_reset_removes_the_directory_and_every_trace(tmp_path: Path) -> None:
+async def test_reset_removes_the_directory_and_every_trace(tmp_path):
     async with opened(tmp_path, BOB) as slot:
         for scope in (ALICE, BOB):
             for number in range(3):
@@ -141,9 +129,7 @@ def answer_slowly(monkeypatch: pytest.MonkeyPatch, slow: Slow) -> None:
 
 
 @pytest.mark.thorough
-async def test_a_call_that_waits_for_a_model_keeps_its_partition_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_that_waits_for_a_model_keeps_its_partition_open(tmp_path, monkeypatch):
     """Others use more partitions meanwhile than stay open, and its own is dropped."""
     set_environment(tmp_path)  # before mem0 is imported
     from memory.backends.mem0.models import lexical_embedding
@@ -172,8 +158,8 @@ async def test_a_call_that_waits_for_a_model_keeps_its_partition_open(
 
 
 async def test_a_write_that_waits_for_a_model_leaves_nothing_in_the_partition_made_after_a_reset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     set_environment(tmp_path)  # before mem0 is imported
     from memory.backends.mem0.models import lexical_embedding
 
@@ -195,9 +181,6 @@ async def test_a_write_that_waits_for_a_model_leaves_nothing_in_the_partition_ma
             slow.go_on.set()
         assert await stored(slot) == []
         assert (await slot.health()).status == "ok"
-
-
-# -- damaged ------------------------------------------------------------------------------------------------
 
 
 def emptied(path: Path) -> None:
@@ -231,9 +214,7 @@ def removed(path: Path) -> None:
         ("", shutil.rmtree),
     ],
 )
-async def test_a_listed_partition_never_reads_as_empty(
-    tmp_path: Path, name: str, damage: Callable[[Path], None]
-) -> None:
+async def test_a_listed_partition_never_reads_as_empty(tmp_path, name, damage):
     """Never empty and healthy: a partition was complete when it got its place. The other scopes go on."""
     async with opened(tmp_path, BOB) as slot:
         for number in range(20):
@@ -256,7 +237,7 @@ async def test_a_listed_partition_never_reads_as_empty(
     gc.collect()  # here, where that warning is known, and not in another test
 
 
-async def test_health_looks_at_the_files_of_what_is_open(tmp_path: Path) -> None:
+async def test_health_looks_at_the_files_of_what_is_open(tmp_path):
     async with opened(tmp_path) as slot:
         await slot.record_event(event("tea"))
         shutil.rmtree(partition(tmp_path))
@@ -265,11 +246,8 @@ async def test_health_looks_at_the_files_of_what_is_open(tmp_path: Path) -> None
     assert "files were removed" in health.warnings[0]
 
 
-# -- killed -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.thorough
-async def test_killed_while_a_partition_is_made(tmp_path: Path) -> None:
+async def test_killed_while_a_partition_is_made(tmp_path):
     """At every operation on a file: what is there afterwards is whole, or not there at all."""
     killed = killed_at_every_step(tmp_path)
     for data_dir in killed:

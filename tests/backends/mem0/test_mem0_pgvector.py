@@ -1,7 +1,5 @@
 """mem0 on a real PostgreSQL with pgvector, which ``pgserver`` brings along: a server store with several workers."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -65,7 +63,7 @@ class TestContract(MemoryContract):
         return lambda: MemoryAdapterRegistry().create(settings)
 
 
-async def test_the_store_and_its_workers_are_declared(tmp_path: Path, block: dict[str, Any]) -> None:
+async def test_the_store_and_its_workers_are_declared(tmp_path, block):
     async with opened(tmp_path, **block, workers=3) as slot:
         health = await slot.health()
         workers = [thread for thread in threading.enumerate() if thread.name.startswith("memslot-mem0")]
@@ -78,7 +76,7 @@ async def test_the_store_and_its_workers_are_declared(tmp_path: Path, block: dic
 
 
 @pytest.mark.thorough
-async def test_the_approximate_index_is_off_unless_asked_for(tmp_path: Path, block: dict[str, Any]) -> None:
+async def test_the_approximate_index_is_off_unless_asked_for(tmp_path, block):
     """It ranks 40 rows before the scope filter, so that a shared table answers with too few."""
     async with opened(tmp_path, BOB, **block) as slot:
         for number in range(100):
@@ -108,9 +106,7 @@ async def test_the_approximate_index_is_off_unless_asked_for(tmp_path: Path, blo
         ({"timestamp": (START + timedelta(days=2)).isoformat()}, {"green"}),
     ],
 )
-async def test_filters_narrow(
-    tmp_path: Path, block: dict[str, Any], filters: dict[str, Any], expected: set[str]
-) -> None:
+async def test_filters_narrow(tmp_path, block, filters, expected):
     async with opened(tmp_path, **block) as slot:
         for number, name in enumerate(("red", "green", "blue"), 1):
             await slot.record_event(
@@ -123,19 +119,19 @@ async def test_filters_narrow(
         assert {text.split()[1] for text in await found(slot, "mug", filters=filters)} == expected
 
 
-async def test_iso_ranges_are_refused_with_another_way(tmp_path: Path, block: dict[str, Any]) -> None:
+async def test_iso_ranges_are_refused_with_another_way(tmp_path, block):
     async with opened(tmp_path, **block) as slot:
         with pytest.raises(InputError, match="filter by timestamp for time"):
             await found(slot, "mug", filters={"day": {"gte": "2023-05-01"}})
 
 
 @pytest.mark.thorough
-async def test_64_at_a_time_lose_nothing(tmp_path: Path, block: dict[str, Any]) -> None:
+async def test_64_at_a_time_lose_nothing(tmp_path, block):
     async with opened(tmp_path, *PEOPLE, **block) as slot:
         await lose_nothing(slot, 64)
 
 
-async def test_reset_says_what_other_processes_keep(tmp_path: Path, block: dict[str, Any]) -> None:
+async def test_reset_says_what_other_processes_keep(tmp_path, block):
     async with opened(tmp_path, BOB, **block) as slot:
         for scope in (ALICE, BOB):
             await slot.record_event(event("one", "two", scope=scope))
@@ -146,9 +142,7 @@ async def test_reset_says_what_other_processes_keep(tmp_path: Path, block: dict[
         assert len(await stored(slot, BOB)) == 2
 
 
-async def test_a_server_that_is_down_is_one_clear_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_server_that_is_down_is_one_clear_error(tmp_path, caplog):
     down = {
         "vector_store": {
             "provider": "pgvector",
@@ -167,8 +161,6 @@ async def test_a_server_that_is_down_is_one_clear_error(
     assert health.status == "unavailable"
     assert set(threading.enumerate()) <= before
 
-
-# -- an event of forty messages ---------------------------------------------------------------------------
 
 FORTY = [f"I own the numbered thing {number}." for number in range(40)]
 
@@ -203,8 +195,8 @@ def parts_in(postgres: str, table: str) -> list[int]:
 
 @pytest.mark.parametrize("bulk", [False, True])
 async def test_an_event_cut_in_the_middle_is_never_half_stored_and_a_repeat_stores_it_once(
-    tmp_path: Path, block: dict[str, Any], postgres: str, bulk: bool
-) -> None:
+    tmp_path, block, postgres, bulk
+):
     """Nine of forty rows were called committed, and a repeat stored all forty on top."""
     whole, table = event(*FORTY), block["collection"]
 
@@ -231,9 +223,7 @@ async def test_an_event_cut_in_the_middle_is_never_half_stored_and_a_repeat_stor
 
 
 @pytest.mark.parametrize("journal", [False, True])
-async def test_an_event_that_is_sent_again_is_stored_once(
-    tmp_path: Path, block: dict[str, Any], postgres: str, journal: bool
-) -> None:
+async def test_an_event_that_is_sent_again_is_stored_once(tmp_path, block, postgres, journal):
     """A slot knows what it has written, and the journal what earlier processes have."""
     whole, given = event("I like oolong.", "I like sencha."), config(tmp_path, **block)
     given["memory"]["journal"] = journal

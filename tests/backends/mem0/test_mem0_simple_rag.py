@@ -1,7 +1,5 @@
 """simple_rag: the mem0 adapter as a control condition, never extracting."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ def config(data_dir: Path, **options: Any) -> dict[str, Any]:
     }
 
 
-async def test_it_is_a_control_and_says_so(tmp_path: Path) -> None:
+async def test_it_is_a_control_and_says_so(tmp_path):
     async with open_memory(config(tmp_path), scope=ALICE) as slot:
         await slot.record_event(event("I drink oolong."))
         result = await slot.retrieve(ask("oolong"))
@@ -37,7 +35,7 @@ async def test_it_is_a_control_and_says_so(tmp_path: Path) -> None:
     assert (health.native_ingest_modes, health.details["ingest"]) == (("infer", "verbatim"), "verbatim")
 
 
-async def test_it_never_extracts_even_with_a_model_at_hand(tmp_path: Path) -> None:
+async def test_it_never_extracts_even_with_a_model_at_hand(tmp_path):
     with ScriptedLLM() as llm:
         async with open_memory(config(tmp_path, llm={"base_url": llm.base_url}), scope=ALICE) as slot:
             await slot.record_event(event("I bought oolong tea yesterday."))
@@ -46,13 +44,13 @@ async def test_it_never_extracts_even_with_a_model_at_hand(tmp_path: Path) -> No
     assert entry.text == "I bought oolong tea yesterday."
 
 
-async def test_extraction_cannot_be_asked_for(tmp_path: Path) -> None:
+async def test_extraction_cannot_be_asked_for(tmp_path):
     with pytest.raises(ConfigError, match=r"memory\.conditions\.simple_rag\.infer: "):
         async with open_memory(config(tmp_path, infer=True, llm={"base_url": "http://127.0.0.1:9/v1"})):
             pass
 
 
-async def test_it_has_a_store_of_its_own_beside_mem0(tmp_path: Path) -> None:
+async def test_it_has_a_store_of_its_own_beside_mem0(tmp_path):
     both = {
         "memory": {
             **config(tmp_path)["memory"],
@@ -64,10 +62,10 @@ async def test_it_has_a_store_of_its_own_beside_mem0(tmp_path: Path) -> None:
     async with open_memory(config(tmp_path), scope=ALICE) as rag, open_memory(both, scope=ALICE) as mem0:
         await rag.record_event(event("only in one"))
         assert (await mem0.retrieve(ask("only"))).entries == ()
-    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"simple_rag", "mem0"}  # noqa: ASYNC240
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"simple_rag", "mem0"}
 
 
-async def test_errors_name_the_condition(tmp_path: Path) -> None:
+async def test_errors_name_the_condition(tmp_path):
     async with open_memory(config(tmp_path), scope=ALICE):
         with pytest.raises(Exception, match=r"memory\.conditions\.simple_rag\.path"):
             async with open_memory(config(tmp_path), scope=ALICE):
@@ -113,8 +111,8 @@ def conversation() -> list[dict[str, Any]]:
 
 @pytest.mark.thorough
 def test_the_designs_own_options_are_another_memory_than_simple_rag_in_figures_and_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     """mem0 with the document's block was once called "the same as simple_rag" beside figures that differed so."""
     monkeypatch.chdir(tmp_path)
     block = {"mem0": {"top_k": 12, "threshold": 0.1}}

@@ -1,7 +1,5 @@
 """Between memslot's terms and mem0's: nothing is lost, nothing collides, nothing widens. No store involved."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,18 +39,15 @@ def scope_ids(**block: Any) -> ScopeIds:
     return ScopeIds(parse_block(Mem0Options, block, "memory.backends.mem0"), "memory.backends.mem0")
 
 
-# -- scopes -------------------------------------------------------------------------------------------------
-
-
 @given(SCOPES, PROVIDERS)
-def test_ids_are_ids_mem0_accepts_as_they_are(scope: MemoryScope, provider: str) -> None:
+def test_ids_are_ids_mem0_accepts_as_they_are(scope, provider):
     for value in scope_ids(vector_store={"provider": provider}).encode(scope).values():
         assert value
         assert not any(char.isspace() or char in "*,|" for char in value)
         assert len(value) <= 512
 
 
-def test_templates_are_honoured_and_may_share_only_when_told() -> None:
+def test_templates_are_honoured_and_may_share_only_when_told():
     ids = scope_ids(user_id_template="{backend_namespace}:{persona_id}", run_id_template="{run_id}")
     assert ids.encode(MemoryScope(run_id="r", persona_id="p", backend_namespace="n"))["user_id"] == "n:p"
     with pytest.raises(ScopeError, match="agent_id"):
@@ -62,11 +57,8 @@ def test_templates_are_honoured_and_may_share_only_when_told() -> None:
     assert with_agent == shared.encode(MemoryScope(run_id="r", persona_id="p"))
 
 
-# -- events -------------------------------------------------------------------------------------------------
-
-
 @given(st.dictionaries(st.text(min_size=1, max_size=20), st.none() | st.booleans() | st.text(max_size=5)))
-def test_custom_metadata_keeps_out_of_the_way(metadata: dict[str, Any]) -> None:
+def test_custom_metadata_keeps_out_of_the_way(metadata):
     names = ["event_id", "created_at", "user_id", "run_id", "data", "role", "meta_x", "ts_epoch"]
     crowded_event = event("hi", metadata={**metadata, **dict.fromkeys(names, "mine")}, context="work")
     native = event_metadata(crowded_event)
@@ -79,7 +71,7 @@ def test_custom_metadata_keeps_out_of_the_way(metadata: dict[str, Any]) -> None:
     assert all(isinstance(value, (str, int, float)) for value in native.values())
 
 
-def test_metadata_keys_are_plain_for_every_store() -> None:
+def test_metadata_keys_are_plain_for_every_store():
     assert user_metadata({"topic": "tea", "a.b": 1, "my-key": None, "n": {"x": [1]}}) == {
         "meta_topic": "tea",
         "meta_a-2eb": 1,
@@ -92,7 +84,7 @@ def message(role: str, content: str = "text", **fields: Any) -> Message:
     return Message(role=role, content=content, **fields)  # type: ignore[arg-type]
 
 
-def test_tool_calls_without_text_are_left_out_with_a_warning() -> None:
+def test_tool_calls_without_text_are_left_out_with_a_warning():
     call = message("assistant", "", tool_calls=({"id": "1"},))
     messages, warnings = native_messages(
         event(messages=(message("user", "x", name="Ann"), call)), infer=False
@@ -101,27 +93,24 @@ def test_tool_calls_without_text_are_left_out_with_a_warning() -> None:
     assert "tool calls without text" in warnings[0]
 
 
-def test_nul_characters_go_with_a_warning() -> None:
+def test_nul_characters_go_with_a_warning():
     messages, warnings = native_messages(event("a\0b"), infer=False)
     assert messages[0]["content"] == "ab"
     assert "NUL" in warnings[0]
 
 
-def test_the_prompt_dates_the_event_and_keeps_custom_instructions() -> None:
+def test_the_prompt_dates_the_event_and_keeps_custom_instructions():
     prompt = observation_prompt(event("x", timestamp=datetime(2023, 5, 8, 13, 56, tzinfo=UTC)), "Be brief.")
     assert prompt.startswith("Observation date: 2023-05-08")
     assert prompt.endswith("\n\nBe brief.")
 
 
-# -- filters ------------------------------------------------------------------------------------------------
-
-
-def test_names_become_event_fields_or_custom_metadata() -> None:
+def test_names_become_event_fields_or_custom_metadata():
     native = native_filters({"session_id": "s", "topic": {"ne": "tea"}, "context": "*"}, STORES["qdrant"])
     assert native == {"session_id": {"eq": "s"}, "meta_topic": {"ne": "tea"}, "context": {"eq": "*"}}
 
 
-def test_times_are_compared_by_epoch() -> None:
+def test_times_are_compared_by_epoch():
     native = native_filters(
         {"timestamp": {"gte": "2023-05-08T00:00:00+00:00", "lt": "2023-05-09T02:00:00+02:00"}},
         STORES["pgvector"],
@@ -149,35 +138,30 @@ def test_times_are_compared_by_epoch() -> None:
         ("qdrant", {"timestamp": {"ne": "2023-05-08T00:00:00Z"}}, r"use gt, gte, lt, lte or eq"),
     ],
 )
-def test_what_a_store_cannot_compare_is_refused_with_another_way(
-    store: str, filters: dict[str, Any], message: str
-) -> None:
+def test_what_a_store_cannot_compare_is_refused_with_another_way(store, filters, message):
     with pytest.raises(InputError, match=message):
         native_filters(filters, STORES[store])
 
 
-def test_pgvector_compares_booleans_as_json_writes_them() -> None:
+def test_pgvector_compares_booleans_as_json_writes_them():
     assert native_filters({"x": {"ne": True}, "y": {"in": [False, 1]}}, STORES["pgvector"]) == {
         "meta_x": {"ne": "true"},
         "meta_y": {"in": ["false", 1]},
     }
 
 
-def test_soft_cs_fields_only_touch_the_query() -> None:
+def test_soft_cs_fields_only_touch_the_query():
     request = ask("tea?", context="work", scenario="S1")
     assert request.query_with_cs == "tea?\nS1\nwork"
 
 
-def test_an_unknown_store_is_trusted_with_nothing() -> None:
+def test_an_unknown_store_is_trusted_with_nothing():
     profile = Mem0Options.model_validate({"vector_store": {"provider": "unheard-of"}}).profile
     assert not profile.operators
     assert not profile.known
     assert profile.folds_case
 
 
-# -- rows ---------------------------------------------------------------------------------------------------
-
-
-def test_a_row_without_ids_belongs_to_no_scope() -> None:
+def test_a_row_without_ids_belongs_to_no_scope():
     assert row_ids({}) == {"user_id": "", "run_id": ""}
     assert to_entry({"id": "i", "memory": "x", "metadata": None, "created_at": None}).timestamp is None

@@ -1,7 +1,5 @@
 """A Nanobot whose model answers from what it is shown."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The bindings in one process: what is shown, what is kept, and what a slow or dead memory costs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -54,9 +52,7 @@ async def sdk(
         yield bot, turns_of(slot, policy or TurnPolicy(recall_s=20.0)), attach(bot, slot)
 
 
-async def test_the_sdk_shows_the_section_to_the_model_and_keeps_it_nowhere(
-    tmp_path: Path, model: Model, store: FakeNativeStore
-) -> None:
+async def test_the_sdk_shows_the_section_to_the_model_and_keeps_it_nowhere(tmp_path, model, store):
     async with sdk(tmp_path, model, store) as (bot, memory, attached):
         await bot.run("I like oolong tea.", session_key="sdk:one", hooks=[attached.hook])
         assert await memory.drain(20)
@@ -72,9 +68,7 @@ async def test_the_sdk_shows_the_section_to_the_model_and_keeps_it_nowhere(
     assert len({(row.labels["event_id"]) for row in store.rows.values()}) == 3
 
 
-async def test_a_bot_that_is_let_go_is_as_it_was(
-    tmp_path: Path, model: Model, store: FakeNativeStore
-) -> None:
+async def test_a_bot_that_is_let_go_is_as_it_was(tmp_path, model, store):
     async with sdk(tmp_path, model, store) as (bot, memory, attached):
         attached.detach()
         attached.detach()
@@ -83,9 +77,7 @@ async def test_a_bot_that_is_let_go_is_as_it_was(
     assert not store.rows
 
 
-async def test_what_nanobot_says_to_itself_is_nobodys_words(
-    tmp_path: Path, model: Model, store: FakeNativeStore
-) -> None:
+async def test_what_nanobot_says_to_itself_is_nobodys_words(tmp_path, model, store):
     async with sdk(tmp_path, model, store) as (bot, memory, attached):
         for sender, key in (
             ("cron", "cli:a"),
@@ -99,9 +91,7 @@ async def test_what_nanobot_says_to_itself_is_nobodys_words(
     assert [row.text for row in store.rows.values()] == ["I like oolong tea.", "Noted, 5."]
 
 
-async def test_a_dead_or_slow_memory_aborts_no_turn(
-    tmp_path: Path, model: Model, store: FakeNativeStore
-) -> None:
+async def test_a_dead_or_slow_memory_aborts_no_turn(tmp_path, model, store):
     policy = TurnPolicy(recall_s=0.05, drain_s=0.0)
     async with sdk(tmp_path, model, store, policy) as (bot, memory, attached):
         store.faults.add("500", times=None)
@@ -113,9 +103,7 @@ async def test_a_dead_or_slow_memory_aborts_no_turn(
         assert memory.status()["recalls_failed"] == 2
 
 
-async def test_the_entry_point_cleans_what_a_killed_process_left_and_leaves_blocks_of_others(
-    tmp_path: Path, model: Model
-) -> None:
+async def test_the_entry_point_cleans_what_a_killed_process_left_and_leaves_blocks_of_others(tmp_path, model):
     config = nanobot_config(tmp_path, model)
     workspace = tmp_path / "workspace"
     workspace.mkdir()
@@ -156,14 +144,14 @@ async def test_the_entry_point_cleans_what_a_killed_process_left_and_leaves_bloc
         assert not tool._open
 
 
-async def test_a_second_scope_finds_no_place_in_a_workspace(tmp_path: Path) -> None:
+async def test_a_second_scope_finds_no_place_in_a_workspace(tmp_path):
     claim_workspace(tmp_path / "w", ADA)
     claim_workspace(tmp_path / "w", ADA)
     with pytest.raises(ConfigError, match="workspace of another"):
         claim_workspace(tmp_path / "w", MemoryScope(run_id="nanobot", persona_id="bob"))
 
 
-def test_a_turn_is_what_was_said_and_nothing_else() -> None:
+def test_a_turn_is_what_was_said_and_nothing_else():
     section = '<memory-context backend="b" scope="s">\nx\n</memory-context>'
     messages = [
         {"role": "user", "content": "before"},

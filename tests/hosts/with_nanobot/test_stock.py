@@ -1,13 +1,10 @@
 """A stock ``nanobot agent``: no code, one YAML file, and memory across sessions whatever the backend."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from loopback_model import Model
@@ -34,9 +31,7 @@ def agent(directory: Path, model: Model, said: str, session: str) -> str:
 
 
 @pytest.mark.parametrize("backend", [None, "mem0"])
-def test_it_remembers_across_sessions_and_keeps_no_trace_of_what_it_was_shown(
-    backend: str | None, model: Model, tmp_path: Path
-) -> None:
+def test_it_remembers_across_sessions_and_keeps_no_trace_of_what_it_was_shown(backend, model, tmp_path):
     if backend:
         memory_config(tmp_path, backend)
     else:
@@ -57,9 +52,7 @@ def test_it_remembers_across_sessions_and_keeps_no_trace_of_what_it_was_shown(
         ("memory: [", "memslot.yaml"),
     ],
 )
-def test_a_memory_that_cannot_be_used_costs_no_turn_and_one_line(
-    config: Any, wanted: str, model: Model, tmp_path: Path
-) -> None:
+def test_a_memory_that_cannot_be_used_costs_no_turn_and_one_line(config, wanted, model, tmp_path):
     if isinstance(config, str):
         (tmp_path / "memslot.yaml").write_text(config, encoding="utf-8")
     else:

@@ -1,7 +1,5 @@
 """The suite of hosts on Nanobot's SDK and on a stock Nanobot, whose model is a server on the loopback."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Mapping

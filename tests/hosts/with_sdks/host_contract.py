@@ -4,14 +4,11 @@
 the level of the class says so.
 """
 
-from __future__ import annotations
-
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
@@ -21,7 +18,6 @@ from host_model import HostModel, HostUnderTest, Stage, person
 from memory import AdapterMode, MemorySlot, open_memory
 from memory.testing._fake_backend import FakeBackend
 from memory.testing._fake_store import FakeNativeStore
-from memory.testing._faults import FaultKind
 
 LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"
 
@@ -76,7 +72,7 @@ class HostContract(ABC):
         async with self.on_stage() as stage:
             yield stage
 
-    async def test_remembers_across_conversations(self, stage: Stage) -> None:
+    async def test_remembers_across_conversations(self, stage):
         """The model sees the recalled text, and no history of the host keeps it."""
         await stage.host.ask(LIKES, conversation="one")
         assert await stage.recorded() == [LIKES, "Answer 1."]
@@ -85,7 +81,7 @@ class HostContract(ABC):
         await stage.host.ask("Thanks.", conversation="two")
         assert stage.model.shown[-1].count(LIKES) <= 1
 
-    async def test_keeps_no_section(self, stage: Stage) -> None:
+    async def test_keeps_no_section(self, stage):
         """Recalled text enters neither the host's history, state and files nor the memory itself."""
         await stage.host.ask(LIKES, conversation="one")
         await stage.recorded()
@@ -98,7 +94,7 @@ class HostContract(ABC):
         assert "<memory-context" not in kept
         assert LIKES not in kept
 
-    async def test_recalls_once_a_turn(self, stage: Stage) -> None:
+    async def test_recalls_once_a_turn(self, stage):
         """One recall a turn, however often the host calls the model."""
         stage.model.uses_tool = True
         await stage.host.ask(LIKES)
@@ -109,7 +105,7 @@ class HostContract(ABC):
         assert len(stage.model.shown) == 4
         assert LIKES in stage.model.shown[2]
 
-    async def test_records_turns_once_and_in_order(self, stage: Stage) -> None:
+    async def test_records_turns_once_and_in_order(self, stage):
         for at in range(1, 4):
             await stage.host.ask(f"Sentence {at}.")
         wanted = [text for at in range(1, 4) for text in (f"Sentence {at}.", f"Answer {at}.")]
@@ -118,31 +114,31 @@ class HostContract(ABC):
         assert roles == ["user", "assistant"] * 3
         assert len({row.labels["event_id"] for row in stage.store.rows.values()}) == 3
 
-    async def test_records_the_same_words_twice_where_they_are_said_twice(self, stage: Stage) -> None:
+    async def test_records_the_same_words_twice_where_they_are_said_twice(self, stage):
         for _ in range(2):
             await stage.host.ask("ok")
         assert await stage.recorded() == ["ok", "Answer 1.", "ok", "Answer 2."]
 
-    async def test_records_no_tools_thoughts_and_pictures(self, stage: Stage) -> None:
+    async def test_records_no_tools_thoughts_and_pictures(self, stage):
         stage.model.uses_tool = True
         await stage.host.ask(LIKES, picture="picture" not in self.cannot)
         assert await stage.recorded() == [LIKES, "Answer 1."]
 
-    async def test_names_the_conversation(self, stage: Stage) -> None:
+    async def test_names_the_conversation(self, stage):
         await stage.host.ask("One.", conversation="one")
         await stage.host.ask("Two.", conversation="two")
         await stage.recorded()
         first, answer, second, other = (row.labels["session_id"] for row in stage.store.rows.values())
         assert first == answer != second == other
 
-    async def test_streams(self, stage: Stage) -> None:
+    async def test_streams(self, stage):
         """A streamed turn recalls once and is recorded once, as a whole."""
         await stage.host.stream(LIKES)
         assert await stage.recorded() == [LIKES, "Answer 1."]
         await stage.host.stream(ASKS, conversation="two")
         assert LIKES in stage.model.shown[-1]
 
-    async def test_a_failed_turn_that_is_asked_again_is_recorded_once(self, stage: Stage) -> None:
+    async def test_a_failed_turn_that_is_asked_again_is_recorded_once(self, stage):
         """The user or the host may ask again. The failed attempt is not recorded."""
         stage.model.fails = 1
         try:
@@ -153,7 +149,7 @@ class HostContract(ABC):
         assert await stage.recorded() == [LIKES, "Answer 1."]
         assert not stage.model.fails
 
-    async def test_a_cancelled_turn_leaves_no_answer(self, stage: Stage) -> None:
+    async def test_a_cancelled_turn_leaves_no_answer(self, stage):
         stage.model.holds = True
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(stage.host.ask, LIKES))
@@ -163,7 +159,7 @@ class HostContract(ABC):
         await stage.host.ask("Thanks.", conversation="two")
         assert await stage.recorded() == ["Thanks.", "Answer 1."]
 
-    async def test_people_never_mix(self, stage: Stage) -> None:
+    async def test_people_never_mix(self, stage):
         """Neither in turn nor at the same time."""
         await stage.host.ask(LIKES, who="ada", conversation="one")
         await stage.recorded()
@@ -183,9 +179,7 @@ class HostContract(ABC):
         assert len(spaces) == 2
 
     @pytest.mark.parametrize("fault", ["500", "refused", "late"])
-    async def test_a_memory_that_fails_costs_no_turn_and_is_reported(
-        self, fault: FaultKind, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_a_memory_that_fails_costs_no_turn_and_is_reported(self, fault, caplog):
         policy: dict[str, Any] = {"recall_s": 0.2, "drain_s": 0.0}
         async with self.on_stage(**policy) as stage:
             stage.store.faults.add(fault, times=None, delay_s=60.0)
@@ -196,16 +190,14 @@ class HostContract(ABC):
             warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
             assert any("recall" in message for message in warnings)
 
-    async def test_a_closed_memory_costs_no_turn_and_is_reported(
-        self, stage: Stage, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_a_closed_memory_costs_no_turn_and_is_reported(self, stage, caplog):
         await stage.memory.aclose()
         assert "Answer 1." in await stage.host.ask(LIKES)
         await stage.host.flush()
         assert [record for record in caplog.records if "closed" in record.message]
         assert not stage.store.rows
 
-    async def test_works_from_another_event_loop(self) -> None:
+    async def test_works_from_another_event_loop(self):
         """For example the loop of a web server's thread."""
 
         async def elsewhere(host: HostUnderTest, said: str, conversation: str) -> None:
@@ -214,7 +206,7 @@ class HostContract(ABC):
 
         await self._remembers_in_threads(lambda *turn: anyio.run(elsewhere, *turn))
 
-    async def test_works_without_await(self) -> None:
+    async def test_works_without_await(self):
         """From a thread of the program whose event loop holds the memory."""
         await self._remembers_in_threads(lambda host, said, name: host.ask_blocking(said, conversation=name))
 
@@ -226,9 +218,7 @@ class HostContract(ABC):
             assert LIKES in stage.model.shown[-1]
             assert (await stage.recorded())[:2] == [LIKES, "Answer 1."]
 
-    async def test_a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words(
-        self, stage: Stage, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words(self, stage, caplog):
         """The turn continues without recall, or the SDK refuses the call. Neither is silent."""
         refused = ""
         try:
@@ -241,11 +231,11 @@ class HostContract(ABC):
             assert [record for record in caplog.records if "await" in record.message]
             assert await stage.recorded() == [LIKES, "Answer 1."]
 
-    async def test_a_second_memory_on_an_agent_is_refused(self, stage: Stage) -> None:
+    async def test_a_second_memory_on_an_agent_is_refused(self, stage):
         with pytest.raises(Exception, match=r"already|duplicate|multiple|unique"):
             await stage.host.bind_again()
 
-    async def test_writes_nothing_while_read_only(self, stage: Stage) -> None:
+    async def test_writes_nothing_while_read_only(self, stage):
         await stage.host.ask(LIKES)
         await stage.recorded()
         await stage.memory.set_mode(AdapterMode(read_only=True, reason="test"))
@@ -255,7 +245,7 @@ class HostContract(ABC):
         assert LIKES in stage.model.shown[-1]
         assert stage.store.fingerprint() == before
 
-    async def test_remembers_after_a_restart(self) -> None:
+    async def test_remembers_after_a_restart(self):
         store, model = FakeNativeStore(), HostModel()
         async with self.on_stage(model, store) as stage:
             await stage.host.ask(LIKES, conversation="one")
@@ -265,7 +255,7 @@ class HostContract(ABC):
             assert await stage.recorded() == [LIKES, "Answer 1.", ASKS, "Answer 2."]
 
     @pytest.mark.parametrize(("backend", "remembers"), [("full_history", True), ("no_memory", False)])
-    async def test_another_backend_is_one_word(self, backend: str, remembers: bool, tmp_path: Path) -> None:
+    async def test_another_backend_is_one_word(self, backend, remembers, tmp_path):
         model = HostModel()
         memory = {"backend": backend, "scope": {"run_id": "app", "persona_id": "ada"}}
         async with open_memory({"memory": memory}, data_dir=tmp_path) as opened:

@@ -1,7 +1,5 @@
 """The stage of :class:`~host_contract.HostContract`: the model, the agent, and the results."""
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the suite of hosts needs of this project: the turns of a memory, with a policy."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

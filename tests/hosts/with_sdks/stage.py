@@ -4,8 +4,6 @@ One property holds after each scene: the memory holds what the user saw, each tu
 person, and the counters agree. A host that cannot play a scene names it in ``cannot``, with the reason.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncIterator
@@ -128,7 +126,7 @@ class InLife(HostContract):
             assert status["recorded"] - status["corrected"] == len(rows)
             assert status["not_recorded"] == 0
 
-    async def test_a_hundred_and_twenty_long_turns(self) -> None:
+    async def test_a_hundred_and_twenty_long_turns(self):
         async with self.on_stage(LongModel()) as stage:
             judged, status = await play(stage, TURNS), stage.turns.status()
             assert judged == NOTHING_WRONG
@@ -136,7 +134,7 @@ class InLife(HostContract):
             if self.name:
                 assert_on_the_page(self.name, TURNS, status["recorded"], judged)
 
-    async def test_a_tool_result_of_fifteen_thousand_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_tool_result_of_fifteen_thousand_words(self, monkeypatch):
         monkeypatch.setattr(sys.modules[type(self).__module__], "TOOL_RESULT", long_text(15_000))
         model = LongModel(5)
         model.uses_tool = True
@@ -145,22 +143,20 @@ class InLife(HostContract):
             turns = [(said, _head(await stage.host.ask(said))) for said in asked]
             assert judge(await stage.recorded(), turns) == NOTHING_WRONG
 
-    async def test_an_edited_question_replaces_the_first(self) -> None:
+    async def test_an_edited_question_replaces_the_first(self):
         async with self.scene("edit") as stage:
             await stage.host.ask("I like green tea.")
             await stage.host.edit("I like oolong tea.")
             assert await stage.recorded() == ["I like oolong tea.", "Answer 2."]
 
-    async def test_a_regenerated_answer_replaces_the_first(self) -> None:
+    async def test_a_regenerated_answer_replaces_the_first(self):
         async with self.scene("regenerate") as stage:
             await stage.host.ask("Which tea?")
             await stage.recorded()
             await stage.host.regenerate()
             assert await stage.recorded() == ["Which tea?", "Answer 2."]
 
-    async def test_a_front_end_that_sends_the_whole_list_each_time(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_front_end_that_sends_the_whole_list_each_time(self, monkeypatch):
         async with self.scene("resend") as stage:
             said: list[Said] = []
             asked: list[str] = []
@@ -178,7 +174,7 @@ class InLife(HostContract):
             assert asked == [message.text for message in said if message.role == "user"]
 
     @pytest.mark.parametrize("ids", ["none", "one for each turn", "one for all"])
-    async def test_a_list_with_odd_ids_and_unknown_messages_loses_no_words(self, ids: str) -> None:
+    async def test_a_list_with_odd_ids_and_unknown_messages_loses_no_words(self, ids):
         if ids != "none" and not self.keeps_ids_apart:
             pytest.skip("the SDK replaces a message by the next one of its id")
         async with self.scene("resend") as stage:
@@ -194,26 +190,26 @@ class InLife(HostContract):
             named = [("left_out", "a turn is recorded without 1 plugin message")]
             assert stage.troubles == named * 3 * self.takes_any_role
 
-    async def test_what_the_host_says_in_the_users_name_is_not_recorded(self) -> None:
+    async def test_what_the_host_says_in_the_users_name_is_not_recorded(self):
         async with self.scene() as stage:
             await stage.host.ask("I like oolong tea.")
             await stage.host.ask(NOTICE)
             await stage.host.ask("Which tea?\n<system-reminder>Be brief.</system-reminder>")
             assert await stage.recorded() == ["I like oolong tea.", "Answer 1.", "Which tea?", "Answer 3."]
 
-    async def test_what_holds_no_words_is_counted_and_named(self) -> None:
+    async def test_what_holds_no_words_is_counted_and_named(self):
         async with self.scene() as stage:
             await stage.host.ask("I like oolong tea.", picture=True)
             assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]
             assert [what for what, _ in stage.troubles] == ["left_out"]
             assert stage.turns.status()["parts_left_out"] == self.parts
 
-    async def test_the_task_of_a_helper_is_not_recorded(self) -> None:
+    async def test_the_task_of_a_helper_is_not_recorded(self):
         async with self.scene("ask_through_helper") as stage:
             answer = await stage.host.ask_through_helper("I like oolong tea.", "Helper, find the time.")
             assert await stage.recorded() == ["I like oolong tea.", answer]
 
-    async def test_a_stream_that_is_left_early_spoils_no_later_turn(self) -> None:
+    async def test_a_stream_that_is_left_early_spoils_no_later_turn(self):
         async with self.scene("leave") as stage:
             await stage.host.leave("Which tea?")
             await asyncio.sleep(0.2)
@@ -223,14 +219,14 @@ class InLife(HostContract):
             assert len(recorded) in (2, 4)  # a host may finish what nobody reads any more
             assert recorded.count("Which tea?") == len(recorded) // 2 - 1
 
-    async def test_an_approval_that_comes_after_a_restart(self) -> None:
+    async def test_an_approval_that_comes_after_a_restart(self):
         async with self.scene("approve") as stage:
             async for at, _ in stage.host.approve("I like oolong tea."):
                 recorded = await stage.recorded()
                 assert len(recorded) == (2 if at == "answered" else 0)
             assert recorded[0] == "I like oolong tea."
 
-    async def test_ten_people_in_one_process(self) -> None:
+    async def test_ten_people_in_one_process(self):
         people = [f"person-{at}" for at in range(10)]
         async with self.scene() as stage:
             for turn in range(2):
@@ -248,7 +244,7 @@ class InLife(HostContract):
             assert len(set.union(*spaces.values())) == 10
             assert len(stage.store.rows) == 40
 
-    async def test_a_summary_in_the_middle(self) -> None:
+    async def test_a_summary_in_the_middle(self):
         async with self.scene("summarise") as stage:
             for at in range(1, 4):
                 await stage.host.ask(f"Sentence {at}.")

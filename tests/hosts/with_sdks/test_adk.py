@@ -1,7 +1,5 @@
 """A slot as Google ADK's memory service, in a real runner with a scripted model."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
@@ -167,7 +165,7 @@ class TestADK(Living):
 
 
 @IGNORED
-async def test_a_session_that_is_added_again_is_recorded_once() -> None:
+async def test_a_session_that_is_added_again_is_recorded_once():
     async with TestADK().on_stage(HostModel()) as stage:
         await stage.host.ask("I like oolong tea.")
         session = await stage.host.sessions.get_session(app_name="app", user_id="ada", session_id="one")
@@ -176,7 +174,7 @@ async def test_a_session_that_is_added_again_is_recorded_once() -> None:
 
 
 @IGNORED
-async def test_an_imported_session_whose_events_share_an_id_loses_no_turn() -> None:
+async def test_an_imported_session_whose_events_share_an_id_loses_no_turn():
     async with TestADK().on_stage(HostModel()) as stage:
         sessions = stage.host.sessions
         session = await sessions.create_session(app_name="app", user_id="ada", session_id="old")
@@ -190,7 +188,7 @@ async def test_an_imported_session_whose_events_share_an_id_loses_no_turn() -> N
 
 
 @IGNORED
-async def test_entries_are_stored_found_and_deleted() -> None:
+async def test_entries_are_stored_found_and_deleted():
     async with TestADK().on_stage(HostModel()) as stage:
         service: Any = stage.host.service
         ada = {"app_name": "app", "user_id": "ada"}
@@ -217,7 +215,7 @@ class Calls(Scripted):
 
 
 @IGNORED
-async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks() -> None:
+async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks():
     async with TestADK().on_stage(HostModel()) as stage:
         stage.host._bot.tools = stage.host.service.tools()
 

@@ -1,7 +1,5 @@
 """AG-UI front ends, which send all messages with every run, by the adapters of two real SDKs."""
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 
@@ -65,7 +63,7 @@ class FrontEnd:
         (agent_framework, "agent_framework_ag_ui", "TestAgentFramework"),
     ],
 )
-async def test_each_turn_of_an_ag_ui_front_end_is_stored_once(adapter: Any, module: str, suite: str) -> None:
+async def test_each_turn_of_an_ag_ui_front_end_is_stored_once(adapter, module, suite):
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed here")
     tests = importlib.import_module(f"test_{adapter.__name__}")

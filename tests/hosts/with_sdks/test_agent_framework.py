@@ -1,7 +1,5 @@
 """A slot as a context provider of Microsoft's Agent Framework, in a real agent with a scripted client."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -191,7 +189,7 @@ class Calls(FunctionInvocationLayer, BaseChatClient):
         return answer()
 
 
-async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks() -> None:
+async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks():
     async with TestAgentFramework().on_stage() as stage:
         ours = SlotContextProvider(stage.memory, user_id=lambda context: context.session_id, tools=True)
 

@@ -1,7 +1,5 @@
 """A slot in a real crew, by its LLM hooks and task callback, with a scripted model."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from contextlib import ExitStack
@@ -129,7 +127,7 @@ class TestCrewAI(Living):
         return Crews(memory, model)
 
 
-async def test_a_copy_of_the_crew_is_recalled_for_as_well() -> None:
+async def test_a_copy_of_the_crew_is_recalled_for_as_well():
     """``kickoff_for_each`` makes one for each input."""
     async with TestCrewAI().on_stage() as stage:
         crew = stage.host.crew("one", "ada")
@@ -138,7 +136,7 @@ async def test_a_copy_of_the_crew_is_recalled_for_as_well() -> None:
         assert stage.store.operations.count("search") == 2
 
 
-async def test_a_task_that_is_handed_on_is_no_turn() -> None:
+async def test_a_task_that_is_handed_on_is_no_turn():
     class Delegates(Scripted):
         def call(self, messages: Any, tools: Any = None, callbacks: Any = None, **kwargs: Any) -> Any:
             if self.script.shown:
@@ -156,7 +154,7 @@ async def test_a_task_that_is_handed_on_is_no_turn() -> None:
         assert stage.store.operations.count("search") == 1
 
 
-async def test_the_model_searches_and_keeps_facts() -> None:
+async def test_the_model_searches_and_keeps_facts():
     async with TestCrewAI().on_stage() as stage:
         agent = Agent(
             role="Helper", goal="-", backstory="-", llm=Scripted(model="scripted", script=stage.model)

@@ -1,7 +1,5 @@
 """The memory provider of Hermes: in its own memory manager, and in real ``hermes`` processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -84,7 +82,7 @@ class TestHermes(Living):
         return Managers(memory, model)
 
 
-async def test_tools_sessions_and_who_may_write() -> None:
+async def test_tools_sessions_and_who_may_write():
     async with TestHermes().on_stage(HostModel()) as stage:
         provider = SlotProvider()
         assert {tool["name"] for tool in provider.get_tool_schemas()} == {"memory_search", "memory_store"}
@@ -112,7 +110,7 @@ async def test_tools_sessions_and_who_may_write() -> None:
         assert sessions["I like tea."] == "two"
 
 
-async def test_the_model_keeps_facts_of_the_person_who_asks() -> None:
+async def test_the_model_keeps_facts_of_the_person_who_asks():
     async with TestHermes().on_stage(HostModel()) as stage:
         provider = SlotProvider()
 
@@ -125,7 +123,7 @@ async def test_the_model_keeps_facts_of_the_person_who_asks() -> None:
         assert ["bob" in row.space for row in stage.store.rows.values()] == [True]
 
 
-async def test_a_second_person_in_a_session_is_refused() -> None:
+async def test_a_second_person_in_a_session_is_refused():
     async with TestHermes().on_stage(HostModel()) as stage:
 
         def play() -> str:
@@ -184,7 +182,7 @@ def chat(hermes_home: Path, model: Model, said: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_real_process_remembers_across_sessions(tmp_path: Path) -> None:
+def test_a_real_process_remembers_across_sessions(tmp_path):
     hermes_home = tmp_path / ".hermes"
     hermes_home.mkdir()
     assert "hermes config set memory.provider memslot" in set_up(tmp_path, "hermes")  # as in chat's settings
@@ -193,7 +191,7 @@ def test_a_real_process_remembers_across_sessions(tmp_path: Path) -> None:
         assert "You like oolong." in chat(hermes_home, model, "Which tea do I like?")
 
 
-def test_a_memory_that_cannot_be_opened_is_told_to_the_user_and_to_the_model(hermes_home: Path) -> None:
+def test_a_memory_that_cannot_be_opened_is_told_to_the_user_and_to_the_model(hermes_home):
     with Model() as model:
         printed = chat(hermes_home, model, "I like oolong tea.")
         assert "long-term memory is NOT working" in printed
@@ -201,9 +199,7 @@ def test_a_memory_that_cannot_be_opened_is_told_to_the_user_and_to_the_model(her
         assert "Long-term memory is NOT working" in model.prompts[0]
 
 
-def test_a_folder_whose_memslot_is_gone_says_so_too(
-    hermes_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_whose_memslot_is_gone_says_so_too(hermes_home, monkeypatch, capsys):
     from plugins.memory import _load_provider_from_dir  # Hermes' own loader
 
     monkeypatch.setitem(sys.modules, "memory.hosts.hermes", None)

@@ -1,7 +1,5 @@
 """A slot as LangChain middleware and as nodes of a graph, on the real packages with a scripted chat model."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -305,7 +303,7 @@ class Reminds(AgentMiddleware):
 
 
 @pytest.mark.parametrize("other", ["summarises", "reminds", "redacts"])
-async def test_what_other_middleware_makes_of_the_messages_is_not_what_was_said(other: str) -> None:
+async def test_what_other_middleware_makes_of_the_messages_is_not_what_was_said(other):
     model = HostModel()
     model.uses_tool = True
     middleware: Any = {
@@ -337,7 +335,7 @@ class Fills(Scripted):
         return ChatResult(generations=[ChatGeneration(message=AIMessage("", tool_calls=[call]))])
 
 
-async def test_an_answer_that_is_no_text_is_recorded_as_json() -> None:
+async def test_an_answer_that_is_no_text_is_recorded_as_json():
     async with TestMiddleware().on_stage() as stage:
         ours = MemoryMiddleware(stage.memory, user_id=scope_of)
         stage.host.agent = create_agent(
@@ -347,7 +345,7 @@ async def test_an_answer_that_is_no_text_is_recorded_as_json() -> None:
         assert await stage.recorded() == ["Which tea?", '{"name":"oolong"}']
 
 
-async def test_a_run_that_is_resumed_after_a_failure_is_recalled_for_and_recorded_once() -> None:
+async def test_a_run_that_is_resumed_after_a_failure_is_recalled_for_and_recorded_once():
     model = HostModel()
     async with TestMiddleware().on_stage(model) as stage:
         given = stage.host.given("I like oolong tea.", "one")
@@ -371,7 +369,7 @@ class Calls(Scripted):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks() -> None:
+async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks():
     async with TestMiddleware().on_stage() as stage:
         ours = MemoryMiddleware(stage.memory, user_id=lambda runtime: runtime.context.name, tools=True)
 
@@ -386,7 +384,7 @@ async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks() -> No
         assert "Ada likes oolong." not in await asked("bob", "memory_search", query="oolong")
 
 
-async def test_a_history_with_ids_twice_and_messages_of_unknown_kinds_loses_no_words() -> None:
+async def test_a_history_with_ids_twice_and_messages_of_unknown_kinds_loses_no_words():
     async with TestMiddleware().on_stage() as stage:
         nodes = MemoryNodes(stage.memory, user_id=person("ada"))
         messages: list[Any] = [

@@ -4,8 +4,6 @@
 tests of stores without an index run on ours.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import os
@@ -38,9 +36,7 @@ THEIRS = os.environ.get("MEMSLOT_LANGGRAPH_TESTS")
 
 
 @pytest.mark.parametrize("value", [datetime.now(UTC), b"tea", "\ud800"])
-async def test_a_value_that_json_cannot_say_is_refused_before_the_memory_is_told(
-    store: SlotStore, native: FakeNativeStore, value: Any
-) -> None:
+async def test_a_value_that_json_cannot_say_is_refused_before_the_memory_is_told(store, native, value):
     good = PutOp(("ada",), "good", {"text": "She likes oolong."})
     with pytest.raises(InputError, match="JSON"):
         await store.abatch([good, PutOp(("ada",), "bad", {"text": "Tea.", "more": value})])
@@ -62,7 +58,7 @@ async def store(native: FakeNativeStore) -> AsyncIterator[SlotStore]:
         made.close()
 
 
-async def test_items_are_kept_as_they_are_and_found_by_what_they_say(store: SlotStore) -> None:
+async def test_items_are_kept_as_they_are_and_found_by_what_they_say(store):
     value = {"kind": "Memory", "content": {"content": "Ada likes oolong tea."}, "rating": 5}
     await store.aput(("memories", "ada"), "tea", value)
     await store.aput(("memories", "ada"), "car", {"content": "Ada drives a small car."})
@@ -82,9 +78,7 @@ async def test_items_are_kept_as_they_are_and_found_by_what_they_say(store: Slot
         await store.asearch(("memories",), filter={"rating": {"$like": 5}})
 
 
-async def test_an_item_that_is_put_again_is_found_by_its_new_words_alone(
-    store: SlotStore, native: FakeNativeStore
-) -> None:
+async def test_an_item_that_is_put_again_is_found_by_its_new_words_alone(store, native):
     await store.aput(("ada",), "drink", {"text": "She likes oolong."})
     first = await store.aget(("ada",), "drink")
     await store.aput(("ada",), "drink", {"text": "She likes coffee."})
@@ -100,9 +94,7 @@ async def test_an_item_that_is_put_again_is_found_by_its_new_words_alone(
     assert await store.alist_namespaces() == []
 
 
-async def test_what_was_put_again_is_deleted_with_all_it_ever_said(
-    store: SlotStore, native: FakeNativeStore
-) -> None:
+async def test_what_was_put_again_is_deleted_with_all_it_ever_said(store, native):
     """A process may be gone, or the memory fail, between the new words and the end of the old ones."""
     await store.aput(("ada",), "drink", {"text": "She likes oolong."})
     native.faults.add("500", endpoint="delete")
@@ -115,9 +107,7 @@ async def test_what_was_put_again_is_deleted_with_all_it_ever_said(
     assert not native.rows
 
 
-async def test_a_deletion_that_ended_in_its_middle_is_finished(
-    store: SlotStore, native: FakeNativeStore
-) -> None:
+async def test_a_deletion_that_ended_in_its_middle_is_finished(store, native):
     await store.aput(("ada",), "drink", {"text": "She likes oolong."})
     (native_id,) = native.rows
     await store._items._memories(("ada",)).forget(native_id)
@@ -126,9 +116,7 @@ async def test_a_deletion_that_ended_in_its_middle_is_finished(
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-async def test_an_item_stays_whose_deletion_the_memory_does_not_confirm(
-    store: SlotStore, native: FakeNativeStore, read_only: bool
-) -> None:
+async def test_an_item_stays_whose_deletion_the_memory_does_not_confirm(store, native, read_only):
     await store.aput(("ada",), "drink", {"text": "She likes oolong."})
     slot = store._items._slot
     if read_only:
@@ -145,9 +133,7 @@ async def test_an_item_stays_whose_deletion_the_memory_does_not_confirm(
     assert not native.rows
 
 
-async def test_namespaces_are_walls_whose_labels_never_meet(
-    store: SlotStore, native: FakeNativeStore
-) -> None:
+async def test_namespaces_are_walls_whose_labels_never_meet(store, native):
     for namespace in (("a", "b"), ("a_b",), ("ab",), ("A", "b"), ("a",)):
         await store.aput(namespace, "k", {"text": f"tea of {namespace}"})
     assert len({row.space for row in native.rows.values()}) == 5
@@ -156,7 +142,7 @@ async def test_namespaces_are_walls_whose_labels_never_meet(
     assert len(await store.asearch((), query="tea")) == 5
 
 
-async def test_what_the_backend_derived_is_found_too(store: SlotStore, native: FakeNativeStore) -> None:
+async def test_what_the_backend_derived_is_found_too(store, native):
     await store.aput(("ada",), "tea", {"text": "She likes oolong."})
     when = "2026-01-01T00:00:00+00:00"
     (space,) = {row.space for row in native.rows.values()}
@@ -176,9 +162,7 @@ async def test_what_the_backend_derived_is_found_too(store: SlotStore, native: F
 
 
 @pytest.mark.parametrize("operators", [FILTER_OPERATORS, frozenset({"eq"})])
-async def test_a_filter_finds_the_few_that_fit_among_many(
-    store: SlotStore, native: FakeNativeStore, operators: frozenset[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_filter_finds_the_few_that_fit_among_many(store, native, operators, monkeypatch):
     """By the backend's own filter, and by asking it for more where it has none."""
     slot = store._items._slot
     traits = dataclasses.replace(slot.traits, filter_operators=operators)
@@ -196,9 +180,7 @@ async def test_a_filter_finds_the_few_that_fit_among_many(
     assert (await store.asearch(("ada",), query="tea of a long key", limit=1))[0].key == "long\n" * 200
 
 
-async def test_a_time_to_live_and_bad_namespaces_are_refused_before_anything_is_written(
-    store: SlotStore, native: FakeNativeStore
-) -> None:
+async def test_a_time_to_live_and_bad_namespaces_are_refused_before_anything_is_written(store, native):
     with pytest.raises(NotImplementedError, match="TTL"):
         await store.aput(("ada",), "k", {"text": "x"}, ttl=5)
     with pytest.raises(NotImplementedError, match="leave ttl out"):
@@ -210,9 +192,7 @@ async def test_a_time_to_live_and_bad_namespaces_are_refused_before_anything_is_
     assert not native.rows
 
 
-async def test_a_failed_memory_is_raised_and_nothing_is_kept(
-    store: SlotStore, native: FakeNativeStore
-) -> None:
+async def test_a_failed_memory_is_raised_and_nothing_is_kept(store, native):
     native.faults.add("500", times=None)
     with pytest.raises(Exception, match=r"did not say|failed|500"):
         await store.aput(("ada",), "k", {"text": "x"})
@@ -222,7 +202,7 @@ async def test_a_failed_memory_is_raised_and_nothing_is_kept(
     assert await store.aget(("ada",), "k") is None
 
 
-def test_it_survives_a_restart_and_says_what_a_backend_cannot(tmp_path: Path) -> None:
+def test_it_survives_a_restart_and_says_what_a_backend_cannot(tmp_path):
     config = {
         "memory": {
             "backend": "full_history",
@@ -246,7 +226,7 @@ def test_it_survives_a_restart_and_says_what_a_backend_cannot(tmp_path: Path) ->
         store.close()
 
 
-async def test_langmem_stores_and_searches_by_its_own_tools(store: SlotStore) -> None:
+async def test_langmem_stores_and_searches_by_its_own_tools(store):
     langmem = pytest.importorskip("langmem")
     manage = langmem.create_manage_memory_tool(namespace=("memories", "ada"), store=store)
     search = langmem.create_search_memory_tool(namespace=("memories", "ada"), store=store)
@@ -254,7 +234,7 @@ async def test_langmem_stores_and_searches_by_its_own_tools(store: SlotStore) ->
     assert "oolong" in str(await search.ainvoke({"query": "Which tea does Ada like?"}))
 
 
-async def test_a_deep_agents_files_are_items_of_a_memory(store: SlotStore) -> None:
+async def test_a_deep_agents_files_are_items_of_a_memory(store):
     backends = pytest.importorskip("deepagents.backends")
     files = backends.StoreBackend(store=store, namespace=lambda runtime: ("ada", "files"))
     assert (await files.awrite("/memories/tea.md", "Ada likes oolong tea.")).error is None
@@ -263,9 +243,6 @@ async def test_a_deep_agents_files_are_items_of_a_memory(store: SlotStore) -> No
     assert [match["path"] for match in (await files.agrep("sencha")).matches] == ["/memories/tea.md"]
     (found,) = await store.asearch(("ada", "files"), query="Which tea does Ada like?")
     assert found.key == "/memories/tea.md"
-
-
-# -- LangGraph's own tests ------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -320,7 +297,7 @@ CANNOT = {
 
 
 @pytest.mark.skipif(not THEIRS, reason="MEMSLOT_LANGGRAPH_TESTS names no copy of LangGraph's tests")
-async def test_their_own_tests_pass(theirs: Any) -> None:
+async def test_their_own_tests_pass(theirs):
     tests = {name: test for name, test in vars(theirs).items() if name.startswith("test_")}
     assert set(CANNOT) < set(tests)
     for name, test in tests.items():

@@ -1,7 +1,5 @@
 """A slot as a memory block of LlamaIndex, in its real agent and chat engine with a scripted model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Sequence
 from tempfile import TemporaryDirectory
@@ -252,7 +250,7 @@ class TestLlamaIndex(Living):
         long = isinstance(model, LongModel) and not model.uses_tool
         return (InTurn if long else Agents)(memory, model)
 
-    async def test_answers_longer_than_the_short_term_memory(self) -> None:
+    async def test_answers_longer_than_the_short_term_memory(self):
         async with self.on_stage(LongModel(1500)) as stage:
             assert await play(stage, 10) == NOTHING_WRONG
             memory = stage.host.memory("one")
@@ -280,7 +278,7 @@ def said(text: str, **calls: Any) -> ChatMessage:
     return ChatMessage(role="assistant", blocks=blocks)
 
 
-async def test_a_turn_that_is_handed_to_another_agent_stays_one() -> None:
+async def test_a_turn_that_is_handed_to_another_agent_stays_one():
     async with TestLlamaIndex().on_stage() as stage:
         first = Says(says=[said("Wait.", handoff={"to_agent": "last", "reason": "-"})])
         last = Says(says=[said("Noted.")])
@@ -294,7 +292,7 @@ async def test_a_turn_that_is_handed_to_another_agent_stays_one() -> None:
         assert stage.store.operations.count("search") == 1
 
 
-async def test_of_a_react_agent_neither_thoughts_nor_tools_are_recorded() -> None:
+async def test_of_a_react_agent_neither_thoughts_nor_tools_are_recorded():
     async with TestLlamaIndex().on_stage() as stage:
         steps = ["Thought: -\nAction: clock\nAction Input: {}\n", "Thought: -\nAnswer: Noted.\nAnswer: yes."]
         agent = ReActAgent(tools=[clock], llm=Says(says=[said(step) for step in steps]))
@@ -302,7 +300,7 @@ async def test_of_a_react_agent_neither_thoughts_nor_tools_are_recorded() -> Non
         assert await stage.recorded() == ["I like oolong tea.", "Noted.\nAnswer: yes."]
 
 
-async def test_the_model_searches_and_keeps_facts() -> None:
+async def test_the_model_searches_and_keeps_facts():
     async with TestLlamaIndex().on_stage() as stage:
         block = SlotMemoryBlock(
             stage.memory, user_id=lambda session_id: {"one": "ada"}.get(session_id, "bob")
@@ -314,7 +312,7 @@ async def test_the_model_searches_and_keeps_facts() -> None:
         assert "Ada likes oolong." not in str(await others.acall(query="oolong"))
 
 
-async def test_a_question_that_leaves_the_short_term_memory_keeps_its_answer() -> None:
+async def test_a_question_that_leaves_the_short_term_memory_keeps_its_answer():
     async with TestLlamaIndex().on_stage() as stage:
         block = SlotMemoryBlock(stage.memory)
         question = ChatMessage(role="user", content="Which tea?", additional_kwargs={"session_id": "one"})

@@ -1,7 +1,5 @@
 """A slot as hooks and input filter of the OpenAI Agents SDK, with its own scripted model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -175,7 +173,7 @@ def scripted(*outputs: Any) -> ScriptedModel:
     return ScriptedModel([ModelStep(output=[output]) for output in outputs])
 
 
-async def test_an_agent_that_is_handed_over_to_or_is_a_tool_takes_part_in_the_turn() -> None:
+async def test_an_agent_that_is_handed_over_to_or_is_a_tool_takes_part_in_the_turn():
     """Also one that is shown nothing of the history; the turn is recalled for and recorded once."""
     async with TestOpenAIAgents().on_stage() as stage:
         helper = Agent("helper", model=scripted(assistant_message("It is noon.")))
@@ -195,7 +193,7 @@ async def test_an_agent_that_is_handed_over_to_or_is_a_tool_takes_part_in_the_tu
         assert stage.store.operations.count("search") == 1
 
 
-async def test_what_a_guardrail_stops_is_not_recorded_where_the_program_records() -> None:
+async def test_what_a_guardrail_stops_is_not_recorded_where_the_program_records():
     async with TestOpenAIAgents().on_stage() as stage:
         turns = MemoryHooks(stage.memory, session_id="one", user_id=person("ada"), records=False)
 
@@ -210,7 +208,7 @@ async def test_what_a_guardrail_stops_is_not_recorded_where_the_program_records(
         assert await stage.recorded() == ["Two.", "Good."]
 
 
-async def test_the_model_searches_and_keeps_facts() -> None:
+async def test_the_model_searches_and_keeps_facts():
     async with TestOpenAIAgents().on_stage() as stage:
         turns = MemoryHooks(stage.memory, session_id="one", user_id="bob")  # not the memory's own person
         shown: list[Any] = []

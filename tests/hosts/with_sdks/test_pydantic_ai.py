@@ -1,7 +1,5 @@
 """A slot as a pydantic-ai capability, in a real agent with a function for its model."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -191,7 +189,7 @@ class TestPydanticAI(Living):
         return Bot(memory, model)
 
 
-async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks() -> None:
+async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks():
     async with TestPydanticAI().on_stage(HostModel()) as stage:
         ours = MemoryCapability(stage.memory, user_id=lambda ctx: ctx.deps.name, tools=True)
 

@@ -1,7 +1,5 @@
 """A slot as a Strands memory store, in a real agent with a scripted model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
@@ -192,7 +190,7 @@ class TestStrands(Living):
         return Agents(memory, model)
 
 
-async def test_a_batch_that_is_sent_again_is_recorded_once() -> None:
+async def test_a_batch_that_is_sent_again_is_recorded_once():
     async with TestStrands().on_stage(HostModel()) as stage:
         store = stage.host.store("one", "ada")
         said = [
@@ -204,7 +202,7 @@ async def test_a_batch_that_is_sent_again_is_recorded_once() -> None:
         assert await stage.recorded() == ["ok", "fine"] * 2
 
 
-async def test_one_that_is_not_writable_records_nothing() -> None:
+async def test_one_that_is_not_writable_records_nothing():
     async with TestStrands().on_stage(HostModel()) as stage:
         store = SlotStore(stage.memory, session_id="one", writable=False)
         manager = MemoryManager(stores=[store])
@@ -237,7 +235,7 @@ class Fills(Scripted):
         yield {"messageStop": {"stopReason": "tool_use"}}
 
 
-async def test_a_structured_output_is_recorded_as_json() -> None:
+async def test_a_structured_output_is_recorded_as_json():
     async with TestStrands().on_stage(HostModel()) as stage:
         agent = stage.host.agent("one")
         agent.model = Fills(stage.model)
