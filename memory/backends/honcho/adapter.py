@@ -6,7 +6,7 @@ order: prose on the user, the card, the summary, the messages.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -175,7 +175,7 @@ class HonchoAdapter(HonchoRecords):
         if options.supplement != "none":
             calls.insert(0, lambda: self._supplement(workspace, text, limit, raw))
         async with workspace.reading():
-            found = await (_gather(calls) if len(calls) > 1 else calls[0]())
+            found = [entry for call in calls for entry in await call()]
         warnings = ("the question was shortened to what Honcho can look for",) if shortened else ()
         trace = self.trace(
             request.scope,
@@ -293,22 +293,3 @@ class HonchoAdapter(HonchoRecords):
 
 def _in_order(stored: Mapping[tuple[int, int], str]) -> tuple[str, ...]:
     return tuple(native_id for _, native_id in sorted(stored.items()))
-
-
-async def _gather(calls: Sequence[Callable[[], Awaitable[list[ContextEntry]]]]) -> list[ContextEntry]:
-    """Run the calls concurrently, and join their results in order.
-
-    Raise the first error without its group.
-    """
-    found: dict[int, list[ContextEntry]] = {}
-
-    async def run(number: int) -> None:
-        found[number] = await calls[number]()
-
-    try:
-        async with anyio.create_task_group() as tasks:
-            for number in range(len(calls)):
-                tasks.start_soon(run, number)
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from group.exceptions[0].__cause__
-    return [entry for number in sorted(found) for entry in found[number]]

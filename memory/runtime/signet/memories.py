@@ -13,13 +13,11 @@ import anyio
 from pydantic.alias_generators import to_camel
 
 from memory.contract._model import MAX_ID_LENGTH
-from memory.contract.errors import MemslotError
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
-from memory.runtime._policy import first_of
 from memory.runtime.signet.book import Book, Note, fits, labelled
-from memory.runtime.signet.reach import SCOPES_AT_ONCE, Caller, project_of
+from memory.runtime.signet.reach import Caller, in_each, project_of
 from memory.runtime.signet.sessions import Sessions
 from memory.runtime.signet.types import (
     ListParams,
@@ -147,20 +145,7 @@ class Memories:
         """
         # The filters apply after the search, so there must be enough hits to choose from.
         enough = limit * 5 if asked is not None and asked.filters else limit
-        found: dict[MemoryScope, list[Item]] = {}
-
-        limiter = anyio.CapacityLimiter(SCOPES_AT_ONCE)
-
-        async def search(scope: MemoryScope) -> None:
-            async with limiter:
-                found[scope] = await MemoryItems(self.slot, scope).search(query, enough)
-
-        try:
-            async with anyio.create_task_group() as tasks:
-                for scope in scopes:
-                    tasks.start_soon(search, scope)
-        except* MemslotError as errors:
-            raise first_of(errors) from None
+        found = await in_each(scopes, lambda scope: MemoryItems(self.slot, scope).search(query, enough))
         rows: list[list[tuple[Item, Note]]] = []
         for scope in scopes:
             rows.append([])

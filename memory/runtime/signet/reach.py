@@ -8,19 +8,24 @@ a call reads only one.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
+import anyio
+
 from memory.contract._model import MAX_ID_LENGTH
-from memory.contract.errors import StoreError
+from memory.contract.errors import MemslotError, StoreError
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate
+from memory.runtime._policy import first_of
 from memory.slot.recent_keys import RecentKeys
 from memory.storage.kept import HostStore, StoredObject
 
-SCOPES_AT_ONCE = 32  # concurrent recalls of one request
+_SCOPES_AT_ONCE = 32  # concurrent recalls of one request
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,31 @@ class Reach:
         kept: list[dict[str, Any]] = self._store.all("project", caller.scope)
         kept.sort(key=lambda row: row.get("used", ""), reverse=True)
         return (caller.scope, *(MemoryScope(**row["scope"]) for row in kept))
+
+
+async def in_each(
+    scopes: Sequence[MemoryScope], call: Callable[[MemoryScope], Awaitable[T]]
+) -> dict[MemoryScope, T]:
+    """Call for each scope, 32 at a time. Returns the results by scope.
+
+    Raises:
+        MemslotError: the first error of a call. The other calls are cancelled.
+    """
+    found: dict[MemoryScope, T] = {}
+    limiter = anyio.CapacityLimiter(_SCOPES_AT_ONCE)
+
+    async def one(scope: MemoryScope) -> None:
+        async with limiter:
+            found[scope] = await call(scope)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for scope in scopes[1:]:
+                tasks.start_soon(one, scope)
+            await one(scopes[0])
+    except* MemslotError as errors:
+        raise first_of(errors) from None
+    return found
 
 
 def project_of(own: MemoryScope, scope: MemoryScope) -> str | None:

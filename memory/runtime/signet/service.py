@@ -7,20 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import anyio
-
-from memory.contract.errors import MemslotError
 from memory.contract.events import Message
 from memory.contract.formatting import clean_text, strip_context, wrap_section
 from memory.contract.receipts import ContextEntry
-from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems, Part, digest_of, fit_parts
-from memory.runtime._policy import Recall, TurnMemory, first_of
+from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.book import Note
 from memory.runtime.signet.http import Call
 from memory.runtime.signet.memories import Memories, id_of
-from memory.runtime.signet.reach import SCOPES_AT_ONCE, Caller
+from memory.runtime.signet.reach import Caller, in_each
 from memory.runtime.signet.sessions import Session
 from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused, SessionParams
@@ -162,23 +158,10 @@ class SignetService:
         """
         # Without a session key, it is unknown what the host shows.
         fields: RecallFields = {} if session.key else {"exclude_session": False}
-        recalls: dict[MemoryScope, Recall] = {}
-
-        limiter = anyio.CapacityLimiter(SCOPES_AT_ONCE)
-
-        async def recall(scope: MemoryScope) -> None:
-            async with limiter:
-                known = await self.memory.recall(text, session_id=session.session_id, scope=scope, **fields)
-                recalls[scope] = known
-
-        scopes = self.reach.reads(caller, session.scope)
-        try:
-            async with anyio.create_task_group() as tasks:
-                for scope in scopes[1:]:
-                    tasks.start_soon(recall, scope)
-                await recall(scopes[0])
-        except* MemslotError as errors:
-            raise first_of(errors) from None
+        scopes, session_id = self.reach.reads(caller, session.scope), session.session_id
+        recalls = await in_each(
+            scopes, lambda scope: self.memory.recall(text, session_id=session_id, scope=scope, **fields)
+        )
         failures = filter(None, (recalls[scope].failure for scope in scopes))
         warnings = [f"recall failed: {type(error).__name__}: {error}" for error in failures]
         answered = [(scope, result) for scope in scopes if (result := recalls[scope].result) is not None]
