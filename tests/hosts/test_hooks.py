@@ -304,14 +304,8 @@ def put(data: Path, *given: dict[str, Any] | str) -> None:
 
 # What hosts report, in the order of reports from users, and the turns it comes to.
 ORDERS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
-    "queued": (
-        [*asked("Q1", "Q2"), report("stop", "A1"), report("stop", "A2")],
-        ["Q1 | A1", "Q2 | A2"],
-    ),
-    "steered": (
-        [report("prompt", "Q1"), report("prompt", "Q2"), report("stop", "A")],
-        ["Q1 | Q2 | A"],
-    ),
+    "queued": ([*asked("Q1", "Q2"), report("stop", "A1"), report("stop", "A2")], ["Q1 | A1", "Q2 | A2"]),
+    "steered": ([report("prompt", "Q1"), report("prompt", "Q2"), report("stop", "A")], ["Q1 | Q2 | A"]),
     "steered, and going on": (
         [
             report("prompt", "Q1"),

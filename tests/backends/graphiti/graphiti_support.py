@@ -1,9 +1,7 @@
 """Shared by the tests of the Graphiti backend: configurations, slots, events, faults of the graph."""
 
 import sys
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,19 +11,16 @@ import pytest
 from said import said, wanted
 
 from memory import (
-    MemoryEvent,
     MemoryScope,
-    MemorySlot,
     NativeMutationRequest,
     NativeQueryRequest,
     ProvenanceRequest,
-    RetrieveRequest,
     SupportsNativeMutation,
     SupportsNativeQuery,
     SupportsProvenance,
     open_memory,
 )
-from memory.testing import FAKE_KEY, ScriptedLLM
+from memory.testing import FAKE_KEY
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
 from memory.backends.graphiti.conformance import graph_fault
@@ -38,9 +33,7 @@ NEEDS_GRAPHITI = pytest.mark.skipif(
 )
 
 
-def config(
-    base_url: str, data_dir: Path | None = None, *, deadlines: dict[str, float] | None = None, **options: Any
-) -> dict[str, Any]:
+def config(base_url, data_dir=None, *, deadlines=None, **options):
     """A configuration with the block's options as given. Without a journal, a write that fails raises."""
     options = {"llm": {"model": "scripted", "base_url": base_url, "api_key": FAKE_KEY}, **options}
     memory: dict[str, Any] = {"backend": "graphiti", "journal": False, "backends": {"graphiti": options}}
@@ -50,9 +43,7 @@ def config(
 
 
 @asynccontextmanager
-async def opened(
-    llm: ScriptedLLM, data_dir: Path, /, *scopes: MemoryScope, **options: Any
-) -> AsyncIterator[MemorySlot]:
+async def opened(llm, data_dir, /, *scopes, **options):
     """An open slot with Alice's scope, and others, set up."""
     async with open_memory(config(llm.base_url, data_dir, **options), scope=ALICE) as slot:
         for scope in scopes:
@@ -60,25 +51,23 @@ async def opened(
         yield slot
 
 
-def event(*texts: str, at: datetime | None = None, **fields: Any) -> MemoryEvent:
+def event(*texts, at=None, **fields):
     """An event of user messages, a minute after the one before unless told otherwise."""
     given = {"scope": ALICE, **({"timestamp": at} if at else {}), **fields}
     return said(given.pop("scope"), *texts, **given)
 
 
-def ask(
-    query: str, scope: MemoryScope = ALICE, max_items: int | None = None, **fields: Any
-) -> RetrieveRequest:
+def ask(query, scope=ALICE, max_items=None, **fields):
     """A request without a token limit."""
     return wanted(query, scope, max_items, **fields)
 
 
-async def found(slot: MemorySlot, query: str, **fields: Any) -> list[str]:
+async def found(slot, query, **fields):
     """Facts retrieved, best first."""
     return [entry.text for entry in (await slot.retrieve(ask(query, **fields))).entries]
 
 
-async def listed(slot: MemorySlot, operation: str, scope: MemoryScope = ALICE, **arguments: Any) -> Any:
+async def listed(slot, operation, scope=ALICE, **arguments):
     query = slot.capability(SupportsNativeQuery)
     assert query is not None
     return (
@@ -86,9 +75,7 @@ async def listed(slot: MemorySlot, operation: str, scope: MemoryScope = ALICE, *
     ).raw
 
 
-async def mutate(
-    slot: MemorySlot, operation: str, native_id: str | None, scope: MemoryScope = ALICE, **arguments: Any
-) -> Any:
+async def mutate(slot, operation, native_id, scope=ALICE, **arguments):
     capability = slot.capability(SupportsNativeMutation)
     assert capability is not None
     return await capability.native_mutation(
@@ -96,13 +83,13 @@ async def mutate(
     )
 
 
-async def sources(slot: MemorySlot, **fields: Any) -> Any:
+async def sources(slot, **fields):
     capability = slot.capability(SupportsProvenance)
     assert capability is not None
     return await capability.provenance(ProvenanceRequest(**{"scope": ALICE, **fields}))
 
 
-async def reset_leaves_the_bystander(slot: MemorySlot) -> None:
+async def reset_leaves_the_bystander(slot):
     """Alice's scope is reset, Bob's stays; both are set up and empty."""
     for scope in (ALICE, BOB):
         await slot.record_event(event("I keep my passport in the drawer.", scope=scope))

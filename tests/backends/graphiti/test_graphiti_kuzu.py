@@ -1,12 +1,9 @@
 """The driver of an embedded graph: queries that are asked again, saves, and the order of equal rows."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +16,7 @@ from memory import BackendError, BackendUnavailable
 from memory.backends.graphiti.opening import import_sdk
 
 if TYPE_CHECKING:
-    from memory.backends.graphiti.kuzu import ScopeDriver
+    pass
 
 pytestmark = NEEDS_GRAPHITI
 
@@ -28,7 +25,7 @@ CREATE = "CREATE (n:Saga {uuid: $uuid, name: 'n', group_id: 'g'})"
 
 
 @asynccontextmanager
-async def driver(directory: Path) -> AsyncIterator[ScopeDriver]:
+async def driver(directory):
     import_sdk()
     from memory.backends.graphiti.kuzu import ScopeDriver
 
@@ -45,11 +42,11 @@ async def test_a_save_is_seen_whole_or_not_at_all(tmp_path, cancelled):
     """Also one whose caller is gone: it is a single call of the database, which reads come before or after."""
     async with driver(tmp_path / "g") as graph:
 
-        async def save(tx: Any) -> None:
+        async def save(tx):
             for at in range(50):
                 await tx.run(CREATE, uuid=str(at))
 
-        async def look() -> set[int]:
+        async def look():
             return {(await graph.execute_query(COUNT, routing_="r"))[0][0]["found"] for _ in range(30)}
 
         saving = asyncio.ensure_future(graph.session().execute_write(save))
@@ -136,13 +133,13 @@ async def test_reindexing_that_is_interrupted_costs_nothing(tmp_path, llm, where
     assert (directory / "graph.kuzu.wal").stat().st_size, "or this test proves nothing"
     native, replace = Connection.rows, Path.replace
 
-    def fails(connection: Any, query: str, parameters: Any) -> Any:
+    def fails(connection, query, parameters):
         rows = native(connection, query, parameters)
         if f"{where.upper()}_FTS_INDEX" in query:
             raise RuntimeError("disk full")
         return rows
 
-    def fails_to_replace(path: Path, target: Path) -> Path:
+    def fails_to_replace(path, target):
         if path.name == "new.kuzu":
             raise RuntimeError("disk full")
         return replace(path, target)
@@ -182,7 +179,7 @@ async def test_few_indexes_are_made(tmp_path, llm):
             assert await indexes(opened_graph.driver) == {"edge_name_and_fact", "node_name_and_summary"}
 
 
-async def indexes(graph: ScopeDriver) -> set[str]:
+async def indexes(graph):
     rows, _, _ = await graph.execute_query("CALL SHOW_INDEXES() RETURN index_name AS name")
     return {row["name"] for row in rows}
 
@@ -192,7 +189,7 @@ async def test_a_graph_that_has_outgrown_its_buffer_names_the_option(tmp_path):
     collect = "UNWIND range(1, $last) AS x WITH collect(x) AS xs RETURN size(xs) AS found"
     async with driver(tmp_path / "g") as graph:
 
-        async def save(tx: Any) -> None:
+        async def save(tx):
             await tx.run(CREATE, uuid="1")
             await tx.run(collect, last=10_000_000)
 

@@ -3,7 +3,6 @@
 import json
 import re
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 from graphiti_support import ALICE, ask, event
@@ -25,7 +24,7 @@ from memory.plugins.blocks import parse_block
 LLM = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
 
 
-def parsed(**options: Any) -> GraphitiOptions:
+def parsed(**options):
     return parse_block(GraphitiOptions, options, "memory.backends.graphiti")
 
 
@@ -102,7 +101,7 @@ ids = texts.filter(lambda text: "*" not in text)
 scopes = st.builds(MemoryScope, run_id=ids, persona_id=ids, agent_id=st.none() | ids)
 
 
-def group_id(scope: MemoryScope) -> str:
+def group_id(scope):
     from memory.backends.graphiti.adapter import GraphitiAdapter
 
     return GraphitiAdapter.native_scope(GraphitiAdapter.__new__(GraphitiAdapter), scope)["group_id"]

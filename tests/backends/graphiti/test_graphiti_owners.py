@@ -11,7 +11,7 @@ import pytest
 from graphiti_support import ALICE, NEEDS_GRAPHITI, config, event, found, listed, opened
 from variants import plain
 
-from memory import BackendError, BackendUnavailable, ConfigError, MemorySlot, SupportsBulkIngest, open_memory
+from memory import BackendError, BackendUnavailable, ConfigError, SupportsBulkIngest, open_memory
 from memory.adapter.stores import FileLock
 from memory.backends.graphiti.opening import import_sdk
 
@@ -20,13 +20,13 @@ pytestmark = NEEDS_GRAPHITI
 HERE = Path(__file__).parent
 
 
-def keeps(thing: str, who: str = "Ada") -> Any:
+def keeps(thing, who="Ada"):
     """An event of one fact, written without a model."""
     fact = {"source": who, "relation": "KEEPS", "target": thing, "fact": f"{who} keeps the {thing}"}
     return event("unused", metadata={"triplets": [fact]})
 
 
-async def kept(slot: MemorySlot) -> set[str]:
+async def kept(slot):
     """Things kept, as the tables say, each of which a search for its word must find."""
     things = {row["fact"].rpartition(" ")[2] for row in (await listed(slot, "edges"))["edges"]}
     for thing in things:
@@ -35,7 +35,7 @@ async def kept(slot: MemorySlot) -> set[str]:
     return things
 
 
-def graph_file(data_dir: Path, slot: MemorySlot) -> Path:
+def graph_file(data_dir, slot):
     return data_dir / "graphiti" / slot.native_scope(ALICE)["group_id"] / "graph.kuzu"
 
 
@@ -45,7 +45,7 @@ async def test_a_reset_lets_nobody_in_between(tmp_path, llm, monkeypatch, left):
     """Another process that waits for the graph took it in the middle of a reset."""
     release, let_in = FileLock.release, []
 
-    def released(lock: FileLock) -> None:
+    def released(lock):
         release(lock)
         if left == "as it is" and lock is not rival and lock.path == rival.path:
             with suppress(BackendUnavailable):
@@ -104,14 +104,14 @@ asyncio.run(main())
 """
 
 
-def start(data_dir: Path, *things: str) -> subprocess.Popen[str]:
+def start(data_dir, *things):
     return subprocess.Popen(
         [sys.executable, "-c", OTHER, str(data_dir), *things],
         cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
-def in_another_process(data_dir: Path, *things: str) -> str:
+def in_another_process(data_dir, *things):
     """What another process that opens the scope says last."""
     with start(data_dir, *things) as other:
         said, _ = other.communicate("go\n")
@@ -244,7 +244,7 @@ async def test_half_an_event_is_found_incomplete_and_a_repeat_stores_it_once(
     saves = 0
     native = Database.save
 
-    def counted(self: Any, statements: Any) -> Any:
+    def counted(self, statements):
         nonlocal saves
         rows = native(self, statements)
         saves += 1
@@ -276,13 +276,13 @@ async def test_what_follows_a_save_that_failed(tmp_path, llm):
 
     native = Connection.rows
 
-    def fails_late(self: Any, query: str, parameters: Any) -> Any:
+    def fails_late(self, query, parameters):
         if "RelatesToNode_" in query and "MERGE" in query:
             native(self, query, parameters)
             raise RuntimeError("disk full")
         return native(self, query, parameters)
 
-    def event_about(thing: str) -> Any:
+    def event_about(thing):
         return event(f"I keep my {thing} at home.")
 
     async with opened(llm, tmp_path) as slot:
@@ -313,7 +313,7 @@ async def test_a_batch_killed_before_its_facts_are_saved_is_found_incomplete_and
 
     native = Database.save
 
-    def copied(self: Any, statements: Any) -> Any:
+    def copied(self, statements):
         rows = native(self, statements)
         if not (tmp_path / "left").exists():
             shutil.copytree(tmp_path / "open", tmp_path / "left")

@@ -5,25 +5,15 @@ What FalkorDB does is shown in ``tests/live``. No Neo4j server has been at hand.
 
 import socket
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from graphiti_support import ALICE, BOB, NEEDS_GRAPHITI, config, event, found, opened
 
-from memory import (
-    BackendError,
-    BackendTimeout,
-    BackendUnavailable,
-    MemorySlot,
-    PluginLoadError,
-    ScopeError,
-    open_memory,
-)
+from memory import BackendTimeout, BackendUnavailable, MemorySlot, PluginLoadError, ScopeError, open_memory
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
@@ -35,7 +25,7 @@ BOTH = pytest.mark.parametrize("driver", [pytest.param("falkordb", marks=NEEDS_F
 pytestmark = [NEEDS_GRAPHITI]
 
 
-def given(driver: str, port: int, directory: Path, **more: Any) -> dict[str, Any]:
+def given(driver, port, directory, **more):
     """A configuration for a server on the loopback, with a password to look out for."""
     blocks = {
         "falkordb": {"host": "127.0.0.1", "port": port, "username": "ada", "password": FAKE_KEY},
@@ -45,7 +35,7 @@ def given(driver: str, port: int, directory: Path, **more: Any) -> dict[str, Any
 
 
 @pytest.fixture
-def closed_port() -> Iterator[int]:
+def closed_port():
     """Taken, so that nobody else is given it, by somebody who does not listen."""
     with closing(socket.socket()) as deaf:
         deaf.bind(("127.0.0.1", 0))
@@ -53,7 +43,7 @@ def closed_port() -> Iterator[int]:
 
 
 @pytest.fixture
-def silent_port() -> Iterator[int]:
+def silent_port():
     """Somebody who takes connections and says nothing."""
     with closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))
@@ -61,7 +51,7 @@ def silent_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def text_of(error: BackendError) -> str:
+def text_of(error):
     return f"{error} {error.diagnostics}"
 
 
@@ -81,7 +71,7 @@ async def test_nobody_there(tmp_path, closed_port, driver):
 
 @BOTH
 async def test_no_such_host(tmp_path, driver, monkeypatch):
-    def unknown(*args: Any, **kwargs: Any) -> Any:
+    def unknown(*args, **kwargs):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
@@ -199,7 +189,7 @@ def test_neo4j_times_are_told_in_json():
     from memory.backends.graphiti.translate import json_ready
 
     class Row:
-        def __init__(self) -> None:
+        def __init__(self):
             self.attributes = {"since": DateTime(2024, 5, 1, 12)}
 
     assert json_ready(Row())["attributes"]["since"].startswith("2024-05-01T12:00:00")

@@ -56,7 +56,7 @@ class Clashing(BaseModel):
 NOT_A_MODEL = 3
 
 
-def parsed(**options: Any) -> GraphitiOptions:
+def parsed(**options):
     llm = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
     return parse_block(GraphitiOptions, {"llm": llm, **options}, "memory.backends.graphiti")
 
@@ -131,7 +131,7 @@ def test_a_module_that_fails_is_named_without_what_it_says(tmp_path, monkeypatch
     assert "zqsecret" not in str(raised.value)
 
 
-def ontology(options: GraphitiOptions) -> Any:
+def ontology(options):
     import_sdk()
     return build_ontology(options, "memory.backends.graphiti")
 

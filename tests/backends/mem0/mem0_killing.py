@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from mem0_support import BOB, event, opened
 
@@ -23,11 +22,11 @@ OPERATIONS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "sqlite3
 class Death:
     """Counts operations below a directory once it is armed, and kills the process at one of them."""
 
-    def __init__(self, directory: Path, count: int) -> None:
+    def __init__(self, directory, count):
         self.directory, self.left, self.armed = str(directory), count, False
         sys.addaudithook(self.watch)
 
-    def watch(self, kind: str, arguments: tuple[Any, ...]) -> None:
+    def watch(self, kind, arguments):
         if not self.armed or kind not in OPERATIONS or isinstance(arguments[0], int):
             return
         if kind == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
@@ -41,7 +40,7 @@ class Death:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def make(data_dir: Path, death: Death) -> None:
+async def make(data_dir, death):
     async with opened(data_dir) as slot:
         death.armed = True
         await slot.setup_scope(BOB)
@@ -49,7 +48,7 @@ async def make(data_dir: Path, death: Death) -> None:
         death.armed = False
 
 
-def play(directory: Path) -> None:
+def play(directory):
     import memory.backends.mem0.adapter
     import memory.backends.mem0.client  # noqa: F401 (once, before the children are forked)
 
@@ -68,7 +67,7 @@ def play(directory: Path) -> None:
     sys.stdout.write(str(count - 1))
 
 
-def killed_at_every_step(directory: Path) -> list[Path]:
+def killed_at_every_step(directory):
     """What each of the killed processes left behind, a directory each."""
     program = [sys.executable, __file__, str(directory)]
     environment = {**os.environ, "MEM0_TELEMETRY": "False", "MEM0_DIR": str(directory)}

@@ -1,10 +1,7 @@
 """mem0 as it is without memslot, with one collection for all scopes."""
 
-from pathlib import Path
-from typing import Any
 
-
-def plain_memory(directory: Path, dimensions: int = 1024, on: dict[str, Any] | None = None) -> Any:
+def plain_memory(directory, dimensions=1024, on=None):
     """mem0 with our embedder, and otherwise nothing of ours, on embedded Qdrant or another store."""
     from mem0 import Memory
 
@@ -31,7 +28,7 @@ def plain_memory(directory: Path, dimensions: int = 1024, on: dict[str, Any] | N
     return memory
 
 
-def close_plain(memory: Any) -> None:
+def close_plain(memory):
     for handle in ("client", "connection_pool"):
         if hasattr(closing := getattr(memory.vector_store, handle, None), "close"):
             closing.close()

@@ -4,10 +4,8 @@ No test imports mem0 before our factory has: what is imported first decides abou
 """
 
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -16,12 +14,9 @@ from installed import installed
 from said import said, wanted
 
 from memory import (
-    MemoryEvent,
     MemoryScope,
-    MemorySlot,
     NativeMutationRequest,
     NativeQueryRequest,
-    RetrieveRequest,
     SupportsNativeMutation,
     SupportsNativeQuery,
     open_memory,
@@ -33,14 +28,14 @@ START = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 NEEDS_MEM0 = pytest.mark.skipif(not installed("mem0"), reason="mem0ai is not installed")
 
 
-def config(data_dir: Path, *, deadlines: dict[str, float] | None = None, **options: Any) -> dict[str, Any]:
+def config(data_dir, *, deadlines=None, **options):
     """A configuration with the block's options as given. Without a journal, a write that fails raises."""
     memory: dict[str, Any] = {"backend": "mem0", "data_dir": str(data_dir), "backends": {"mem0": options}}
     return {"memory": {**memory, "journal": False, **({"deadlines": deadlines} if deadlines else {})}}
 
 
 @asynccontextmanager
-async def opened(data_dir: Path, *scopes: MemoryScope, **options: Any) -> AsyncIterator[MemorySlot]:
+async def opened(data_dir, *scopes, **options):
     """An open slot with Alice's scope, and others, set up."""
     async with open_memory(config(data_dir, **options), scope=ALICE) as slot:
         for scope in scopes:
@@ -48,24 +43,22 @@ async def opened(data_dir: Path, *scopes: MemoryScope, **options: Any) -> AsyncI
         yield slot
 
 
-def event(*texts: str, scope: MemoryScope = ALICE, **fields: Any) -> MemoryEvent:
+def event(*texts, scope=ALICE, **fields):
     """An event of user messages, a minute after the one before."""
     return said(scope, *texts, start=START, **fields)
 
 
-def ask(
-    query: str, scope: MemoryScope = ALICE, max_items: int | None = None, **fields: Any
-) -> RetrieveRequest:
+def ask(query, scope=ALICE, max_items=None, **fields):
     """A request without a token limit."""
     return wanted(query, scope, max_items, **fields)
 
 
-async def found(slot: MemorySlot, query: str, **fields: Any) -> list[str]:
+async def found(slot, query, **fields):
     """Texts retrieved, best first."""
     return [entry.text for entry in (await slot.retrieve(ask(query, **fields))).entries]
 
 
-async def stored(slot: MemorySlot, scope: MemoryScope = ALICE) -> list[dict[str, Any]]:
+async def stored(slot, scope=ALICE):
     """Every native row of a scope."""
     query = slot.capability(SupportsNativeQuery)
     assert query is not None
@@ -78,10 +71,10 @@ async def stored(slot: MemorySlot, scope: MemoryScope = ALICE) -> list[dict[str,
 PEOPLE = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(8)]
 
 
-async def lose_nothing(slot: MemorySlot, count: int) -> None:
+async def lose_nothing(slot, count):
     """Write and read so many times at once, for all of ``PEOPLE``, and look for what each was told."""
 
-    async def write_and_read(number: int) -> None:
+    async def write_and_read(number):
         scope = PEOPLE[number % len(PEOPLE)]
         await slot.record_event(event(f"I have {number} cats.", scope=scope))
         await slot.retrieve(ask("cats", scope=scope))
@@ -97,7 +90,7 @@ async def lose_nothing(slot: MemorySlot, count: int) -> None:
 COLOURS = {"red": 1, "green": 2, "blue": 3}
 
 
-async def coloured(slot: Any) -> None:
+async def coloured(slot):
     for name, number in COLOURS.items():
         await slot.record_event(
             event(
@@ -109,7 +102,7 @@ async def coloured(slot: Any) -> None:
         )
 
 
-def histories(data_dir: Path, query: str) -> list[Any]:
+def histories(data_dir, query):
     """The rows of a query over the histories of all partitions."""
     rows: list[Any] = []
     for file in sorted(data_dir.glob("mem0/qdrant/scopes/*/*/history.db")):
@@ -118,20 +111,18 @@ def histories(data_dir: Path, query: str) -> list[Any]:
     return rows
 
 
-def on_disk(data_dir: Path, text: str) -> list[Path]:
+def on_disk(data_dir, text):
     """The files that hold a text."""
     return [path for path in data_dir.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
 
 
-def native(slot: Any, scope: MemoryScope = ALICE) -> Any:
+def native(slot, scope=ALICE):
     """The ``mem0.Memory`` behind a slot, of a scope."""
     with slot._adapter._native.memory(slot.native_scope(scope)) as memory:
         return memory
 
 
-async def mutate(
-    slot: Any, operation: str, native_id: str | None, scope: MemoryScope = ALICE, **arguments: Any
-) -> Any:
+async def mutate(slot, operation, native_id, scope=ALICE, **arguments):
     return await slot.capability(SupportsNativeMutation).native_mutation(
         NativeMutationRequest(scope=scope, operation=operation, native_id=native_id, arguments=arguments)
     )

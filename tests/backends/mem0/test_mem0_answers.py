@@ -1,7 +1,7 @@
 """What the partitions answer: the same as the plain library, and the same when asked again."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +23,7 @@ SCOPES = dict(zip(("alice", "bob", "agent"), (ALICE, BOB, AGENT), strict=True))
 WORDS = "tea oolong coffee cup red blue green morning evening likes drinks bought sold mug kettle hot".split()  # noqa: SIM905
 
 
-def sample_events(count: int = 120) -> list[Any]:
+def sample_events(count=120):
     """Events of three scopes, with every kind of metadata; texts differ, most scores do not."""
     chosen = random.Random(7)
     return [
@@ -47,7 +47,7 @@ def sample_events(count: int = 120) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]:
+def both(tmp_path_factory):
     """The same memories twice: in plain mem0's one collection, and behind a slot (with its portal)."""
     from anyio.from_thread import start_blocking_portal
 
@@ -70,7 +70,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]:
             close_plain(plain)
 
 
-def _id_of(slot: Any, event: Any) -> str:
+def _id_of(slot, event):
     rows = native(slot, event.scope).vector_store.list(filters={"event_id": event.event_id}, top_k=1)[0]
     return str(rows[0].id)
 
@@ -145,14 +145,14 @@ def test_the_same_rows_as_the_plain_library_finds(both, name, query, filters, cs
             assert _without_score(ours[row["id"]]) == _without_score(row)
 
 
-async def _retrieve(slot: Any, request: Any) -> Any:
+async def _retrieve(slot, request):
     return await slot.retrieve(request)
 
 
-async def _ids(slot: Any, scope: MemoryScope) -> Mapping[str, str]:
+async def _ids(slot, scope):
     ids: Mapping[str, str] = slot.native_scope(scope)
     return ids
 
 
-def _without_score(row: Mapping[str, Any]) -> dict[str, Any]:
+def _without_score(row):
     return {name: value for name, value in row.items() if name != "score"}

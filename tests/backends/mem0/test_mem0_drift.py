@@ -16,12 +16,12 @@ pytestmark = NEEDS_MEM0
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _mem0(tmp_path_factory: pytest.TempPathFactory) -> None:
+def _mem0(tmp_path_factory):
     """mem0, imported by our factory and thus without telemetry."""
     MemoryAdapterRegistry().create(load_config(config(tmp_path_factory.mktemp("drift"))))
 
 
-def native(path: str) -> Any:
+def native(path):
     module, _, names = path.partition(":")
     if module == "mem0.vector_stores.pgvector" and not (installed("psycopg") or installed("psycopg2")):
         pytest.skip("psycopg is not installed")

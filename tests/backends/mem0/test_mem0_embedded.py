@@ -166,7 +166,7 @@ async def test_reset_clears_one_scope_and_what_mem0_would_leave(tmp_path):
     )
 
 
-async def entities(slot: Any, scope: MemoryScope) -> set[str]:
+async def entities(slot, scope):
     """mem0's entities of a scope, read from its own store."""
     ids = slot.native_scope(scope)
     rows = await slot._adapter.worker.run(lambda: native(slot, scope).entity_store.list(ids, top_k=100)[0])

@@ -186,7 +186,7 @@ async def test_an_event_cut_in_the_middle_leaves_nothing_and_a_repeat_stores_it_
     whole = event(*(f"I own the numbered thing {number}." for number in range(40)))
     persist, rows = CollectionPersistence.persist, []
 
-    def full(self: Any, point: Any) -> None:
+    def full(self, point):
         rows.append(point)
         if len(rows) == 10:
             raise OSError("no space left on device")

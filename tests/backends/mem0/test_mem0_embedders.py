@@ -1,9 +1,6 @@
 """Embedders of mem0 over a scripted endpoint: prefixes, batches, lengths, and options on their way to the wire."""
 
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from mem0_plain import close_plain, plain_memory
@@ -12,7 +9,7 @@ from postgres import NEEDS_POSTGRES
 
 from memory import BackendError, ConfigError, open_memory
 from memory.adapter import BackendRejected
-from memory.testing import LoopbackAnswer, LoopbackRequest, ScriptedLLM
+from memory.testing import LoopbackAnswer, ScriptedLLM
 
 pytestmark = NEEDS_MEM0
 
@@ -22,7 +19,7 @@ class OfLength(ScriptedLLM):
 
     length = 768
 
-    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+    def respond(self, request):
         answer = super().respond(request)
         if not request.path.strip("/").endswith("embeddings"):
             return answer
@@ -35,12 +32,12 @@ class OfLength(ScriptedLLM):
 
 
 @pytest.fixture
-def endpoint() -> Iterator[OfLength]:
+def endpoint():
     with OfLength() as server:
         yield server
 
 
-def block(server: ScriptedLLM, **more: Any) -> dict[str, Any]:
+def block(server, **more):
     return {"embedder": {"base_url": server.base_url, "model": "m", **more}}
 
 
@@ -99,7 +96,7 @@ class TestPostgres:
     """The same on a table of PostgreSQL."""
 
     @pytest.fixture
-    def table(self, postgres: str) -> dict[str, Any]:
+    def table(self, postgres):
         place = {"provider": "pgvector", "config": {"connection_string": postgres}}
         return {"vector_store": place, "collection": f"t_{uuid.uuid4().hex[:12]}"}
 
@@ -119,7 +116,7 @@ class TestPostgres:
 
 
 @pytest.fixture(params=["pgvector", "chroma"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+def shared(request, tmp_path):
     """A store with one collection for all scopes."""
     if request.param == "chroma":
         pytest.importorskip("chromadb")

@@ -1,6 +1,5 @@
 """mem0 with extraction, against a scripted OpenAI-compatible endpoint on the loopback."""
 
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,7 @@ from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, nativ
 from variants import plain
 from wrapping_llm import WRAPS, WrappingLLM
 
-from memory import (
-    BackendError,
-    BackendTimeout,
-    BackendUnavailable,
-    Deadlines,
-    MemorySlot,
-    Message,
-    SupportsBulkIngest,
-)
+from memory import BackendError, BackendTimeout, BackendUnavailable, Deadlines, Message, SupportsBulkIngest
 from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited
 from memory.testing import FAKE_KEY, ScriptedLLM
 
@@ -29,9 +20,7 @@ OOLONG = "I bought oolong tea yesterday."
 
 
 @asynccontextmanager
-async def inferring(
-    data_dir: Path, server: ScriptedLLM, /, *scopes: Any, **options: Any
-) -> AsyncIterator[MemorySlot]:
+async def inferring(data_dir, server, /, *scopes, **options):
     """mem0 whose model and embedder are the scripted endpoint."""
     block: dict[str, Any] = {
         "llm": {"base_url": server.base_url},
@@ -203,20 +192,20 @@ async def test_an_event_is_stored_whole_or_not_at_all(tmp_path, llm):
 class llm_failing_at:
     """Let the ``count``-th embedding from now on fail."""
 
-    def __init__(self, llm: ScriptedLLM, count: int) -> None:
+    def __init__(self, llm, count):
         self._llm = llm
         self._at = len(llm.requests) + count
         self._native = llm.faults.take
 
-    def __enter__(self) -> None:
-        def take(endpoint: str) -> Any:
+    def __enter__(self):
+        def take(endpoint):
             if len(self._llm.requests) + 1 == self._at:
                 self._llm.faults.add("500", endpoint=endpoint)
             return self._native(endpoint)
 
         self._llm.faults.take = take  # type: ignore[method-assign]
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._llm.faults.take = self._native  # type: ignore[method-assign]
 
 

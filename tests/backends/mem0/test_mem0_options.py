@@ -3,7 +3,6 @@
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,11 +18,11 @@ from memory.plugins.registry import MemoryAdapterRegistry
 pytestmark = NEEDS_MEM0
 
 
-def options(**block: Any) -> Mem0Options:
+def options(**block):
     return parse_block(Mem0Options, block, "memory.backends.mem0")
 
 
-def create(tmp_path: Path, **block: Any) -> Any:
+def create(tmp_path, **block):
     return MemoryAdapterRegistry().create(load_config(config(tmp_path, **block)))
 
 
@@ -197,7 +196,7 @@ def test_an_embedded_store_gets_more_threads_only_to_wait_for_models():
 def test_stores_that_differ_are_told_apart_and_no_credential_tells_them(tmp_path):
     """A journal holds an event of the same id for delivered, where it takes another store for the same."""
 
-    def server(provider: str, **native: Any) -> dict[str, Any]:
+    def server(provider, **native):
         return {"vector_store": {"provider": provider, "config": native}}
 
     blocks = [

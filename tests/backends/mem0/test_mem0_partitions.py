@@ -4,7 +4,6 @@ import gc
 import shutil
 import threading
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,16 +18,16 @@ from memory.backends.mem0.adapter import set_environment
 pytestmark = NEEDS_MEM0
 
 
-def partitions(data_dir: Path) -> list[Path]:
+def partitions(data_dir):
     return sorted(data_dir.glob("mem0/qdrant/scopes/memslot/*"))
 
 
-def partition(data_dir: Path, persona: str = "alice") -> Path:
+def partition(data_dir, persona="alice"):
     (directory,) = data_dir.glob(f"mem0/qdrant/scopes/memslot/{persona}_xrun1")
     return directory
 
 
-def people(count: int) -> list[MemoryScope]:
+def people(count):
     return [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(count)]
 
 
@@ -104,22 +103,22 @@ async def test_reset_removes_the_directory_and_every_trace(tmp_path):
 class Slow:
     """An embedder that waits for its questions to be let through."""
 
-    def __init__(self, embedder: Any, action: str = "search") -> None:
+    def __init__(self, embedder, action="search"):
         self.embedder, self.config, self.action = embedder, embedder.config, action
         self.asked, self.go_on = threading.Event(), threading.Event()
 
-    def embed(self, text: str, action: str | None = None) -> list[float]:
+    def embed(self, text, action=None):
         if action == self.action:
             self.asked.set()
             self.go_on.wait(60)
         vector: list[float] = self.embedder.embed(text, action)
         return vector
 
-    def embed_batch(self, texts: list[str], action: str) -> list[list[float]]:
+    def embed_batch(self, texts, action):
         return [self.embed(text, action) for text in texts]
 
 
-def answer_slowly(monkeypatch: pytest.MonkeyPatch, slow: Slow) -> None:
+def answer_slowly(monkeypatch, slow):
     """The adapter's own embedder is slow; mem0 gets it from its configuration, as ever."""
     from mem0.utils.factory import EmbedderFactory
 
@@ -143,7 +142,7 @@ async def test_a_call_that_waits_for_a_model_keeps_its_partition_open(tmp_path, 
             await slot.record_event(event(f"tea of {scope.persona_id}", scope=scope))
         answers: list[list[str]] = []
 
-        async def search() -> None:
+        async def search():
             answers.append(await found(slot, "tea"))
 
         async with anyio.create_task_group() as group:
@@ -169,7 +168,7 @@ async def test_a_write_that_waits_for_a_model_leaves_nothing_in_the_partition_ma
     async with opened(tmp_path, embedder=model, dimensions=1024) as slot:
         adapter: Any = slot._adapter
 
-        async def add() -> None:
+        async def add():
             with suppress(BackendError):  # or the reset has erased it
                 await adapter.record_event(event("too late"))
 
@@ -183,19 +182,19 @@ async def test_a_write_that_waits_for_a_model_leaves_nothing_in_the_partition_ma
         assert (await slot.health()).status == "ok"
 
 
-def emptied(path: Path) -> None:
+def emptied(path):
     path.write_bytes(b"")
 
 
-def zeroed(path: Path) -> None:
+def zeroed(path):
     path.write_bytes(bytes(path.stat().st_size))
 
 
-def torn(path: Path) -> None:
+def torn(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
 
 
-def removed(path: Path) -> None:
+def removed(path):
     path.unlink()
 
 

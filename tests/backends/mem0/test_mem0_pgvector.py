@@ -2,11 +2,8 @@
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 from mem0_support import (
@@ -24,15 +21,7 @@ from mem0_support import (
 )
 from postgres import NEEDS_POSTGRES
 
-from memory import (
-    BackendUnavailable,
-    InputError,
-    MemoryAdapter,
-    MemorySlot,
-    SupportsBulkIngest,
-    WriteReceipt,
-    open_memory,
-)
+from memory import BackendUnavailable, InputError, SupportsBulkIngest, open_memory
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import MemoryContract
@@ -41,7 +30,7 @@ pytestmark = [NEEDS_MEM0, NEEDS_POSTGRES]
 
 
 @pytest.fixture
-def block(postgres: str) -> dict[str, Any]:
+def block(postgres):
     """A configuration block with a table of its own."""
     return {
         "vector_store": {"provider": "pgvector", "config": {"connection_string": postgres}},
@@ -58,7 +47,7 @@ class TestContract(MemoryContract):
     native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
 
     @pytest.fixture
-    def adapter_factory(self, tmp_path: Path, block: dict[str, Any]) -> Callable[[], MemoryAdapter]:
+    def adapter_factory(self, tmp_path, block):
         settings = load_config(config(tmp_path, **block))
         return lambda: MemoryAdapterRegistry().create(settings)
 
@@ -166,7 +155,7 @@ FORTY = [f"I own the numbered thing {number}." for number in range(40)]
 
 
 @contextmanager
-def ended_at_the_tenth_row(postgres: str, table: str) -> Iterator[None]:
+def ended_at_the_tenth_row(postgres, table):
     """The server ends the connection (as ``pg_terminate_backend`` does) that inserts the tenth row of an event."""
     import psycopg
 
@@ -185,7 +174,7 @@ def ended_at_the_tenth_row(postgres: str, table: str) -> Iterator[None]:
             connection.execute(f"DROP TRIGGER tenth ON {table}")
 
 
-def parts_in(postgres: str, table: str) -> list[int]:
+def parts_in(postgres, table):
     import psycopg
 
     with psycopg.connect(postgres) as connection:
@@ -200,7 +189,7 @@ async def test_an_event_cut_in_the_middle_is_never_half_stored_and_a_repeat_stor
     """Nine of forty rows were called committed, and a repeat stored all forty on top."""
     whole, table = event(*FORTY), block["collection"]
 
-    async def write(slot: MemorySlot) -> WriteReceipt:
+    async def write(slot):
         if not bulk:
             return await slot.record_event(whole)
         many = slot.capability(SupportsBulkIngest)

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_support import invoke
@@ -14,7 +13,7 @@ from memory.testing import ScriptedLLM
 pytestmark = NEEDS_MEM0
 
 
-def config(data_dir: Path, **options: Any) -> dict[str, Any]:
+def config(data_dir, **options):
     return {
         "memory": {
             "condition": "simple_rag",
@@ -92,7 +91,7 @@ OTHERS = (
 )
 
 
-def conversation() -> list[dict[str, Any]]:
+def conversation():
     """Three close questions, eight that share one word with a long answer, and one that shares none."""
     told = [f"I keep my {thing} in the {place}." for thing, place in zip(THINGS[:3], PLACES, strict=False)]
     told += [LONG.format(thing=THINGS[at], place=PLACES[at]) for at in range(3, 11)]

@@ -1,7 +1,6 @@
 """Between memslot's terms and mem0's: nothing is lost, nothing collides, nothing widens. No store involved."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,16 +25,12 @@ IDS = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="*"), min
     lambda text: bool(text.strip())
 ) | st.sampled_from(["a", "A", "a:b", "a%n", "%n", "a b", "é", "e\u0301", "x" * 512, "X" * 512, "a,b"])
 SCOPES = st.builds(
-    MemoryScope,
-    run_id=IDS,
-    persona_id=IDS,
-    backend_namespace=st.none() | IDS,
-    agent_id=st.none() | IDS,
+    MemoryScope, run_id=IDS, persona_id=IDS, backend_namespace=st.none() | IDS, agent_id=st.none() | IDS
 )
 PROVIDERS = st.sampled_from(["qdrant", "weaviate", "unheard-of"])
 
 
-def scope_ids(**block: Any) -> ScopeIds:
+def scope_ids(**block):
     return ScopeIds(parse_block(Mem0Options, block, "memory.backends.mem0"), "memory.backends.mem0")
 
 
@@ -80,7 +75,7 @@ def test_metadata_keys_are_plain_for_every_store():
     }
 
 
-def message(role: str, content: str = "text", **fields: Any) -> Message:
+def message(role, content="text", **fields):
     return Message(role=role, content=content, **fields)  # type: ignore[arg-type]
 
 
