@@ -96,7 +96,7 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         """Record the messages turn by turn. A batch that Strands sends again is recorded once.
 
         A batch may end within a turn. A question waits for its answer in a later batch, and is not recorded
-        without one. If another process got the question, before an interrupt, the agent's history has it.
+        without one. If another process got the question before an interrupt, the agent's history has it.
         A batch of an agent inside another agent's tool is not recorded, because an agent wrote its question.
         """
         first = getattr(context, "sequence_numbers", None) or [

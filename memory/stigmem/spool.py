@@ -19,7 +19,7 @@ from typing import Any
 
 from memory.storage import insert
 
-# The commands that are handed over. Other commands print the node's answer, so they ask the node themselves.
+# Only these commands are handed over. Other commands print the node's answer, so they ask the node themselves.
 WRITES = frozenset({"checkout", "done", "ping", "blocked", "handoff", "decide", "escalate"})
 SENDER = "memory.stigmem.commands._sender"
 KIND, LOCK = "stigmem", "lock"
