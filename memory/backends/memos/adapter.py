@@ -133,7 +133,7 @@ class MemosAdapter(SequentialBulk):
             BackendTimeout: the scheduler is not done within ``idle_timeout_s``.
         """
         await super().join_abandoned()
-        if not await self._readiness.idle(self._options.idle_timeout_s):
+        if self._readiness.may_be_busy and not await self._readiness.idle(self._options.idle_timeout_s):
             waited_s = self._options.idle_timeout_s
             problem = f"the MemOS scheduler still changes memory, {waited_s:g} s on"
             raise BackendTimeout(problem, diagnostics={"idle_timeout_s": waited_s})
@@ -222,7 +222,7 @@ class MemosAdapter(SequentialBulk):
 
         async def delete() -> Any:
             # A task of the scheduler could store the memory again.
-            await self._readiness.idle(self._options.idle_timeout_s, [cube])
+            await self._readiness.idle(self._options.idle_timeout_s)
             await self._readiness.forget(cube, await self._native.own(native_id, cube))
             return await self._native.remove(native_id, cube)
 
@@ -282,7 +282,7 @@ class MemosAdapter(SequentialBulk):
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Clear the cube. ``verified`` is False if the scheduler is still busy, as it may store memories."""
         cube = cube_of(scope)
-        idle = await self._readiness.idle(self._options.idle_timeout_s, [cube])
+        idle = await self._readiness.idle(self._options.idle_timeout_s)
         erased = await self._readiness.noted(cube)
         with self.clearing():
             removed, gone = await self.shielded.run(cube, partial(self._native.clear, cube))

@@ -47,7 +47,8 @@ class Readiness:
     # By cube.
     _open: defaultdict[str, Sendings] = field(default_factory=lambda: defaultdict(dict))
     _ledgers: dict[str, Ledger] = field(default_factory=dict)
-    _unreconciled: dict[str, object] = field(default_factory=dict)  # a new object for each write
+    _writes: int = 0
+    _idle_at: int = 0  # writes when the server was last seen without tasks
 
     async def noted(self, cube: str) -> list[str]:
         """The marks of the sendings that a reset beginning now will settle."""
@@ -56,7 +57,6 @@ class Readiness:
     async def begin(self, cube: str, erased: Sequence[str]) -> None:
         """Begin an emptied scope. Sendings that were ``erased`` and earlier failures no longer count."""
         self._open.pop(cube, None)
-        self._unreconciled.pop(cube, None)
         await self._ledger(cube).begin(erased)
 
     async def meet(self, cube: str) -> None:
@@ -89,7 +89,7 @@ class Readiness:
         return sent_before
 
     def wrote(self, cube: str, written: Written | None = None) -> None:
-        self._unreconciled[cube] = object()
+        self._writes += 1
         if written is not None:
             self._open[cube].setdefault(written.event_id, {})[written.mark] = written
 
@@ -108,45 +108,39 @@ class Readiness:
     def _waiting(self, cube: str) -> list[Written]:
         return [written for of_event in self._open[cube].values() for written in of_event.values()]
 
-    async def idle(self, timeout_s: float, cubes: Sequence[str] | None = None) -> bool:
-        """Wait until these cubes, by default all that were written to, have no tasks. False on a timeout."""
+    @property
+    def may_be_busy(self) -> bool:
+        """Whether something was written since the server was last seen without tasks."""
+        return self._writes != self._idle_at
+
+    async def idle(self, timeout_s: float) -> bool:
+        """Wait until the server has no tasks. False on a timeout."""
         with anyio.move_on_after(timeout_s):
             pause_s = 0.02
-            while True:
-                before = dict(self._unreconciled)
-                asked = tuple(before if cubes is None else cubes)
-                if not asked or not await self._busy(asked):
-                    self._reconcile(asked, before)
-                    return True
+            while await self._busy():
                 await anyio.sleep(pause_s)
                 pause_s = min(pause_s * 2, 0.5)
+            return True
         return False
 
-    async def _busy(self, cubes: Sequence[str]) -> int:
+    async def _busy(self) -> int:
         """The number of tasks under way, of all users.
 
-        A zero is counted again if these cubes were written to, because the local queue misses a task that it
-        is handing over.
+        A zero after a write is counted again, because the local queue misses a task that it is handing over.
         """
+        writes = self._writes
         busy = await self.native.busy()
-        if busy or self._unreconciled.keys().isdisjoint(cubes):
-            return busy
-        await anyio.sleep(0.05)
-        return await self.native.busy()
-
-    def _reconcile(self, cubes: Sequence[str], before: Mapping[str, object]) -> None:
-        """Note that these cubes have no tasks, except for writes that began after ``before``."""
-        for cube in cubes:
-            if cube in before and self._unreconciled.get(cube) is before[cube]:
-                del self._unreconciled[cube]
+        if not busy and self.may_be_busy:
+            await anyio.sleep(0.05)
+            busy = await self.native.busy()
+        if not busy:
+            self._idle_at = writes
+        return busy
 
     async def ask(self, cube: str) -> BackendReadiness:
-        before = dict(self._unreconciled)
-        busy = await self._busy([cube])
-        if busy:
+        if busy := await self._busy():
             detail = f"{quantity(busy, 'tasks')} under way, of all users of this server"
             return BackendReadiness(state="pending", detail=detail)
-        self._reconcile([cube], before)
         return await self._judge(cube)
 
     async def look_up(self, written: Written, cube: str) -> tuple[Status, tuple[str, ...]]:
