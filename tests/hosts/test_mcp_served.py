@@ -138,8 +138,6 @@ async def test_mcp_reaches_what_hooks_and_tools_reach():
         assert (await call("memory_modify", id=stored["id"], content="the iguana eats figs"))[0] is False
         assert await found(ada) == ["the iguana eats figs"]
         _, rex = await call("memory_store", content="the iguana is Rex")
-        _, again = await call("memory_store", content="the iguana  is Rex")
-        assert rex["id"] == again["id"], "the same words are one memory"
         hook = {"harness": "t", "sessionKey": "s", "userMessage": "Which iguana?", "project": "/park"}
         assert "the iguana is Rex" in (await post("/api/hooks/user-prompt-submit", **hook))["inject"]
         for item_id in (stored["id"], rex["id"]):
