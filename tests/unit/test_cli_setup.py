@@ -70,13 +70,23 @@ class Options(PluginOptions):
 """
     about = f'summary="", options=Options, sdk_modules=("no_such_sdk",), install="{LACKING}"'
     add_plugin("lacking", fake_plugin("lacking", before=options, info=about))
-    result = invoke("setup", tmp_path / "new.yaml", "--backend", "lacking", input="none\nd\nlocal\ngpt\n")
+    result = invoke("setup", tmp_path / "new.yaml", "--backend", "lacking", input="none\nd\nlocal\n\ngpt\n")
     assert result.exit_code == 0, result.output
     assert f"to be installed: {LACKING}; pip install 'memslot[local]'" in result.stdout
     assert "to be set: the variable OPENAI_API_KEY" in result.stdout
     assert result.stdout.endswith(f"next: memslot doctor {tmp_path / 'new.yaml'}\n")
     written = yaml.safe_load((tmp_path / "new.yaml").read_text("utf-8"))["memory"]["backends"]["lacking"]
     assert written == {"llm": {"model": "gpt"}, "embedder": {"provider": "local"}}
+
+
+@pytest.mark.usefixtures("terminal")
+def test_setup_asks_for_the_directory_of_a_model_in_this_process(tmp_path):
+    of_backend("mem0")
+    path, model = tmp_path / "memslot.yaml", tmp_path / "all-MiniLM-L6-v2"
+    answers = f"none\nd\nnone\nlocal\n{model}\n"
+    invoke("setup", path, "--backend", "mem0", input=answers)
+    block = yaml.safe_load(path.read_text("utf-8"))["memory"]["backends"]["mem0"]
+    assert block["embedder"] == {"provider": "local", "model": model.name, "path": str(model)}
 
 
 @pytest.mark.usefixtures("terminal")

@@ -3,17 +3,20 @@
 import re
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 from installed import installed
-from mem0_support import ALICE, NEEDS_MEM0, config
+from mem0_support import ALICE, NEEDS_MEM0, config, event
 
-from memory import ConfigError, PluginLoadError, ScopeError, open_memory
+from memory import BackendError, ConfigError, PluginLoadError, ScopeError, open_memory
 from memory.backends.mem0.options import Mem0Options
 from memory.plugins.blocks import parse_block
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.testing import LoopbackAnswer
+from memory.testing._http_server import HttpServer
 
 pytestmark = NEEDS_MEM0
 
@@ -97,23 +100,60 @@ def test_the_page_has_a_block_for_each_provider_that_users_ask_for():
     assert SERVED.keys() == {"Ollama", "llama.cpp", "vLLM", "LM Studio"}
 
 
-@pytest.mark.thorough
+class Recorder(HttpServer):
+    """Refuses every request, and keeps it."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def respond(self, request):
+        self.seen.append(request)
+        return LoopbackAnswer(400, {"error": {"message": "no"}})
+
+
 @pytest.mark.parametrize("name", [*HOSTED, *SERVED])
-async def test_the_block_of_a_provider_opens_or_names_the_package_it_needs(tmp_path, name):
+@pytest.mark.parametrize("backend", ["mem0", "graphiti"])
+async def test_the_block_of_a_provider_reaches_its_wire(tmp_path, name, backend):
+    """The page's block, with the address of a server here in place of the provider's."""
+    needed = "graphiti_core" if backend == "graphiti" else "anthropic" if name == "Anthropic" else "mem0"
+    if not installed(needed):
+        pytest.skip(f"{needed} is not installed")
+    if (backend, name) == ("graphiti", "Anthropic"):
+        pytest.skip("the page says that Graphiti does not take it")
     written = HOSTED.get(name) or f"{{model: m, base_url: '{SERVED[name]}'}}"
-    filled_in = re.sub(r'"\$\{\w+\}"', "x", written).replace("...", "x")
-    block = yaml.safe_load(filled_in)
-    block.setdefault("api_key", "x")
-    memory = open_memory(config(tmp_path, llm=block), scope=ALICE)
-    module, package = {"Anthropic": ("anthropic", "anthropic"), "Azure": ("azure", "azure-identity")}.get(
-        name, ("openai", "openai")
-    )
-    if not installed(module):
-        with pytest.raises(PluginLoadError, match=f"pip install {package}"):
-            await memory.__aenter__()
-        return
-    async with memory as slot:
-        assert (await slot.health()).status != "unavailable"
+    with Recorder() as server:
+        block = yaml.safe_load(re.sub(r'"\$\{\w+\}"', "sk-wire", written).replace("...", "m"))
+        place = urlsplit(block.get("base_url", "https://api.openai.com/v1")).path.rstrip("/")
+        if name == "Anthropic":
+            block["config"]["anthropic_base_url"] = server.url
+            place, call = "", "/v1/messages"
+        else:
+            block["base_url"] = f"{server.url}{place}"
+            call = "/chat/completions"
+        of_backend = {"backend": backend, "backends": {backend: {"llm": block}}, "journal": False}
+        with pytest.raises(BackendError, match="400"):
+            async with open_memory(
+                {"memory": {**of_backend, "data_dir": str(tmp_path)}}, scope=ALICE
+            ) as slot:
+                await slot.record_event(event("My dog is called Biscuit."))
+    request = server.seen[0]
+    assert request.path.strip("/") == f"{place}{call}".strip("/")
+    assert request.json["model"] == block["model"]
+    shown = request.headers.get("x-api-key") or request.headers["authorization"].removeprefix("Bearer ")
+    assert shown == block.get("api_key", "unused")
+
+
+@pytest.mark.parametrize(
+    ("provider", "module", "package"),
+    [("anthropic", "anthropic", "anthropic"), ("azure_openai", "azure", "azure-identity")],
+)
+async def test_a_missing_package_is_named_as_pip_knows_it(tmp_path, monkeypatch, provider, module, package):
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, f"mem0.llms.{provider}", raising=False)
+    with pytest.raises(PluginLoadError, match=f"pip install {package}"):
+        async with open_memory(config(tmp_path, llm={"provider": provider, "model": "m"}), scope=ALICE):
+            pass
 
 
 def test_a_missing_key_is_said_with_the_variable_to_set(tmp_path, monkeypatch):
