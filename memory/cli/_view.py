@@ -86,7 +86,7 @@ class ViewServer(ThreadingHTTPServer):
         if path == "turns":
             return self._page("", _turns(self._recorded()))
         if path.startswith("turns/"):
-            found = [turn for turn in self._recorded() if str(turn.seq) == path.removeprefix("turns/")]
+            found = [turn for turn in self._recorded() if str(turn.kept.seq) == path.removeprefix("turns/")]
             return self._turn(found[0]) if found else None
         return None if path else self._page(asked, self._found(asked) if asked.strip() else self._content())
 
@@ -157,7 +157,7 @@ class ViewServer(ThreadingHTTPServer):
         return self._page(
             asked,
             f"<h2>Asked</h2><p>{escape(asked) or 'nothing'}</p><h2>Recalled then</h2>{then}"
-            f"<h2>Recorded at {turn.event.timestamp:%Y-%m-%d %H:%M}: {escape(turn.status)}</h2>{said}",
+            f"<h2>Recorded at {turn.event.timestamp:%Y-%m-%d %H:%M}: {escape(turn.kept.state)}</h2>{said}",
         )
 
     def _recorded(self) -> Iterable[JournalEntry]:
@@ -210,7 +210,7 @@ def _memories(rows: Iterable[tuple[str, ...]]) -> str:
 
 def _turns(turns: Iterable[JournalEntry]) -> str:
     lines = "".join(
-        f'<p><a href="/turns/{turn.seq}">{turn.event.timestamp:%Y-%m-%d %H:%M}</a> '
+        f'<p><a href="/turns/{turn.kept.seq}">{turn.event.timestamp:%Y-%m-%d %H:%M}</a> '
         f"{escape(turn.event.session_id)}: {escape((_question_of(turn) or '(no question)')[:200])}</p>"
         for turn in turns
     )

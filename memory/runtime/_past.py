@@ -28,7 +28,7 @@ def exported(journal: Journal, persona_id: str | None = None) -> Iterator[str]:
     for entry in journal.entries():
         if persona_id in (None, entry.event.scope.persona_id):
             event = entry.event.model_dump(mode="json", exclude_none=True)
-            line = {"event": event, "status": entry.status, "destination": entry.destination}
+            line = {"event": event, "status": entry.kept.state, "destination": entry.kept.destination}
             yield json.dumps(line, ensure_ascii=False)
 
 

@@ -147,7 +147,7 @@ class Delivery:
         if others:
             waiting = quantity(others, "events wait", "event waits")
             found.append(f"{waiting} for another backend, or another store of this one")
-        if self.journal.begun:
+        if self.journal.store.begun:
             try:
                 found += (await self.journal.store.run(trouble_of, writes=False)).warnings()
             except StoreError as error:
@@ -156,7 +156,7 @@ class Delivery:
 
     async def set_aside(self, scope: MemoryScope) -> str:
         """Health's sentence about events of this scope that were refused for good; empty without any."""
-        if not self.journal.begun:
+        if not self.journal.store.begun:
             return ""
         lane = self._key(scope).lane
         trouble = await self.journal.store.run(lambda db: trouble_of(db, lane=lane), writes=False)

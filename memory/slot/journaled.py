@@ -82,7 +82,7 @@ class JournaledWrites:
             BackendRejected: the backend refused the event for good before.
         """
         [before] = (await self.journal.append(key, [event], send=False)).before
-        if before is not None and before.status == "aside":
+        if before is not None and before.kept.state == "aside":
             self._state_of(before, "")  # raises the refusal
         return before is None
 
@@ -224,15 +224,16 @@ class JournaledWrites:
 
     def _state_of(self, entry: JournalEntry, held: str) -> WriteReceipt:
         event_id = entry.event.event_id
-        if entry.delivered:
-            return _receipt_of(entry)
-        if entry.error == NO_ANSWER:
-            warning = f"no answer in {entry.attempts} attempts; it may be stored, and is not sent again"
+        if entry.delivered and entry.receipt is not None:
+            return entry.receipt
+        kept = entry.kept
+        if kept.error == NO_ANSWER:
+            warning = f"no answer in {kept.attempts} attempts; it may be stored, and is not sent again"
             return WriteReceipt(event_id=event_id, status="unknown", warnings=(warning,))
-        if entry.status == "aside":
+        if kept.state == "aside":
             raise BackendRejected(
-                f"{self._calls.backend_name}: event {event_id!r} was refused for good ({entry.error}); see number "
-                f"{entry.seq} of 'memslot journal list'",
+                f"{self._calls.backend_name}: event {event_id!r} was refused for good ({kept.error}); see number "
+                f"{kept.seq} of 'memslot journal list'",
                 backend_name=self._calls.backend_name,
                 operation="record_event",
             )
@@ -343,12 +344,6 @@ def _verdict_of(receipt: WriteReceipt) -> Verdict:
 def _verdict_of_error(error: MemslotError, *, refused: bool) -> Verdict:
     state = "aside" if refused else "waiting"
     return Verdict(state, str(error) or type(error).__name__, type(error).__name__)
-
-
-def _receipt_of(entry: JournalEntry) -> WriteReceipt:
-    # An event that was imported from an export has no receipt.
-    of_export = {"event_id": entry.event.event_id, "status": entry.status}
-    return entry.receipt or WriteReceipt.model_validate(of_export)
 
 
 def _kept(event_id: str, why: str) -> WriteReceipt:

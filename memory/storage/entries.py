@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -23,10 +23,6 @@ NO_ANSWER, UNREADABLE = "NoAnswer", "Unreadable"
 
 # A hook's prompt without attempts still waits for the assistant's answer, and not for its destination.
 _IS_DUE = "(kind != 'hook' OR attempts > 0)"
-_COLUMNS = (
-    "seq, kind, destination, scope, persona, key, payload, digest, state, sent, attempts, next_try, error, "
-    "outcome, recorded_at"
-)
 
 
 class Lane(NamedTuple):
@@ -72,25 +68,10 @@ class Entry:
     @classmethod
     def of(cls, row: Sequence[Any]) -> Entry:
         """The entry in a row of ``_COLUMNS``."""
-        seq, kind, destination, scope, persona, key, payload, digest, *progress = row
-        state, sent, attempts, next_try, error, outcome, recorded_at = progress
-        return cls(
-            seq,
-            kind,
-            destination,
-            scope,
-            persona,
-            key,
-            payload,
-            state,
-            bool(sent),
-            attempts,
-            next_try,
-            error,
-            outcome,
-            recorded_at,
-            readable=digest is None or digest_of(payload) == digest,
-        )
+        values = dict(zip(_COLUMNS, row, strict=True))
+        digest = values.pop("digest")
+        values["sent"] = bool(values["sent"])
+        return cls(**values, readable=digest is None or digest_of(values["payload"]) == digest)
 
     @property
     def lane(self) -> Lane:
@@ -101,6 +82,9 @@ class Entry:
     def due(self) -> bool:
         """Whether it may be sent now. A time beyond the longest pause means that the clock was set back."""
         return not 0 < self.next_try - time.time() <= LONGEST_PAUSE_S
+
+
+_COLUMNS = (*(field.name for field in fields(Entry) if field.name != "readable"), "digest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +138,7 @@ class Trouble:
 
 def read_entries(db: Any, where: str, values: Sequence[Any] = ()) -> list[Entry]:
     """The entries that meet a condition; part of a call of the store."""
-    found = db.execute(f"SELECT {_COLUMNS} FROM outbox WHERE {where}", values).fetchall()
+    found = db.execute(f"SELECT {', '.join(_COLUMNS)} FROM outbox WHERE {where}", values).fetchall()
     return [Entry.of(row) for row in found]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any
 
 from memory.contract.errors import InputError, JournalError
 from memory.contract.events import MemoryEvent
@@ -25,9 +25,6 @@ from memory.storage.shared_file import Durability
 from memory.storage.store import SqliteStore, Store, scope_key, scope_of
 
 EVENT = "event"
-# waiting: not confirmed; unknown: sent without an answer; aside: refused for good, or unreadable; reset:
-# erased by a later reset of its scope.
-JournalStatus = Literal["waiting", "unknown", "committed", "queued", "pending", "aside", "reset"]
 DELIVERED = ("committed", "queued", "pending")
 _ROOM_EVERY = 16  # writes
 _LOST = "the event was not kept, and not sent"
@@ -47,23 +44,13 @@ class JournalEntry:
     """One event of the journal.
 
     Attributes:
-        seq: its number in the outbox.
-        sent: whether an attempt may have arrived.
-        attempts: attempts that failed or got no answer.
-        error: class of the last failure.
+        kept: its entry of the outbox.
         receipt: the backend's receipt, without its trace.
-        recorded_at: UTC, ISO 8601.
     """
 
-    seq: int
-    destination: str
+    kept: Entry
     event: MemoryEvent
-    status: JournalStatus
-    sent: bool
-    attempts: int
-    error: str | None
     receipt: WriteReceipt | None
-    recorded_at: str
 
     @classmethod
     def of(cls, entry: Entry) -> JournalEntry:
@@ -78,22 +65,12 @@ class JournalEntry:
                 f"entry {entry.seq} of the journal is not as it was written; restore the store from a copy, or "
                 f"remove it by 'memslot journal forget --number {entry.seq}'"
             ) from None
-        return cls(
-            seq=entry.seq,
-            destination=entry.destination,
-            event=event,
-            status=cast(JournalStatus, entry.state),
-            sent=entry.sent,
-            attempts=entry.attempts,
-            error=entry.error,
-            receipt=receipt,
-            recorded_at=entry.recorded_at,
-        )
+        return cls(entry, event, receipt)
 
     @property
     def delivered(self) -> bool:
         """Whether the backend has the event."""
-        return self.status in DELIVERED
+        return self.kept.state in DELIVERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +131,6 @@ class Journal(AbstractContextManager["Journal"]):
 
     def __exit__(self, *ended: object) -> None:
         self.close()
-
-    @property
-    def begun(self) -> bool:
-        """Whether anything may have been recorded. Opens nothing."""
-        return self.store.begun
-
-    @property
-    def closed(self) -> bool:
-        """Whether the journal was closed."""
-        return self.store.closed
 
     @property
     def lasting(self) -> bool:
@@ -258,7 +225,7 @@ class Journal(AbstractContextManager["Journal"]):
         return await self.store.run(keep)
 
     def _insert(
-        self, db: Any, lane: Lane, event: MemoryEvent, *, sent: bool, status: JournalStatus = "waiting"
+        self, db: Any, lane: Lane, event: MemoryEvent, *, sent: bool
     ) -> tuple[int, JournalEntry | None]:
         """Keep one event. Returns its number, and its earlier entry or None."""
         where = "kind = 'event' AND scope = ? AND key = ? AND state != 'reset'"
@@ -268,11 +235,11 @@ class Journal(AbstractContextManager["Journal"]):
                 raise InputError(
                     f"event_id {event.event_id!r} stands in the journal for other messages; give it a fresh one"
                 )
-            if known.destination == lane.destination:
-                return known.seq, known
+            if entry.destination == lane.destination:
+                return entry.seq, known
         persona = event.scope.persona_id
         text = event.model_dump_json()
-        seq = self.outbox.put(db, lane, event.event_id, text, persona=persona, state=status, sent=sent)
+        seq = self.outbox.put(db, lane, event.event_id, text, persona=persona, sent=sent)
         return seq, None
 
     def _make_room(self, db: Any) -> None:

@@ -30,7 +30,7 @@ async def deliver(journal, name, verdict=None, scope=ADA, backend="obedient"):
     entry = await journal.find(where, name)
     async with journal.outbox.leasing(where.lane) as lease:
         await journal.store.run(
-            lambda db: journal.outbox.note_one(db, lease, entry.seq, verdict or committed(name))
+            lambda db: journal.outbox.note_one(db, lease, entry.kept.seq, verdict or committed(name))
         )
     await journal.refresh()
 
@@ -58,7 +58,7 @@ async def test_the_same_event_again_is_not_new(journal):
     await keep(journal, event("a"))
     await deliver(journal, "a")
     [before] = await keep(journal, event("a"))
-    assert (before.status, before.delivered) == ("committed", True)
+    assert (before.kept.state, before.delivered) == ("committed", True)
 
 
 async def test_an_id_used_for_other_words_is_refused_and_keeps_none_of_the_batch(journal):
@@ -102,13 +102,15 @@ async def test_a_reset_that_did_nothing_is_taken_back(journal):
     await keep(journal, event("a"), event("b"))
     await keep(journal, event("a"), backend="other")
     await deliver(journal, "a")
-    before = [(entry.destination, entry.status) for entry in journal.entries(everything=True)]
+    before = [(entry.kept.destination, entry.kept.state) for entry in journal.entries(everything=True)]
     await journal.resets.begin(key(ADA))
     assert (list(journal.entries()), journal.resets.is_open(key(ADA))) == ([], True)
     assert not journal.resets.is_open(key(ADA, "other"))
     await journal.resets.cancel(key(ADA))
     await journal.refresh()
-    assert [(entry.destination, entry.status) for entry in journal.entries(everything=True)] == before
+    assert [
+        (entry.kept.destination, entry.kept.state) for entry in journal.entries(everything=True)
+    ] == before
     assert (journal.resets.is_open(key(ADA)), journal.backlog(key(ADA))) == (False, 1)
 
 
