@@ -4,7 +4,6 @@ import gc
 import os
 import socket
 import sqlite3
-import stat
 import subprocess
 import sys
 import threading
@@ -45,20 +44,6 @@ def test_nothing_is_made_before_the_first_call(tmp_path):
     assert not store.begun
     store.close()
     assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_directories_and_files_are_this_users_alone(tmp_path, umask):
-    before = os.umask(umask)
-    try:
-        with closing(SqliteStore(tmp_path / "a" / "b" / "memslot.db", [THINGS])) as store:
-            store.call(put("x"))
-            files = list((tmp_path / "a" / "b").iterdir())
-            assert len(files) == 3
-            assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-    finally:
-        os.umask(before)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a", tmp_path / "a" / "b")} == {0o700}
 
 
 def test_a_relative_path_stays_where_it_was(tmp_path, monkeypatch):

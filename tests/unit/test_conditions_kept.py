@@ -96,32 +96,6 @@ async def test_what_was_acknowledged_survives_a_kill(kind, tmp_path):
             assert (await slot.health()).status == "ok"
 
 
-async def test_slots_of_one_store_see_each_others_writes_and_resets(kind, tmp_path):
-    async with opened(kind, tmp_path) as first, opened(kind, tmp_path) as second:
-        for number in range(6):
-            await (second if number % 2 else first).record_event(event(number))
-        for slot in (first, second):
-            shown = await recalled(slot)
-            assert [f"word{number} " in shown for number in range(6)] == [True] * 6
-        assert (await first.reset_scope(ALICE)).removed == 6
-        assert await recalled(second) == ""
-        await second.record_event(event(7))
-        assert "word7" in await recalled(first)
-
-
-async def test_a_reset_erases_the_words_of_its_scope_alone(kind, tmp_path):
-    async with opened(kind, tmp_path) as slot:
-        await slot.setup_scope(BOB)
-        await slot.record_event(event(1))
-        await slot.record_event(event(2, BOB))
-        await recalled(slot)
-        receipt = await slot.reset_scope(ALICE)
-        assert (receipt.verified, receipt.removed) == (True, 1)
-        assert await recalled(slot) == ""
-        assert "word2" in await recalled(slot, BOB)
-        assert not any(b"word1" in content for content in bytes_in(tmp_path))
-
-
 async def test_an_unreadable_row_is_named_and_blocks_nothing(kind, tmp_path):
     await filled(kind, tmp_path)
     changed(tmp_path, "UPDATE condition_events SET event = '{' WHERE seq = 2")

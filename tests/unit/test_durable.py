@@ -90,20 +90,6 @@ async def test_what_a_full_journal_has_dropped_meanwhile_is_unknown_and_does_not
     assert (again.status, "holds this event no longer" in again.warnings[0]) == ("unknown", True)
 
 
-async def test_an_answer_that_was_lost_is_looked_up_before_anything_is_sent_again(tmp_path):
-    class Lost(Lookup):
-        async def record_event(self, event):
-            self.found = ("n-found",)
-            await super().record_event(event)
-            raise ConnectionResetError("lost")
-
-    adapter = Lost()
-    async with journaled(adapter, tmp_path) as slot:
-        receipt = await slot.record_event(event(1))
-        await slot.setup_scope(ALICE)
-    assert (receipt.status, stored(adapter)) == ("committed", ["e1"])
-
-
 async def test_an_event_without_any_answer_does_not_hold_the_others_up_for_ever(tmp_path):
     class Mute(Obedient):
         async def record_event(self, event):

@@ -1,10 +1,8 @@
 """Writes: who says what in which session, limits met without loss, nothing stored twice."""
 
-import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
 from honcho_support import ADA, BOB, FACT, adapter_of, config, event, sent, slot_on, stored
-from waits import held, until
 
 from memory import (
     AdapterMode,
@@ -159,20 +157,6 @@ async def test_an_event_id_with_nul_is_found_again(double):
     assert [row["metadata"]["event_id"] for row in stored(double)] == ["e0", "e1"]
 
 
-@pytest.mark.parametrize("fault", ["reset", "500", "503"])
-async def test_a_write_that_never_arrived_is_sent_again_once(double, fault):
-    """A 5xx may have been carried out: it is looked up like a lost answer."""
-    async with slot_on(double) as slot:
-        double.faults.add(fault, endpoint="POST */messages")
-        receipt = await slot.record_event(event(1))
-        assert receipt.status == "queued"
-        assert receipt.trace is not None
-        assert receipt.trace.attempts == 2
-        double.faults.add(fault, endpoint="POST */messages", times=2)
-        assert (await slot.record_event(event(2))).status == "unknown"
-    assert [row["metadata"]["event_id"] for row in stored(double)] == ["e1"]
-
-
 @pytest.mark.parametrize("fault", ["lost", "reset"])
 async def test_an_event_stored_in_part_is_completed(double, fault):
     said = [f"I like number {number}." for number in range(250)]
@@ -187,32 +171,6 @@ async def test_an_event_stored_in_part_is_completed(double, fault):
     rows = [row for row in stored(double) if row["metadata"]["event_id"] == "e1"]
     assert [row["content"] for row in rows] == said
     assert receipt.native_ids == tuple(row["id"] for row in rows)
-
-
-@pytest.mark.parametrize("answered", [False, True])
-async def test_a_write_that_its_caller_gave_up_and_sends_again_is_stored_once(double, answered):
-    async with slot_on(double) as slot:
-        await slot.record_event(event(0))
-        with held(double, "POST */messages") as go_on:
-
-            def let_go() -> None:  # while the second write is under way, or just before
-                go_on.wait(0.2)
-                go_on.set()
-
-            async with anyio.create_task_group() as group:
-                group.start_soon(slot.record_event, event(1, "I like tea."))
-                await until(lambda: double.faults.fired)
-                group.cancel_scope.cancel()
-            async with anyio.create_task_group() as group:
-                group.start_soon(anyio.to_thread.run_sync, let_go)
-                if answered:
-                    await until(go_on.is_set)
-                again = await slot.record_event(event(1, "I like tea."))
-        assert (await slot.record_event(event(2, "I like rain."))).status == "queued"
-        rows = [row["metadata"]["event_id"] for row in stored(double)]
-        assert rows == ["e0", "e1", "e2"]
-        assert again.native_ids == (stored(double)[1]["id"],)
-        await _wait_until_ready(slot)
 
 
 async def test_a_session_that_another_client_deleted_is_made_again(double):
