@@ -171,11 +171,11 @@ class HonchoAdapter(HonchoRecords):
         text, shortened = translate.search_text(request, with_cs=not self.traits.filter_operators)
         raw: dict[str, Any] = {"workspace_id": workspace.workspace_id, "peer_id": workspace.peer_id}
         ask = self._context if options.retrieval == "context" else self._search
-        calls = [lambda: ask(workspace, request, text, limit, raw)]
-        if options.supplement != "none":
-            calls.insert(0, lambda: self._supplement(workspace, text, limit, raw))
+        found: list[ContextEntry] = []
         async with workspace.reading():
-            found = [entry for call in calls for entry in await call()]
+            if options.supplement != "none":
+                found += await self._supplement(workspace, text, limit, raw)
+            found += await ask(workspace, request, text, limit, raw)
         warnings = ("the question was shortened to what Honcho can look for",) if shortened else ()
         trace = self.trace(
             request.scope,
