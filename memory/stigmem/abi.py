@@ -1,7 +1,7 @@
 """The adapter ABI (Spec-19): what an agent reads from a Stigmem node at its start and writes during its work.
 
-*Middleware* extends an agent that must also work without Stigmem. Its writes never raise or wait for the
-node, and without ``STIGMEM_URL`` it is silently off. A *process* exists only for Stigmem. Without a URL, it
+*Middleware* extends an agent that must also work without Stigmem. Its boot and :meth:`StigmemAbi.fire` never
+raise, and without ``STIGMEM_URL`` it is silently off. A *process* exists only for Stigmem. Without a URL, it
 refuses to start.
 """
 
@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, Literal, ParamSpec, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 import anyio
-import anyio.to_thread
 
 from memory import BackendError, ConfigError, InputError, MemslotError
 from memory.adapter import BackendAuthError, BackendProtocolError
@@ -25,11 +22,9 @@ from memory.adapter.http import check_url
 from memory.stigmem.client import MAX_LIMIT, NodeInfo, StigmemNode
 from memory.stigmem.facts import Fact, build_uri, check_entity, check_uri, fold, render_context
 from memory.stigmem.intent_facts import names_envelope
-from memory.stigmem.queue import MAX_QUEUED_FACTS, WriteQueue, Written, ended
-from memory.stigmem.writers import PING_LIFETIME, Surfaces, Write, carry_out, check_write, log
+from memory.stigmem.writers import Surfaces, Write, carry_out, log
 
 Archetype = Literal["middleware", "process"]
-P = ParamSpec("P")
 
 _HANDOFF_DETAILS = frozenset({"intent:handoff_summary", "intent:context_ref", "intent:continuation"})
 
@@ -133,18 +128,8 @@ async def probe(node: StigmemNode) -> NodeInfo:
     return info
 
 
-def _fired(
-    what: str, build: Callable[Concatenate[Surfaces, P], Write]
-) -> Callable[Concatenate[StigmemAbi, P], Written]:
-    def fire(abi: StigmemAbi, /, *args: P.args, **given: P.kwargs) -> Written:
-        return abi.fire(what, lambda surfaces: build(surfaces, *args, **given))
-
-    fire.__doc__ = build.__doc__
-    return fire
-
-
-class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsyncContextManager["StigmemAbi"]):
-    """One agent's side of the ABI, with the queue of its writes.
+class StigmemAbi:
+    """One agent's side of the ABI.
 
     Args:
         url: the node. None turns middleware off.
@@ -155,7 +140,6 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
         timeout_s: seconds for one request.
         boot_timeout_s: seconds for the whole handshake. Facts read by then count.
         retry_pause_s: seconds before the one retry.
-        max_queued_facts: how many facts may wait or be under way.
 
     Raises:
         ConfigError: a setting is wrong or a URL is missing, in a process.
@@ -171,14 +155,12 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
         timeout_s: float = 10.0,
         boot_timeout_s: float = 20.0,
         retry_pause_s: float = 2.0,
-        max_queued_facts: int = MAX_QUEUED_FACTS,
     ) -> None:
         self.archetype = archetype
         self.problem: str | None = None
         self._url, self._api_key = url, api_key
         self._timeout_s, self._boot_timeout_s = timeout_s, boot_timeout_s
         self._retry_pause_s = retry_pause_s
-        self._pings: dict[str, tuple[float, Written]] = {}
         self._surfaces: Surfaces | None = None
         try:
             if url is not None:
@@ -192,7 +174,6 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
                 raise ConfigError(str(error)) from None
             self.problem = str(error)
             log.warning("stigmem: is off: %s", error)
-        super().__init__(self.open_node, max_facts=max_queued_facts)
 
     @classmethod
     def from_env(
@@ -265,47 +246,30 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
             pulls.warn("boot", f"unexpected {type(error).__name__}")
         return pulls.context(user_entity)
 
-    # Writes (12.4): each returns at once and never raises.
-    checkout = _fired("checkout", Surfaces.checkout)
-    done = _fired("done", Surfaces.done)
-    blocked = _fired("blocked", Surfaces.blocked)
-    ping = _fired("activity", Surfaces.activity)
-    handoff = _fired("handoff", Surfaces.handoff)
-    decide = _fired("decision", Surfaces.decision)
-    escalate = _fired("escalation", Surfaces.escalation)
-
-    def fire(self, what: str, build: Callable[[Surfaces], Write]) -> Written:
-        """Queue a write by its builder, such as ``lambda surfaces: surfaces.done("PROJ-12")``."""
-        if self._surfaces is None:
-            return ended(())
-        try:
-            write = build(self._surfaces)
-        except Exception as error:
-            # No error may end the agent, not even one from an argument of the wrong type.
-            refusal = error if isinstance(error, MemslotError) else InputError(f"{type(error).__name__}")
-            log.error("stigmem: %s refused: %s", what, refusal)
-            return ended(refusal)
-        if what != "activity":
-            return self.submit(write)
-        # Two valid pings of a task contradict each other, so none is sent before the last one expires.
-        since = time.monotonic() - PING_LIFETIME.total_seconds()
-        pings = list(self._pings.items())
-        self._pings = {task: (at, ping) for task, (at, ping) in pings if at > since and _may_be_stored(ping)}
-        if write.entity in self._pings:
-            return ended(())
-        written = self.submit(write)
-        self._pings[write.entity] = time.monotonic(), written
-        return written
-
-    def write(self, write: Write) -> Written:
-        """Queue a write that was built or changed by hand. The same rules apply."""
-        return self.fire(write.what, lambda _: check_write(write))
-
     def open_node(self, *, retry_pause_s: float | None = None) -> StigmemNode:
         """Create a client of the node. The caller closes it."""
         self.surfaces  # noqa: B018 (raises)
         pause = self._retry_pause_s if retry_pause_s is None else retry_pause_s
         return StigmemNode(self._url or "", self._api_key, timeout_s=self._timeout_s, retry_pause_s=pause)
+
+    async def fire(self, build: Callable[[Surfaces], Write]) -> tuple[Fact, ...]:
+        """Send a write, such as ``lambda surfaces: surfaces.done("PROJ-12")``. Log a failure (12.4, 12.6).
+
+        Never raises. An agent that must not wait for the node calls this in a task of its own.
+
+        Returns:
+            The stored facts; none if the write failed or Stigmem is off.
+        """
+        if self._surfaces is None:
+            return ()
+        try:
+            return await self.perform(build(self._surfaces))
+        except Exception as error:
+            # By 12.6, an answer of 4xx or 5xx is logged as an error, and no answer as a warning.
+            silent = isinstance(error, BackendError) and error.status is None
+            why = str(error) if isinstance(error, MemslotError) else f"unexpected {type(error).__name__}"
+            log.log(logging.WARNING if silent else logging.ERROR, "stigmem: not written: %s", why)
+            return ()
 
     async def perform(self, write: Write, on_fact: Callable[[Fact], None] | None = None) -> tuple[Fact, ...]:
         """Send a write now and wait for it, so that the caller learns of a failure.
@@ -322,19 +286,6 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
                 ):
                     return ()
             return await carry_out(node, write, on_fact)
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def __aexit__(self, *_: object) -> None:
-        await anyio.to_thread.run_sync(self.close)
-
-
-def _may_be_stored(written: Written) -> bool:
-    if not written.done() or written.cancelled():
-        return True
-    error = written.exception()
-    return error is None or (isinstance(error, BackendError) and error.ambiguous)
 
 
 def _surfaces(url: str, source: str | None) -> Surfaces:

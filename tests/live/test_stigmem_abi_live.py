@@ -29,24 +29,24 @@ def agent(source):
 
 async def test_the_relations_are_in_the_store_after_each_lifecycle_event():
     abi = agent(SENDER)
+    build = abi.surfaces
     expected = {
-        abi.checkout(f"t-{TAG}"): {"paperclip:checkout"},
-        abi.blocked(f"b-{TAG}", f"t-{TAG}"): {"paperclip:issue_status", "paperclip:blocked_by"},
-        abi.done(f"d-{TAG}"): {"paperclip:issue_status"},
-        abi.ping(f"p-{TAG}"): {"paperclip:last_active"},
-        abi.handoff(RECEIVER, "é" * 2048, ["f1", "f2"], "go on"): {
+        build.checkout(f"t-{TAG}"): {"paperclip:checkout"},
+        build.blocked(f"b-{TAG}", f"t-{TAG}"): {"paperclip:issue_status", "paperclip:blocked_by"},
+        build.done(f"d-{TAG}"): {"paperclip:issue_status"},
+        build.activity(f"p-{TAG}"): {"paperclip:last_active"},
+        build.handoff(RECEIVER, "é" * 2048, ["f1", "f2"], "go on"): {
             "intent:handoff_summary",
             "intent:context_ref",
             "intent:continuation",
             "intent:handoff_to",
         },
-        abi.decide(f"d-{TAG}", "s"): {"roadmap:decision"},
-        abi.escalate(RECEIVER, "g", "high"): {"intent:goal", "intent:escalate_to", "intent:escalation"},
+        build.decision(f"d-{TAG}", "s"): {"roadmap:decision"},
+        build.escalation(RECEIVER, "g", "high"): {"intent:goal", "intent:escalate_to", "intent:escalation"},
     }
-    assert abi.close(60) == 0
     async with StigmemNode(URL or "", KEY) as node:
         for written, relations in expected.items():
-            facts = written.result(0)
+            facts = await abi.perform(written)
             found = await node.query(entity=facts[0].entity, include_contradicted=True, min_confidence=1.0)
             assert {fact.relation for fact in found} == relations
             assert {fact.id for fact in found} == {fact.id for fact in facts}
@@ -55,8 +55,8 @@ async def test_the_relations_are_in_the_store_after_each_lifecycle_event():
 
 
 async def test_a_handoff_reaches_the_agent_it_names():
-    with agent(SENDER) as abi:
-        sent = abi.handoff(RECEIVER, "half done", ["f1"], "run the tests").result(60)[0]
+    abi = agent(SENDER)
+    sent = (await abi.perform(abi.surfaces.handoff(RECEIVER, "half done", ["f1"], "run the tests")))[0]
     context = await agent(RECEIVER).boot(f"stigmem://memslot.test/user/{TAG}")
     found = {fact.relation: fact.value.v for fact in context.facts if fact.entity == sent.entity}
     assert found["intent:handoff_to"] == RECEIVER
@@ -71,15 +71,14 @@ async def test_a_wrong_scope_or_low_confidence_does_not_reach_the_node():
     async with StigmemNode(URL or "", KEY) as node:
         for change in ({"scope": "public"}, {"confidence": 0.9}):
             wrong = Write(good.what, good.entity, (good.facts[0].model_copy(update=change),))
-            assert isinstance(abi.write(wrong).exception(0), InputError)
             with pytest.raises(InputError):
                 await carry_out(node, wrong)
         assert await node.query(entity=good.entity, include_contradicted=True) == []
 
 
 async def test_a_task_is_found_where_the_reference_hook_puts_it():
-    with agent(SENDER) as abi:
-        assert abi.checkout(f"PROJ-{TAG}").result(60)
+    abi = agent(SENDER)
+    assert await abi.perform(abi.surfaces.checkout(f"PROJ-{TAG}"))
     async with StigmemNode(URL or "", KEY) as node:
         value = {"type": "string", "v": "done"}
         body = {"entity": f"issue:PROJ-{TAG}", "relation": "paperclip:issue_status", "value": value}
@@ -89,8 +88,8 @@ async def test_a_task_is_found_where_the_reference_hook_puts_it():
 
 
 async def test_the_priorities_of_envelopes_do_not_hide_an_escalation():
-    with agent(SENDER) as abi:
-        raised = abi.escalate(RECEIVER, "on fire", "critical").result(60)[0]
+    abi = agent(SENDER)
+    raised = (await abi.perform(abi.surfaces.escalation(RECEIVER, "on fire", "critical")))[0]
     async with StigmemNode(URL or "", KEY) as node:
         escalation = {"escalate_to": RECEIVER, "priority": "low"}
         body = {"from": SENDER, "to": [RECEIVER], "goal": "tidy up", "escalation": escalation}

@@ -33,8 +33,6 @@ from memory.runtime import _serving as serving
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.slot.background import Background
 from memory.stigmem.commands import _sender as sender
-from memory.stigmem.queue import WriteQueue
-from memory.stigmem.writers import Write
 from memory.storage.insert import insert
 from memory.testing import FakeBackend
 
@@ -339,15 +337,3 @@ async def test_an_owner_answers_on_whatever_a_call_throws(tmp_path):
         finally:
             FullHistory.retrieve = retrieve  # type: ignore[method-assign]
         assert "red" in await second.before_turn("bike", session_id="q")
-
-
-def test_a_queue_of_facts_writes_on_whatever_one_write_throws():
-    thrown = iter(THROWN)
-
-    def open_node():
-        raise next(thrown)
-
-    queue = WriteQueue(open_node)
-    written = [queue.submit(Write("a fact", "e", ())) for _ in THROWN]
-    assert all(isinstance(each.exception(20), errors.MemslotError) for each in written)
-    assert queue.close() == 0

@@ -25,8 +25,7 @@ async def test_middleware_without_a_url_is_silently_off(environ, caplog, capfd):
     abi = StigmemAbi.from_env(environ=environ)
     assert not abi.enabled
     assert await abi.boot(USER) == BootContext([], "", ())
-    assert abi.handoff(OTHER, "s").result(0) == abi.ping("t").result(0) == ()
-    assert abi.close() == 0
+    assert await abi.fire(lambda build: build.handoff(OTHER, "s")) == ()
     assert caplog.text == ""
     assert capfd.readouterr() == ("", "")
 
@@ -53,7 +52,7 @@ async def test_a_wrong_setting_stops_a_process_and_turns_middleware_off(environ,
     assert (context.facts, context.summary) == ([], "")
     assert message in context.problems[0]
     assert message in caplog.text
-    assert abi.done("t").result(0) == ()
+    assert await abi.fire(lambda build: build.done("t")) == ()
     assert "hunter2" not in caplog.text + str(context)
 
 
@@ -81,11 +80,10 @@ async def test_who_speaks_and_under_which_authority(environ, source, decision):
 
 async def test_the_key_is_sent_and_a_wrong_one_is_said(tenant_double, caplog):
     abi = StigmemAbi.from_env(environ=env(URL=tenant_double.url, API_KEY="k" * 40))
-    with abi:
-        context = await abi.boot(USER)
-        assert len(context.problems) == 3
-        assert caplog.text.count("the API key is missing, wrong or expired") == 3
-        abi.done("t")
+    context = await abi.boot(USER)
+    assert len(context.problems) == 3
+    assert caplog.text.count("the API key is missing, wrong or expired") == 3
+    await abi.fire(lambda build: build.done("t"))
     assert {sent.headers.get("authorization") for sent in tenant_double.requests} == {f"Bearer {'k' * 40}"}
     assert "k" * 40 not in caplog.text + str(context)
 
@@ -93,9 +91,9 @@ async def test_the_key_is_sent_and_a_wrong_one_is_said(tenant_double, caplog):
 @pytest.mark.parametrize("to", ["agent:openclaw", "stigmem://{authority}/agent/openclaw"])
 async def test_an_agent_with_an_informal_uri_writes_and_is_handed_to(double, to):
     authority = double.url.removeprefix("http://")
-    with StigmemAbi(double.url, source="agent:CTO") as sender:
-        for written in (sender.handoff(to.format(authority=authority), "half done"), sender.done("t-1")):
-            assert written.result(60)
+    sender = StigmemAbi(double.url, source="agent:CTO")
+    assert await sender.fire(lambda build: build.handoff(to.format(authority=authority), "half done"))
+    assert await sender.fire(lambda build: build.done("t-1"))
     receiver = StigmemAbi(double.url, source="agent:openclaw")
     context = await receiver.boot(USER)
     assert not context.problems
