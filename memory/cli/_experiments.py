@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,9 +21,6 @@ Out = Annotated[
     Path | None,
     typer.Option(help="Where the directory of the results is made; default: manifests.", show_default=False),
 ]
-
-Form = Literal["csv", "markdown"]
-"""Formats of the figures for other programs."""
 
 
 def play(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memory import InputError
-from memory.cli._experiments import Form, is_page_of_several, newest, show_results, written
+from memory.cli._experiments import is_page_of_several, newest, show_results, written
 from memory.cli._group import FAILED
 from memory.contract._quantity import quantity
 from memory.plugins.console import AsJson, print_json, print_table, say
@@ -45,15 +45,12 @@ def report(
             show_default=False,
         ),
     ] = None,
-    table: Annotated[
-        Form | None,
-        typer.Option("--as", help="Print the figures in this form and nothing else.", show_default=False),
-    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the figures as CSV and nothing else.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a run's figures and page again, or several runs side by side."""
-    if sum((failures, verify, table is not None)) > 1:
-        raise InputError("--failures, --verify and --as each print something else; give one of them")
+    if sum((failures, verify, as_csv)) > 1:
+        raise InputError("--failures, --verify and --csv each print something else; give one of them")
     directories = [place for place in directories if not is_page_of_several(place)] or directories
     if verify:
         _verify(directories, data, as_json=as_json)
@@ -63,10 +60,10 @@ def report(
         _failures(found, provider, max_rows, as_json=as_json)
         return
     place, page, results = written(found)
-    if table is not None:
-        from memory.bench.report.tables import FORMS
+    if as_csv:
+        from memory.bench.report.tables import csv_of
 
-        typer.echo(FORMS[table](results), nl=False)
+        typer.echo(csv_of(results), nl=False)
         return
     show_results(results, place, page, as_json=as_json)
 

@@ -69,7 +69,7 @@ ON_THE_COMMAND_LINE = {
     "no file named": (["run"], "Missing argument 'CONFIG'; see 'memslot run --help'"),
     "unknown option": (["doctor", "--loud"], "No such option: --loud"),
     "not a number": (["run", "x.yaml", "--limit", "none"], "Invalid value for '--limit'"),
-    "unknown form": (["report", "x", "--as", "html"], "'html' is not one of 'csv', 'markdown'"),
+    "option of before": (["report", "x", "--as", "csv"], "No such option: --as"),
     "former name": (["compare", "x.yaml"], "memslot compare: is now 'memslot run'"),
     "no file to import": (["import", "gone.json", "--into", "good.yaml"], "gone.json does not exist"),
     "unknown kind": (["import", "good.yaml", "--into", "good.yaml", "--as", "gpt"], "--as gpt: is one of"),

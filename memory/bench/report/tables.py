@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -230,11 +229,9 @@ def quantiles(entry: Entry, phase: str) -> tuple[float | None, float | None]:
 
 _COLUMNS = ("provider", "kind", "experiment", "group", "figure", "value", "low", "high", "n", "personas", "failed",
             "unready", "missing", "worst", "best")  # fmt: skip
-# Markdown's special characters. An underscore within a word is plain text.
-_MARKDOWN = re.compile(r"[\\`*<>\[\]|~&]|(?<!\w)_|_(?!\w)")
 
 
-def as_csv(results: Results) -> str:
+def csv_of(results: Results) -> str:
     """One line for each figure, part and cost of a provider, and for each difference. Unknown values are
     empty.
 
@@ -281,21 +278,3 @@ def _numbers(item: Estimate | Difference) -> tuple[str, ...]:
     if isinstance(item, Estimate):
         values += (item.failed, item.unready, item.missing, item.worst, item.best)
     return tuple("" if value is None else str(value) for value in values) + ("",) * (10 - len(values))
-
-
-def as_markdown(results: Results) -> str:
-    """The summary table and the paired differences, in GitHub Markdown."""
-
-    paired = differences(results)
-    tables = [summary(results), *([paired] if paired[1] else [])]
-    return "\n\n".join(_markdown(*table) for table in tables) + "\n"
-
-
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-    escaped = ((_MARKDOWN.sub(r"\\\g<0>", cell) for cell in line) for line in lines)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in escaped)
-
-
-# Formats by the name that the command takes.
-FORMS: dict[str, Callable[[Results], str]] = {"csv": as_csv, "markdown": as_markdown}

@@ -18,7 +18,7 @@ from memory.bench.engine.models import CeilingReached, Meter, ModelJudge, ModelS
 from memory.bench.engine.prompts import load_prompt
 from memory.bench.engine.roles import Exchange, RuleAssistant
 from memory.bench.report.results import read_results
-from memory.bench.report.tables import as_csv
+from memory.bench.report.tables import csv_of
 from memory.contract.errors import BackendRateLimited
 from memory.runtime._loop import AgentSession
 from memory.runtime._provider import CompletionResult, Usage
@@ -120,7 +120,7 @@ def test_a_model_as_judge_names_no_setting_so_stale_reversion_is_unknown_everywh
     assert found["stale reversion"] is None
     assert found["forgetting"] is not None
     printed = next(
-        row for row in as_csv(read_results([done.directory])).splitlines() if "stale reversion" in row
+        row for row in csv_of(read_results([done.directory])).splitlines() if "stale reversion" in row
     )
     assert printed.split(",")[5:8] == ["", "", ""]
     assert done.report is not None
