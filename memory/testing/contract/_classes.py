@@ -132,6 +132,7 @@ class MemoryContract(Declarations):
         return installed_loop(request.param)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run every test on each event loop of ``anyio_backends``."""
         if "anyio_backend" in metafunc.fixturenames:
             metafunc.parametrize("anyio_backend", self.anyio_backends, indirect=True)
 
