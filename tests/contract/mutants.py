@@ -72,7 +72,7 @@ def nothing_found(adapter, request):
 
 async def blocks(adapter, sound, *arguments):
     """Calls a synchronous SDK where the event loop runs."""
-    time.sleep(0.6)  # noqa: ASYNC251 (the mistake itself; long enough to be seen on a busy machine)
+    time.sleep(1.0)  # noqa: ASYNC251 (the mistake itself; most of the call, on a busy machine, too)
     return await sound(*arguments)
 
 
