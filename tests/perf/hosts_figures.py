@@ -12,8 +12,6 @@ python tests/perf/hosts_figures.py sessions    what 1,500 sessions that nobody e
 python tests/perf/hosts_figures.py store       what a filter costs in a LangGraph store of 10,000 items
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

@@ -3,8 +3,6 @@
 python tests/perf/import_figures.py
 """
 
-from __future__ import annotations
-
 import json
 import random
 import resource

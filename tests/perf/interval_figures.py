@@ -10,8 +10,6 @@ Prints the tables of docs/experiment.md. Four populations of personas have the s
 - logit-normal: the logit of a persona's share is normal, with a standard deviation of 1.5.
 """
 
-from __future__ import annotations
-
 import sys
 from functools import cache
 

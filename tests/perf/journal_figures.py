@@ -3,8 +3,6 @@
 python tests/perf/journal_figures.py
 """
 
-from __future__ import annotations
-
 import logging
 import statistics
 import sys

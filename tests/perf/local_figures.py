@@ -4,8 +4,6 @@ Takes seconds, and needs memslot[local]. MEMSLOT_TEST_MODEL names the directory 
 Without it, the packages of ``make live-models`` give one.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

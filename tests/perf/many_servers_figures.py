@@ -3,8 +3,6 @@
 python tests/perf/many_servers_figures.py [seconds]     how long to load each, 10 by default
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

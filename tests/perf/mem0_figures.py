@@ -4,8 +4,6 @@ python tests/perf/mem0_figures.py            all of them
 python tests/perf/mem0_figures.py pgvector   those whose name starts so
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

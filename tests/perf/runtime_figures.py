@@ -3,8 +3,6 @@
 python tests/perf/runtime_figures.py [seconds]     how long to load each server, 5 by default; the target is 60
 """
 
-from __future__ import annotations
-
 import asyncio
 import cProfile
 import gc

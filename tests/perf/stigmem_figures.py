@@ -3,8 +3,6 @@
 python tests/perf/stigmem_figures.py
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import random

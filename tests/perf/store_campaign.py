@@ -9,8 +9,6 @@ of hooks and Stigmem's hand-overs always lie in a file; their memory is on the s
 event is a file of lines, a model node of Stigmem, a model server of MemOS, or a pair of real memories.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import random

@@ -1,7 +1,5 @@
 """The processes of store_campaign.py. They speak, report and deliver until they are killed, and write it down."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
