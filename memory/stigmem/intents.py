@@ -10,7 +10,7 @@ import math
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -109,7 +109,7 @@ class HandoffPayload(ReceivedHandoff):
 
 
 class IntentRecord(Frozen):
-    """An envelope read from a node. It may break rules of section 4, which :attr:`violations` lists."""
+    """An envelope read from a node. It may break rules of section 4."""
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
@@ -126,24 +126,8 @@ class IntentRecord(Frozen):
     created_at: AwareDatetime
     expires_at: AwareDatetime | None = None  # None: never
 
-    @property
-    def violations(self) -> tuple[str, ...]:
-        """The rules of section 4 that this envelope breaks, as ``field: what is wrong``."""
-        rules = {
-            "escalation: is required": self.escalation is None,
-            "handoff.fact_refs: must name at least one fact": self.handoff and not self.handoff.fact_refs,
-            "to: must name at least one recipient": not self.to,
-            "expires_at: must be after created_at": self.expires_at and self.expires_at <= self.created_at,
-        }
-        return tuple(rule for rule, broken in rules.items() if broken)
-
     def is_expired(self, now: datetime | None = None) -> bool:
-        left = self.expires_in(now)
-        return left is not None and left <= timedelta(0)
-
-    def expires_in(self, now: datetime | None = None) -> timedelta | None:
-        """Return the time left, negative after expiry; None if the envelope never expires."""
-        return None if self.expires_at is None else self.expires_at - check_aware(now or _now())
+        return self.expires_at is not None and self.expires_at <= check_aware(now or _now())
 
     def body(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)
@@ -167,8 +151,8 @@ class IntentEnvelope(IntentRecord):
 
     @model_validator(mode="after")
     def _keeps_every_rule(self) -> Self:
-        if self.violations:
-            raise ValueError(self.violations[0])
+        if self.expires_at is not None and self.expires_at <= self.created_at:
+            raise ValueError("expires_at: must be after created_at")
         if len(set(self.to)) != len(self.to):
             raise ValueError("to: names a recipient twice")
         return self
