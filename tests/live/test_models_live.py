@@ -306,7 +306,8 @@ async def test_an_extraction_is_stored_and_every_call_is_counted(tmp_path, long_
             assert receipt.status == "committed"
             assert receipt.native_ids, receipt.warnings
             assert await memory.before_turn(SAID[0], session_id="two")
-            assert (await memory.health()).status == "ok"
+            health = await memory.health()
+            assert health.status == "ok", health.warnings
     assert proxy.usage[0] == 1
     assert counted(traces) == proxy.usage
     before = len(proxy.answers)
