@@ -162,7 +162,7 @@ def pytest_pycollect_makeitem(collector, name, obj):
     if not collector.config.getoption("--fast"):
         return None
     if isinstance(obj, type) and len(getattr(obj, "anyio_backends", ())) > 1:
-        obj.anyio_backends = obj.anyio_backends[:1]  # type: ignore[attr-defined]
+        obj.anyio_backends = obj.anyio_backends[:1]
     if name in getattr(getattr(collector, "cls", None), "thorough", ()):
         return []
     owners = obj.__mro__ if isinstance(obj, type) else (obj,)

@@ -114,7 +114,6 @@ async def complaint(tmp_path, provider, block, server, seconds):
                 raise
             assert (provider, receipt.status) == ("rolling_summary", "pending")
             readiness = memory.capability(SupportsReadiness)
-            assert readiness is not None
             said = (await readiness.wait_until_ready(SCOPE, seconds)).detail
             await assert_nothing_stored(memory, provider)
             health = await memory.health()

@@ -191,7 +191,6 @@ class Writers:
         self._pipe = directory.with_name("said")
         os.mkfifo(self._pipe)
         self._parent = self._started("fork_writers", [name, f"{directory}-unused", base_url])
-        assert self._parent.stdout is not None
         self._forks = self._parent.stdout.readline().strip() == "warm"
 
     def _started(self, function, arguments):
@@ -209,12 +208,10 @@ class Writers:
         arguments = [*self._given, str(start), str(seed)]
         if not self._forks:
             with self._started("play", arguments) as alone:
-                assert alone.stdout is not None
                 said = [alone.stdout.readline() for _ in range(lines)]
                 threading.Event().wait(pause_s)
                 alone.kill()
                 return [*said, *alone.stdout]
-        assert self._parent.stdin is not None
         assert self._parent.stdout is not None
         self._parent.stdin.write(f"{json.dumps([str(self._pipe), *arguments])}\n")
         self._parent.stdin.flush()

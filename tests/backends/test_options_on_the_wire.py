@@ -120,7 +120,6 @@ async def test_every_option_is_found_in_the_request(tmp_path, block, limit):
         async with open_memory(of.config(tmp_path, server, given), scope=ALICE) as slot:
             await slot.record_event(said(ALICE, "I live in Porto.", session_id="one"))
             readiness = slot.capability(SupportsReadiness)
-            assert readiness is not None
             await readiness.wait_until_ready(ALICE, 30)
             await slot.retrieve(wanted("Where do I live?", ALICE, None))
         unseen = {name for name in names if not server.shows(name, of.path)}

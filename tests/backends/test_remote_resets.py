@@ -84,7 +84,7 @@ async def reset_and_die(config, number, answer):
                     os._exit(9)
             raise BackendUnavailable("no answer", backend_name="test")
 
-        JsonHttp.request = request  # type: ignore[method-assign]
+        JsonHttp.request = request
         try:
             await slot.reset_scope(ADA)
         except BackendError:

@@ -80,7 +80,7 @@ def test_a_run_without_texts_or_of_other_data_is_refused(tmp_path):
     first = begin(matrix(tmp_path / "a", **GAME, keep_texts=False), registry=registry_with())
     with pytest.raises(ConfigError, match="kept no texts, so nobody can answer again"):
         answer_again(matrix(tmp_path / "b", **GAME), first.directory)
-    other = {**GAME, "game": {**GAME["game"], "sessions": 11}}  # type: ignore[dict-item]
+    other = {**GAME, "game": {**GAME["game"], "sessions": 11}}
     with pytest.raises(ConfigError, match="was made of other data than the file names"):
         answer_again(matrix(tmp_path / "b", **other), first.directory)
     assert not (tmp_path / "b").exists()

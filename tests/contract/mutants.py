@@ -146,7 +146,7 @@ async def no_history(adapter, sound, request):
 class LacksACapability(FakeBackend):
     """Is described with a capability that it does not have."""
 
-    provenance = property()  # type: ignore[assignment]
+    provenance = property()
 
 
 class LeaksThread(FakeBackend):

@@ -191,7 +191,6 @@ def test_a_write_that_raises_is_named_with_the_line_of_the_plugin():
             return json.loads(f"{event.event_id} is no JSON")
 
     failure = play("writes_are_recalled_once_ready", "asyncio", Crashes).failure
-    assert failure is not None
     assert "a plain write was unknown: " in failure.problem
     assert "JSONDecodeError: Expecting value" in failure.problem
     (raised,) = failure.seen
@@ -219,7 +218,6 @@ def test_steps_that_repeat_are_one_line():
             return self.receipt(event, "none")
 
     failure = play("max_items_reaches_the_native_call", "asyncio", Forgets).failure
-    assert failure is not None
     assert any(step.endswith("times)") for step in failure.done)
     assert len(set(failure.done)) > 1
 

@@ -28,7 +28,6 @@ def test_a_mutant_is_caught_by_the_spec_named_for_it(name, spec, loop):
     found = play(spec, loop, mutant.adapter, derivation_s=mutant.derivation_s, profile=profile)
     assert found.outcome == "failed", f"{name} survives"
     failure = found.failure
-    assert failure is not None
     assert failure.problem
     assert not re.search("Attribute|Type|Name", failure.problem), "a mutant that cannot run shows nothing"
     assert failure.promise

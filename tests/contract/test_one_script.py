@@ -47,7 +47,6 @@ memory:
 def agent_loop():
     path = TESTS.parent / "examples" / "agent_loop.py"
     spec = importlib.util.spec_from_file_location("agent_loop", path)
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

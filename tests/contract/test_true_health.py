@@ -147,7 +147,7 @@ async def test_health_is_degraded_while_the_encoder_of_keywords_is_dead(tmp_path
 
     installed = ModuleType("fastembed")
     installed.__spec__ = ModuleSpec("fastembed", None)
-    installed.SparseTextEmbedding = None  # type: ignore[attr-defined]
+    installed.SparseTextEmbedding = None
     monkeypatch.setitem(sys.modules, "fastembed", installed)
     for loads, status in ((dead, "degraded"), (lambda *given, **named: None, "ok")):
         monkeypatch.setattr("memory.adapter.models.load_model", loads)

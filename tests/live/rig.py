@@ -176,7 +176,6 @@ class Rig:
 
     def close(self):
         """End the rig by closing its input, and wait until all it started has ended."""
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(_STOP_S * 3)
@@ -204,13 +203,11 @@ class Rig:
         return found
 
     def _order(self, order):
-        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return self._read()
 
     def _read(self):
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             code = self._process.wait()

@@ -205,7 +205,6 @@ async def test_each_session_is_a_saga(tmp_path, llm, server):
         ]
         await slot.record_event(events[0])
         bulk = slot.capability(SupportsBulkIngest)
-        assert bulk is not None
         assert [receipt.event_id for receipt in await bulk.record_events(events[1:])] == [
             event.event_id for event in events[1:]
         ]

@@ -185,7 +185,6 @@ async def _ask(memory, scope, query, event_id=None):
 
 async def _readiness(memory, scope, timeout_s=60.0):
     readiness = memory.capability(SupportsReadiness)
-    assert readiness is not None
     return await readiness.wait_until_ready(scope, timeout_s)
 
 

@@ -212,7 +212,6 @@ async def test_an_answer_of_another_shape_is_named_and_stores_nothing(tmp_path, 
                 await memory.after_turn(user=SAID[0], session_id="s")
             assert not raised.value.ambiguous
             readiness = memory.capability(SupportsReadiness)
-            assert readiness is not None
             state = await readiness.readiness(SCOPE)
             assert state.state == "failed"
             assert named in state.detail
@@ -262,7 +261,6 @@ async def test_a_summary_is_stored_and_every_call_is_counted(tmp_path, proxy):
             receipt = await memory.after_turn(user=SAID[0], session_id="one")
             assert receipt.status == "queued"
             readiness = memory.capability(SupportsReadiness)
-            assert readiness is not None
             assert (await readiness.wait_until_ready(SCOPE, 400)).state == "ready"
             assert await memory.before_turn("Which instrument?", session_id="two")
             assert (await memory.health()).status == "ok"
@@ -300,7 +298,6 @@ async def test_an_extraction_is_stored_and_every_call_is_counted(tmp_path, long_
             assert (await memory.after_turn(user=SAID[0], session_id="s", event_id="e")).status == "queued"
             assert not await memory.before_turn(SAID[0], session_id="two")
             readiness = memory.capability(SupportsReadiness)
-            assert readiness is not None
             assert (await readiness.wait_until_ready(SCOPE, 1200)).state == "ready"
             receipt = await memory.after_turn(user=SAID[0], session_id="s", event_id="e")
             assert receipt.status == "committed"
@@ -326,7 +323,6 @@ async def test_a_graph_is_stored_and_every_call_is_counted(tmp_path, long_smollm
         async with open_memory(settings, scope=SCOPE, trace_sink=sink) as memory:
             assert (await memory.after_turn(user=SAID[0], session_id="s")).status == "queued"
             readiness = memory.capability(SupportsReadiness)
-            assert readiness is not None
             assert (await readiness.wait_until_ready(SCOPE, 1200)).state == "ready"
     assert counted(traces) == long_smollm2.usage
 

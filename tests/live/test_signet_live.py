@@ -60,7 +60,6 @@ async def test_a_memory_from_storing_to_forgetting(client):
         "version_conflict"
     )
     row = await client.get(memory_id)
-    assert row is not None
     assert row["content"] == f"the {word} drinks sencha"
     assert (await client.forget([memory_id], "done"))[0]["status"] == "deleted"
     assert await client.get(memory_id) is None

@@ -110,7 +110,7 @@ async def test_signets_mcp_server_stores_finds_and_forgets(tmp_path, served):
 
         async def call(tool, **arguments):
             result = await session.call_tool(tool, arguments)
-            return bool(result.isError), result.content[0].text  # type: ignore[union-attr]
+            return bool(result.isError), result.content[0].text
 
         failed, stored = await call("memory_store", content="the ibex likes salt", tags="goat")
         assert not failed

@@ -76,7 +76,6 @@ async def test_facts_come_back_as_themselves_and_not_as_cards():
         assert result.entries[0].event_ids == ("e1",)
         assert not any(hit["from_card"] for hit in result.raw["facts"])
         provenance = memory.capability(SupportsProvenance)
-        assert provenance is not None
         answer = await provenance.provenance(ProvenanceRequest(scope=scope))
         assert set(answer.native_ids) == set(receipt.native_ids)
         assert answer.event_ids == ("e1",)

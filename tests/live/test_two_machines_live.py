@@ -59,7 +59,6 @@ def machine(kind, rig, directory, **options):
 
 async def ready(memory, timeout_s=120.0):
     readiness = memory.capability(SupportsReadiness)
-    assert readiness is not None
     assert memory.scope is not None
     return await readiness.wait_until_ready(memory.scope, timeout_s)
 

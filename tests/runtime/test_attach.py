@@ -77,7 +77,6 @@ async def test_capabilities_and_errors_come_through(tmp_path):
         receipt = await first.after_turn(user="My bike is red.", session_id="a")
         items = MemoryItems(second)
         found = await items.get(receipt.native_ids[0])
-        assert found is not None
         assert found.content == "My bike is red."
         await items.modify(receipt.native_ids[0], "My bike is blue.")
         assert "blue" in await text(first)
@@ -102,7 +101,6 @@ async def test_a_killed_owner_is_succeeded_and_loses_nothing(tmp_path):
     with subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-c", OWNER, json.dumps(given)], stdout=subprocess.PIPE, text=True
     ) as owner:
-        assert owner.stdout is not None
         assert await anyio.to_thread.run_sync(owner.stdout.readline) == "open\n"
         async with open_shared(given) as second, open_shared(given) as third:
             await second.after_turn(user="My tea is oolong.", session_id="s")
@@ -131,7 +129,7 @@ async def test_a_read_outlives_all_connections_to_an_owner_that_died(tmp_path):
         async with await asyncio.start_unix_server(end, tmp_path / "dead"):
             for _ in range(3):
                 dying = await asyncio.open_unix_connection(tmp_path / "dead")
-                second._adapter._idle.append(dying)  # type: ignore[attr-defined]
+                second._adapter._idle.append(dying)
             assert "red" in await text(second)
             await asyncio.gather(*ending)
 
@@ -260,7 +258,6 @@ async def test_a_busy_owner_costs_no_call(tmp_path):
         text=True,
     ) as owner:
         assert owner.stdin is not None
-        assert owner.stdout is not None
         assert await anyio.to_thread.run_sync(owner.stdout.readline) == "open\n"
         async with open_shared(given, setup=False) as second:
             owner.stdin.write("\n")

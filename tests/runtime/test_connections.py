@@ -18,11 +18,11 @@ HALF = b"POST /api/hooks/session-start HTTP/1.1\r\nhost: x\r\n"
 
 @asynccontextmanager
 async def listening(**options):
-    async with daemon(**options) as signet:  # type: ignore[arg-type]
+    async with daemon(**options) as signet:
         with listening_socket("127.0.0.1", 0, field="port") as listener:
             config = uvicorn.Config(signet.server.app, lifespan="off", log_level="critical")
             server = uvicorn.Server(config)
-            server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+            server.install_signal_handlers = lambda: None
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.serve, [listener])
                 try:

@@ -115,7 +115,6 @@ async def test_an_owner_that_forked_and_died_is_succeeded_at_once(tmp_path):
         process_group=0,
     ) as owner:
         try:
-            assert owner.stdout is not None
             assert await anyio.to_thread.run_sync(owner.stdout.readline) == "open\n"
             async with open_shared(file) as second:
                 assert "red" in await second.before_turn("bike", session_id="q")

@@ -167,14 +167,14 @@ async def test_all_bindings_of_a_memory_share_its_turns_which_end_with_it():
 
 async def test_a_binding_takes_an_open_memory_and_a_person_or_says_what_is_wrong():
     with pytest.raises(ConfigError, match=r"'async with open_memory\(...\)' gives, not str"):
-        turns_of("memslot.yaml")  # type: ignore[arg-type]
+        turns_of("memslot.yaml")
     bob = MemoryScope(run_id="app", persona_id="bob")
     async with MemorySlot(FakeBackend(), scope=ADA) as slot:
         for named in ("bob", bob, lambda run: run, lambda run: bob):
             assert HostTurns(slot, "test", named).scope_of("bob") == bob
         assert HostTurns(slot, "test").scope_of("bob") == ADA
         with pytest.raises(ScopeError, match="returned None"):
-            HostTurns(slot, "test", lambda run: None).scope_of("bob")  # type: ignore[arg-type, return-value]
+            HostTurns(slot, "test", lambda run: None).scope_of("bob")
         with pytest.raises(ScopeError, match="blank"):
             HostTurns(slot, "test", " ")
     async with MemorySlot(FakeBackend()) as slot:

@@ -59,7 +59,6 @@ async def test_a_turn_goes_in_the_contracts_order(memory, backend):
     report = await now.turn(UserTurn(content="Which tea?"))
     assert (report.output.content, report.rounds, report.recorded) == ("Oolong.", 2, True)
     (first, options), (second, _) = asked(now)
-    assert options.system_prompt is not None
     places = [
         options.system_prompt.index(part) for part in ("Ada's agent", "Be terse.", "I like oolong tea.")
     ]
@@ -233,7 +232,6 @@ async def test_what_the_start_recalled_stands_in_the_first_prompt_beside_what_th
 
     async def by_word(user, **fields):
         recall = await everything(user, **fields)
-        assert recall.result is not None
         fits = [n for n, entry in enumerate(recall.result.entries) if user.strip("?") in entry.text]
         result = recall.result.model_copy(update={"included": tuple(fits), "formatted_context": ""})
         result = result.model_copy(update={"formatted_context": memory.slot.format_context(result)})

@@ -138,7 +138,6 @@ def test_traces_go_to_opentelemetry_where_they_are_asked_for(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
     url = process.stdout.readline().split()[-1]
     body = {"harness": "t", "sessionKey": "s", "userMessage": "an unspeakable word"}
     assert httpx.post(f"{url}/api/hooks/user-prompt-submit", json=body, timeout=30).status_code == 200

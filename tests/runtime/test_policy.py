@@ -150,7 +150,7 @@ async def test_raise_passes_the_failure_on(slot, adapter):
 async def test_a_hosts_own_mistake_costs_no_turn_and_opens_no_circuit(slot):
     async with TurnMemory(slot, TurnPolicy(open_after=1)) as memory:
         assert isinstance((await memory.recall("tea?", session_id="")).failure, InputError)
-        assert isinstance((await memory.recall(None, session_id="s")).failure, InputError)  # type: ignore[arg-type]
+        assert isinstance((await memory.recall(None, session_id="s")).failure, InputError)
         assert isinstance((await memory.recall("a\ud800", session_id="s")).failure, InputError)
         assert memory.status()["recall_circuit"] == "closed"
     async with MemorySlot(Obedient()) as bare, TurnMemory(bare) as memory:

@@ -197,7 +197,6 @@ async def test_openai_streams_text_and_calls():
         assert server.body["stream_options"] == {"include_usage": True}
     assert [chunk.text for chunk in chunks[:-1]] == ["Let me ", "see."]
     result = chunks[-1].result
-    assert result is not None
     assert (result.content, result.stop_reason) == ("Let me see.", "tool_use")
     assert result.tool_calls[0] == ToolCall(id="c1", name="search", arguments={"query": "tea"})
     assert result.usage.input_tokens == 7
@@ -267,7 +266,6 @@ async def test_anthropic_streams_text():
         async with opened("anthropic", server.url) as model:
             chunks = await pieces(model)
     assert [chunk.text for chunk in chunks[:-1]] == ["Ool", "ong."]
-    assert chunks[-1].result is not None
     assert (chunks[-1].result.content, chunks[-1].result.stop_reason) == ("Oolong.", "end_turn")
 
 

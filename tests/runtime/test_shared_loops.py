@@ -331,9 +331,9 @@ async def test_an_owner_answers_on_whatever_a_call_throws(tmp_path):
                 async def throw(self, request, thrown=thrown):
                     raise thrown
 
-                FullHistory.retrieve = throw  # type: ignore[method-assign]
+                FullHistory.retrieve = throw
                 with pytest.raises(errors.MemslotError):
                     await second.before_turn("bike", session_id="q")
         finally:
-            FullHistory.retrieve = retrieve  # type: ignore[method-assign]
+            FullHistory.retrieve = retrieve
         assert "red" in await second.before_turn("bike", session_id="q")

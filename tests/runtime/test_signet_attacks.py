@@ -172,7 +172,7 @@ async def test_what_a_backend_refuses_to_delete_is_not_called_gone(signet):
 async def test_read_only_stores_and_changes_nothing(signet):
     _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
     await signet.memory.slot.set_mode(AdapterMode(read_only=True))
-    before = signet.backend.store.fingerprint()  # type: ignore[attr-defined]
+    before = signet.backend.store.fingerprint()
     path = f"/api/memory/{stored['id']}"
     assert (await signet.post("/api/memory/remember", {"content": "x"}))[0] == 403
     for change in ({"content": "x"}, {"importance": 0.9}):
@@ -181,7 +181,7 @@ async def test_read_only_stores_and_changes_nothing(signet):
     answer = await signet.hook("user-prompt-submit", userMessage="tea?")
     assert answer["memoryCount"] == 1
     await signet.drain()
-    assert signet.backend.store.fingerprint() == before  # type: ignore[attr-defined]
+    assert signet.backend.store.fingerprint() == before
 
 
 async def test_no_error_or_log_holds_what_was_said(signet, caplog):
@@ -226,7 +226,7 @@ async def test_a_filter_that_cannot_be_read_finds_and_deletes_nothing(signet):
         ):
             status, answer = await signet.post(path, {"query": "tea", **wrong, **more})
             assert (status, next(iter(wrong)) in answer["error"]) == (400, True), (path, wrong, answer)
-    assert len(signet.backend.store.rows) == 1  # type: ignore[attr-defined]
+    assert len(signet.backend.store.rows) == 1
 
 
 async def test_a_blank_harness_is_none(signet):
@@ -251,7 +251,7 @@ async def test_one_key_sent_twice_at_once_stores_once():
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(remember)
-        assert len(signet.backend.store.rows) == 1  # type: ignore[attr-defined]
+        assert len(signet.backend.store.rows) == 1
         assert len({answer["id"] for _, answer in answers}) == 1
 
 

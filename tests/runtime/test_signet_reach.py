@@ -143,14 +143,14 @@ async def test_plugin_and_legacy_hooks_of_one_session_record_it_once(signet):
     status, answer = await signet.post(hook, body)  # and one that says no path
     assert status == 200
     await signet.drain()
-    assert [row.text for row in signet.backend.store.rows.values()] == ["My bike is red."]  # type: ignore[attr-defined]
+    assert [row.text for row in signet.backend.store.rows.values()] == ["My bike is red."]
 
 
 async def test_a_prompt_said_twice_by_one_client_is_two(signet):
     for _ in range(2):
         await prompt(signet, "Go on.")
     await signet.drain()
-    assert len(signet.backend.store.rows) == 2  # type: ignore[attr-defined]
+    assert len(signet.backend.store.rows) == 2
 
 
 async def test_what_the_host_still_shows_is_not_injected_again(signet):
@@ -220,7 +220,7 @@ async def test_a_read_only_token_plays_a_whole_session_and_leaves_nothing():
     async with daemon(tokens={"full": BASE, "test": BASE}, read_only=frozenset({"test"})) as signet:
         full, test = {"authorization": "Bearer full"}, {"authorization": "Bearer test"}
         _, stored = await signet.post("/api/memory/remember", {"content": "the pot is blue"}, **full)
-        before = dict(signet.backend.store.rows)  # type: ignore[attr-defined]
+        before = dict(signet.backend.store.rows)
         hooks = {"harness": "t", "sessionKey": "s"}
         for name, body in (
             ("session-start", {"context": "pot"}),
@@ -235,7 +235,7 @@ async def test_a_read_only_token_plays_a_whole_session_and_leaves_nothing():
         patch = {"content": "x", "reason": "r"}
         assert (await signet.send("PATCH", f"/api/memory/{stored['id']}", patch, test))[0] == 403
         await signet.drain()
-        assert signet.backend.store.rows == before  # type: ignore[attr-defined]
+        assert signet.backend.store.rows == before
         _, start = await signet.post("/api/hooks/session-start", hooks, **full)
         assert not start["sessionKnown"]
         assert "tea" not in start["inject"]

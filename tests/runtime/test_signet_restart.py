@@ -149,7 +149,7 @@ async def test_an_answer_from_before_a_reset_is_not_recorded_after_it(signet):
     await say("My boat is blue.", "A red bike.")
     await signet.hook("session-end", sessionKey="s", transcript="User: My boat is blue.\nAssistant: A boat.")
     await signet.drain()
-    stored = [row.text for row in signet.backend.store.rows.values()]  # type: ignore[attr-defined]
+    stored = [row.text for row in signet.backend.store.rows.values()]
     assert stored == ["My bike is red.", "A red bike.", "My boat is blue.", "A boat."]
 
 
@@ -163,7 +163,7 @@ async def test_a_reset_that_cannot_be_noted_is_not_begun(tmp_path):
 
 async def test_of_two_changes_of_one_version_one_is_a_conflict(signet):
     _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
-    signet.backend.store.latency_s = 0.01  # type: ignore[attr-defined]
+    signet.backend.store.latency_s = 0.01
     answers: list[int] = []
 
     async def patch(text):
@@ -179,7 +179,7 @@ async def test_of_two_changes_of_one_version_one_is_a_conflict(signet):
 async def test_a_host_file_spoilt_under_way_is_said_by_every_route_and_health(signet, tmp_path):
     await signet.post("/api/memory/remember", {"content": "tea"})
     (tmp_path / "memslot.db").unlink()
-    rows = len(signet.backend.store.rows)  # type: ignore[attr-defined]
+    rows = len(signet.backend.store.rows)
     for method, path, body in (
         ("POST", "/api/memory/remember", {"content": "more tea"}),
         ("GET", "/api/memories", None),
@@ -188,7 +188,7 @@ async def test_a_host_file_spoilt_under_way_is_said_by_every_route_and_health(si
         status, answer = await signet.send(method, path, body)
         assert status == 503, path
         assert "memslot.db: removed or replaced while it was open" in answer["error"]
-    assert len(signet.backend.store.rows) == rows, "nothing is stored whose labels cannot be kept"  # type: ignore[attr-defined]
+    assert len(signet.backend.store.rows) == rows, "nothing is stored whose labels cannot be kept"
     status, ready = await signet.send("GET", "/health/ready")
     assert (status, ready["status"]) == (503, "unavailable")
     assert "memslot.db: removed" in ready["labels"]

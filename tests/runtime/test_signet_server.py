@@ -240,7 +240,7 @@ async def test_transcripts_are_read_below_their_directory_alone(tmp_path):
         answer = await signet.hook("session-end", sessionKey="s", transcriptPath=str(kept / "t.txt"))
         assert answer["queued"]
         await signet.drain()
-        assert [row.text for row in signet.backend.store.rows.values()] == ["My bike is red."]  # type: ignore[attr-defined]
+        assert [row.text for row in signet.backend.store.rows.values()] == ["My bike is red."]
 
 
 async def test_after_a_compaction_what_was_said_before_it_is_recalled(signet):
@@ -311,7 +311,7 @@ async def test_a_token_of_one_scope_reaches_no_other_on_any_route():
         )
         assert "iguana" not in flush["summaryPrompt"]
         await signet.drain()
-        rows = signet.backend.store.rows.values()  # type: ignore[attr-defined]
+        rows = signet.backend.store.rows.values()
         evil = [row.id for row in rows if row.text == "iguana Rex?"]
         assert len(evil) == 1
         await as_(EVE, "POST", "/api/hooks/session-end", hooks)

@@ -35,7 +35,6 @@ class Servers:
             str(self._files[number]),
         ]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("serving "), line
         self._running[number] = process, line.split()[-1]

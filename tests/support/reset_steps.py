@@ -36,7 +36,7 @@ class Steps:
         self._directory = str(directory)
         self._step = step
         sys.addaudithook(self._seen)
-        sqlite3.connect = self._connected  # type: ignore[assignment]
+        sqlite3.connect = self._connected
 
     def take(self, name):
         """A step of that name."""
@@ -86,7 +86,7 @@ class Steps:
             self._statement(str(query))
             return execute(cursor, query, *given, **named)
 
-        psycopg.Cursor.execute = watched  # type: ignore[method-assign]
+        psycopg.Cursor.execute = watched
 
 
 async def reset(store, data_dir, base_url, answer, copies, die_at):

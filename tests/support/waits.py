@@ -47,7 +47,7 @@ def held(server, endpoint):
         else:
             native(seconds)
 
-    server.sleep = sleep  # type: ignore[method-assign]
+    server.sleep = sleep
     faults.add("late", endpoint=endpoint, delay_s=_HELD_S)
     try:
         yield go_on

@@ -98,12 +98,10 @@ class Host:
 
     async def ready(self, scope=ALICE, timeout_s=5):
         readiness = self.slot.capability(SupportsReadiness)
-        assert readiness is not None
         return await readiness.wait_until_ready(scope, timeout_s)
 
     async def state(self, scope=ALICE):
         readiness = self.slot.capability(SupportsReadiness)
-        assert readiness is not None
         return await readiness.readiness(scope)
 
     async def ask(self, scope=ALICE, budget=None):
@@ -113,5 +111,4 @@ class Host:
 
     async def native(self, operation, scope=ALICE):
         query = self.slot.capability(SupportsNativeQuery)
-        assert query is not None
         return (await query.native_query(NativeQueryRequest(scope=scope, operation=operation))).raw

@@ -28,7 +28,6 @@ memory:
 @pytest.fixture(scope="module")
 def agent_loop():
     spec = importlib.util.spec_from_file_location("agent_loop", PATH)
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

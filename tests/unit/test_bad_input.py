@@ -420,7 +420,7 @@ def test_what_is_built_when_first_used_is_frozen_and_quotes_nobody():
     assert "words" not in str(raised.value)
     record = Record(number=2)
     with pytest.raises(ValidationError, match="frozen"):
-        record.number = 3  # type: ignore[misc]
+        record.number = 3
     assert record.number == 2
 
 

@@ -97,7 +97,6 @@ def test_version():
 @pytest.mark.parametrize("command", [("doctor",), ("doctor", "--json"), ("doctor", "nowhere.yaml")])
 def test_whoever_stops_reading_hears_no_complaint(command):
     writer = subprocess.Popen([*MEMSLOT, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert writer.stdout is not None
     assert writer.stderr is not None
     writer.stdout.close()
     with writer.stderr:

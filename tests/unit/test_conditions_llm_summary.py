@@ -37,7 +37,6 @@ def config(llm, timeout_s=5.0, **options):
 
 async def ready(slot):
     readiness = slot.capability(SupportsReadiness)
-    assert readiness is not None
     return await readiness.wait_until_ready(ALICE, 10)
 
 
@@ -48,7 +47,6 @@ async def ask(slot):
 
 async def history(slot):
     query = slot.capability(SupportsNativeQuery)
-    assert query is not None
     answer = await query.native_query(NativeQueryRequest(scope=ALICE, operation="history"))
     return list(answer.raw)
 

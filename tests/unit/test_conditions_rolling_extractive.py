@@ -22,7 +22,7 @@ async def summary(*events, **options):
     async with Host(**options) as host:
         await host.write(*events)
         assert (await host.ready()).state == "ready"
-        return (await host.ask()).raw["memory"].splitlines()  # type: ignore[no-any-return]
+        return (await host.ask()).raw["memory"].splitlines()
 
 
 async def test_preferences_first_newest_first_and_small_talk_goes():

@@ -20,7 +20,6 @@ async def test_a_session_is_summarised_when_the_next_one_begins():
         assert (await host.ask()).formatted_context == ""
         (third,) = await host.write(event(3, "d", session="s2"))
         assert host.summariser.calls == [["a", "b", "c"]]
-        assert third.trace is not None
         assert third.trace.native_operation == "memory.consolidate"
         result = await host.ask()
     assert [entry.text for entry in result.entries] == ["a\nb\nc"]

@@ -171,7 +171,6 @@ def test_the_journal_is_one_line(tmp_path, block, max_mb):
     config = tmp_path / "c.yaml"
     config.write_text(f"memory: {{condition: no_memory, conditions: {{no_memory: {{}}}}, journal: {block}}}")
     journal = load_config(config).memory.journal
-    assert journal is not None
     assert journal.max_mb == max_mb
 
 

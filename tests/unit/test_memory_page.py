@@ -43,11 +43,9 @@ def test_a_person_asks_sees_what_the_prompt_gets_and_deletes_a_row(tmp_path):
         assert "<i>oolong" not in page
         assert "<b>ada" not in page
         section = re.search(r"<pre>(.*?)</pre>", page, re.S)
-        assert section is not None
         assert "I like <i>oolong</i> tea." in unescape(unescape(section[1]))
         assert [re.findall(r"<td[^>]*>(.*?)</td>", row)[3] for row in page.split("<tr>")[2:]] == ["yes", "no"]
         native_id = re.search(r'name="id" value="([^"]+)"', page)
-        assert native_id is not None
         form = {"id": native_id[1], "q": "tea"}
         assert client.post("/", data={**form, "token": "guessed"}).status_code == 403
         assert "oolong" in client.get("/", params={"q": "tea"}).text
@@ -72,7 +70,6 @@ def test_a_person_sees_everything_that_is_remembered_and_deletes_a_row_of_it(tmp
 def test_a_turn_shows_what_was_asked_recalled_used_and_recorded_then(tmp_path):
     with served(tmp_path) as (server, client):
         memory = server.memory
-        assert memory is not None
         memory.before_turn("Which tea do I like?", session_id="later")
         memory.after_turn(user="Which tea do I like?", assistant="Oolong.", session_id="later")
         memory.after_turn(user="Now I like green tea.", session_id="later")
@@ -98,7 +95,6 @@ def test_a_turn_shows_what_was_asked_recalled_used_and_recorded_then(tmp_path):
 def test_a_deleted_row_and_a_reset_leave_no_recall(tmp_path):
     with served(tmp_path) as (server, client):
         memory = server.memory
-        assert memory is not None
         slot, recalls = memory.slot, memory.slot.delivery.recalls
         for number in (1, 2):
             memory.before_turn("Which tea do I like?", session_id=f"later {number}")
@@ -106,7 +102,6 @@ def test_a_deleted_row_and_a_reset_leave_no_recall(tmp_path):
         turns = re.findall(r'<a href="(/turns/\d+)">', client.get("/turns").text)
         assert "oolong" in client.get(turns[0]).text
         native_id = re.search(r'name="id" value="([^"]+)"', client.get("/", params={"q": "oolong"}).text)
-        assert native_id is not None
         client.post("/", data={"id": native_id[1], "token": server.token})
         assert "oolong" not in client.get(turns[0]).text
         memory.before_turn("Where does my sister live?", session_id="last")

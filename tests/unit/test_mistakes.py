@@ -77,7 +77,7 @@ ON_THE_COMMAND_LINE = {
 
 
 async def with_open_memory():
-    with open_memory({"memory": {"backend": "full_history"}}):  # type: ignore[attr-defined]
+    with open_memory({"memory": {"backend": "full_history"}}):
         pass
 
 

@@ -131,8 +131,7 @@ def test_a_time_is_read_in_utc_or_not_at_all(written, hour):
 
 def test_a_time_without_a_zone_may_be_known_to_be_utc():
     moment = parse_time("2024-01-01T12:00:00", naive_is_utc=True)
-    assert moment is not None
-    assert (moment.hour, moment.utcoffset()) == (12, parse_time("2024-01-01T00:00:00Z").utcoffset())  # type: ignore[union-attr]
+    assert (moment.hour, moment.utcoffset()) == (12, parse_time("2024-01-01T00:00:00Z").utcoffset())
 
 
 def test_no_nul_is_left_at_any_depth():

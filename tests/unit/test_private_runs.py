@@ -82,7 +82,7 @@ def registry_of(options, make):
     def memslot_create(settings: Any) -> FakeBackend:
         return make()
 
-    module.memslot_describe, module.memslot_create = memslot_describe, memslot_create  # type: ignore[attr-defined]
+    module.memslot_describe, module.memslot_create = memslot_describe, memslot_create
     sys.modules[module.__name__] = module
     return MemoryAdapterRegistry([EntryPoint("fake", module.__name__, "memslot.backends")])
 

@@ -36,7 +36,7 @@ async def test_a_recall_during_a_reset_leaves_no_recall(tmp_path):
         await goes_on.wait()
         return await wipes(scope)
 
-    adapter.reset_scope = reset_scope  # type: ignore[method-assign]
+    adapter.reset_scope = reset_scope
     place = {"store": open_store(tmp_path), "journal": open_journal(tmp_path)}
     async with MemorySlot(adapter, scope=ALICE, **place) as memory:
         await memory.after_turn(user="I like oolong.", session_id="told")

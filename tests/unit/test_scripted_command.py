@@ -49,7 +49,6 @@ def test_it_says_where_it_is_and_ends_when_interrupted():
     heeds = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, preexec_fn=heeds, **pipes) as running:
-        assert running.stdout is not None
         url = running.stdout.readline().removeprefix("export SCRIPTED_LLM_URL=").strip()
         body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hello."}]}).encode()
         with urllib.request.urlopen(urllib.request.Request(f"{url}/chat/completions", data=body)) as answer:

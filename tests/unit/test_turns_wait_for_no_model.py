@@ -35,7 +35,6 @@ def config(tmp_path, provider, llm, **memory):
 
 async def ready(slot):
     readiness = slot.capability(SupportsReadiness)
-    assert readiness is not None
     return (await readiness.wait_until_ready(ALICE, 30)).state
 
 

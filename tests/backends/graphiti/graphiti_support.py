@@ -69,7 +69,6 @@ async def found(slot, query, **fields):
 
 async def listed(slot, operation, scope=ALICE, **arguments):
     query = slot.capability(SupportsNativeQuery)
-    assert query is not None
     return (
         await query.native_query(NativeQueryRequest(scope=scope, operation=operation, arguments=arguments))
     ).raw
@@ -77,7 +76,6 @@ async def listed(slot, operation, scope=ALICE, **arguments):
 
 async def mutate(slot, operation, native_id, scope=ALICE, **arguments):
     capability = slot.capability(SupportsNativeMutation)
-    assert capability is not None
     return await capability.native_mutation(
         NativeMutationRequest(scope=scope, operation=operation, native_id=native_id, arguments=arguments)
     )
@@ -85,7 +83,6 @@ async def mutate(slot, operation, native_id, scope=ALICE, **arguments):
 
 async def sources(slot, **fields):
     capability = slot.capability(SupportsProvenance)
-    assert capability is not None
     return await capability.provenance(ProvenanceRequest(**{"scope": ALICE, **fields}))
 
 

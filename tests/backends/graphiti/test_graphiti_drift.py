@@ -165,7 +165,7 @@ def falkordb_pair():
     from memory.backends.graphiti.falkordb import FalkorGraph
 
     stock = native("graphiti_core.driver.falkordb_driver:FalkorDriver")(falkor_db=object())
-    return stock, FalkorGraph(None, "g")  # type: ignore[arg-type]
+    return stock, FalkorGraph(None, "g")
 
 
 def neo4j_pair():
@@ -276,7 +276,6 @@ TEMPORAL = "graphiti_core.utils.maintenance.temporal_edge_utils"
 def test_why_a_pattern_of_graphiti_is_rewritten():
     """Once its own no longer says this, ours can go."""
     spec = importlib.util.find_spec(TEMPORAL)
-    assert spec is not None
     assert spec.loader is not None
     fresh = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fresh)

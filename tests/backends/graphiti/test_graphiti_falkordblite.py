@@ -136,7 +136,6 @@ def killed_writer(data_dir, llm):
 @pytest.mark.parametrize("writes", [1, 20])
 async def test_an_owner_that_is_killed_takes_its_server_along_and_loses_nothing(tmp_path, llm, writes):
     with killed_writer(tmp_path, llm) as process:
-        assert process.stdout is not None
         acknowledged = [int(process.stdout.readline()) for _ in range(writes)]
         process.kill()
         acknowledged += [int(line) for line in process.stdout if line.endswith("\n")]

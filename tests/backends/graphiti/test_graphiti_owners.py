@@ -134,10 +134,8 @@ async def test_two_processes_that_make_the_same_scope_lose_nothing(tmp_path):
     """One replaced the file under the other, whose writes went on into a file without a name."""
     others = [start(tmp_path, f"thing{letter}", f"item{letter}") for letter in "ab"]
     for other in others:
-        assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"
     for other in others:
-        assert other.stdin is not None
         other.stdin.write("go\n")
         other.stdin.flush()
     said = "".join(other.communicate()[0] for other in others)

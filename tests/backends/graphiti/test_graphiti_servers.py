@@ -138,7 +138,7 @@ def test_a_missing_client_is_named_with_its_pip_line(tmp_path, monkeypatch, driv
     monkeypatch.setitem(sys.modules, driver, None)
     extra = {"kuzu": "graphiti", "falkordb": "graphiti-falkordb"}[driver]
     with pytest.raises(PluginLoadError, match=rf"pip install 'memslot\[{extra}\]'"):
-        import_sdk(driver)  # type: ignore[arg-type]
+        import_sdk(driver)
 
 
 @NEEDS_FALKORDB

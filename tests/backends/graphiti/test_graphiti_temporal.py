@@ -96,7 +96,6 @@ async def test_native_bulk_keeps_contradictions_and_says_so(tmp_path, llm):
 
     async with opened(llm, tmp_path, bulk="native") as slot:
         bulk = slot.capability(SupportsBulkIngest)
-        assert bulk is not None
         receipts = await bulk.record_events(
             [event("I live in Paris.", at=PARIS), event("I live in Berlin.", at=BERLIN)]
         )

@@ -30,7 +30,7 @@ class HonchoDouble(LoopbackServer):
 
     def __init__(self, **delays):
         super().__init__()
-        self.model = HonchoModel(**delays)  # type: ignore[arg-type]
+        self.model = HonchoModel(**delays)
 
     def handle(self, request):
         self.model.advance()

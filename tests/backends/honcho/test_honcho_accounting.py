@@ -18,7 +18,6 @@ NOTED = Message(role="assistant", content="Noted.")
 
 async def _wait(slot, timeout_s=60.0):
     readiness = slot.capability(SupportsReadiness)
-    assert readiness is not None
     return await readiness.wait_until_ready(ADA, timeout_s)
 
 
@@ -130,7 +129,6 @@ async def test_a_conclusion_from_several_messages_vouches_for_none_of_them(doubl
     """The model was given four turns at once, and drew a conclusion from one; nothing tells which."""
     async with slot_on(double) as slot:
         bulk = slot.capability(SupportsBulkIngest)
-        assert bulk is not None
         await bulk.record_events([event(number, f"I own {number} boats.") for number in range(1, 5)])
         for _ in range(2):
             answer = await _wait(slot)

@@ -35,7 +35,6 @@ MODES: dict[str, dict[str, Any]] = {
 
 async def _settle(slot):
     readiness = slot.capability(SupportsReadiness)
-    assert readiness is not None
     assert (await readiness.wait_until_ready(ADA, 60.0)).state != "pending"
 
 
@@ -55,7 +54,6 @@ async def test_a_fresh_read_only_slot_makes_nothing(double, mode):
         await slot.after_turn(session_id="s", user=FACT, scope=ADA)
         await slot.health()
         readiness, provenance = slot.capability(SupportsReadiness), slot.capability(SupportsProvenance)
-        assert readiness is not None
         assert provenance is not None
         assert (await readiness.wait_until_ready(ADA, 60.0)).state != "pending"
         await provenance.provenance(ProvenanceRequest(scope=ADA))

@@ -61,7 +61,6 @@ async def found(slot, query, **fields):
 async def stored(slot, scope=ALICE):
     """Every native row of a scope."""
     query = slot.capability(SupportsNativeQuery)
-    assert query is not None
     rows: list[dict[str, Any]] = (
         await query.native_query(NativeQueryRequest(scope=scope, operation="list"))
     ).raw["results"]

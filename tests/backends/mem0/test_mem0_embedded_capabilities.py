@@ -23,7 +23,6 @@ async def test_records_can_be_corrected_and_their_history_told(tmp_path):
         assert row["metadata"]["event_id"] == coffee_event.event_id
         assert row["metadata"]["meta_event_id"] == "forged"
         provenance = slot.capability(SupportsProvenance)
-        assert provenance is not None
         source = await provenance.provenance(ProvenanceRequest(scope=ALICE, native_id=native_id))
         assert source.event_ids == (coffee_event.event_id,)
         assert [step["event"] for step in source.raw["history"]] == ["ADD", "UPDATE"]
@@ -67,7 +66,6 @@ async def test_a_memory_that_another_program_wrote_without_metadata_has_a_source
     async with opened(tmp_path) as slot:
         native(slot).add("I like tea", **slot.native_scope(ALICE), infer=False)
         capability = slot.capability(SupportsProvenance)
-        assert capability is not None
         answer = await capability.provenance(ProvenanceRequest(scope=ALICE))
         assert answer.native_ids == ((await stored(slot))[0]["id"],)
         assert answer.event_ids == ()

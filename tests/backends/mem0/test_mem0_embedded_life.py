@@ -52,7 +52,6 @@ async def test_a_store_locked_by_another_process_is_the_same_error(tmp_path):
         stdout=subprocess.PIPE,
     )
     with holder:
-        assert holder.stdout is not None
         assert holder.stdin is not None
         assert holder.stdout.readline() == b"locked\n"
         with pytest.raises(BackendUnavailable, match="open elsewhere"):

@@ -66,7 +66,7 @@ async def test_an_embedder_that_changes_its_length_is_refused_with_both_numbers_
             await found(slot, "tea")
         assert [row["memory"] for row in await stored(slot)] == ["tea"]
         with pytest.raises(ConfigError, match=r"vectors of 768, and the embedder answers with 384"):
-            await slot._adapter.model_probes()["embedder"]()  # type: ignore[attr-defined]
+            await slot._adapter.model_probes()["embedder"]()
 
 
 async def test_dimensions_that_the_endpoint_cannot_make_are_refused(tmp_path, endpoint):
@@ -201,7 +201,7 @@ async def test_the_texts_of_many_events_are_few_requests(tmp_path, endpoint):
     async with opened(tmp_path, **block(endpoint)) as slot:
         asked = len(endpoint.requests)
         events = [event(f"tea {number}") for number in range(12)]
-        receipts = await slot._adapter.record_events(events)  # type: ignore[attr-defined]
+        receipts = await slot._adapter.record_events(events)
         assert len(endpoint.requests) == asked + 1
         assert len({receipt.native_ids for receipt in receipts}) == 12
 

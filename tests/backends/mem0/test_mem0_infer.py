@@ -145,7 +145,7 @@ async def test_a_write_given_up_before_its_first_insert_stores_nothing_and_says_
             await slot.record_event(event(OOLONG))
         assert not raised.value.ambiguous
         llm.faults.clear()
-        await slot._adapter.worker.idle()  # type: ignore[attr-defined]
+        await slot._adapter.worker.idle()
         assert len(await stored(slot)) == 1
         slot._calls.deadlines = Deadlines()
         assert (await slot.record_event(event(OOLONG))).status == "committed"
@@ -203,10 +203,10 @@ class llm_failing_at:
                 self._llm.faults.add("500", endpoint=endpoint)
             return self._native(endpoint)
 
-        self._llm.faults.take = take  # type: ignore[method-assign]
+        self._llm.faults.take = take
 
     def __exit__(self, *_):
-        self._llm.faults.take = self._native  # type: ignore[method-assign]
+        self._llm.faults.take = self._native
 
 
 async def test_an_embedding_mem0_gives_up_on_is_an_error(tmp_path, llm):
@@ -222,10 +222,10 @@ async def test_an_embedding_mem0_gives_up_on_is_an_error(tmp_path, llm):
                 llm.faults.add("500", endpoint="embeddings")
             return native(endpoint)
 
-        llm.faults.take = take  # type: ignore[method-assign]
+        llm.faults.take = take
         with pytest.raises(BackendUnavailable) as raised:
             await slot.record_event(event("I have a dog. I have a fish."))
-        llm.faults.take = native  # type: ignore[method-assign]
+        llm.faults.take = native
         assert not raised.value.sent
         assert [row["memory"] for row in await stored(slot)] == ["I have a cat."]
 

@@ -72,7 +72,7 @@ async def test_the_approximate_index_is_off_unless_asked_for(tmp_path, block):
             await slot.record_event(event(f"tea number {number}"))
         await slot.record_event(event("coffee", scope=BOB))
         assert await found(slot, "tea number 7", scope=BOB) == ["coffee"]
-        assert slot._adapter._native._config.vector_store.config.hnsw is False  # type: ignore[attr-defined]
+        assert slot._adapter._native._config.vector_store.config.hnsw is False
     asked = {**block["vector_store"]["config"], "hnsw": True}
     async with opened(tmp_path, vector_store={"provider": "pgvector", "config": asked}) as slot:
         assert any("hnsw: true ranks before" in warning for warning in (await slot.health()).warnings)
@@ -193,7 +193,6 @@ async def test_an_event_cut_in_the_middle_is_never_half_stored_and_a_repeat_stor
         if not bulk:
             return await slot.record_event(whole)
         many = slot.capability(SupportsBulkIngest)
-        assert many is not None
         return (await many.record_events([whole]))[0]
 
     async with opened(tmp_path, **block) as slot:

@@ -76,7 +76,7 @@ def test_metadata_keys_are_plain_for_every_store():
 
 
 def message(role, content="text", **fields):
-    return Message(role=role, content=content, **fields)  # type: ignore[arg-type]
+    return Message(role=role, content=content, **fields)
 
 
 def test_tool_calls_without_text_are_left_out_with_a_warning():

@@ -75,5 +75,4 @@ async def ask(slot, query="Which tea?", **fields):
 async def ready(slot, timeout_s=60.0):
     """Whether Alice's memory is ready, waited for."""
     readiness = slot.capability(SupportsReadiness)
-    assert readiness is not None
     return await readiness.wait_until_ready(ALICE, timeout_s)

@@ -53,7 +53,6 @@ def _killed(data, first, after_s):
     """A process that writes and resets, killed so long after its first reset: the last cycle erased, and begun."""
     code = CHILD.format(tests=str(Path(__file__).parent), data=str(data), first=first)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
         lines = [child.stdout.readline()]
         threading.Timer(after_s, child.send_signal, [signal.SIGKILL]).start()
         lines += child.stdout.readlines()

@@ -96,7 +96,7 @@ async def test_whatever_the_node_does_nothing_is_raised_and_nothing_leaks(archet
     caplog.set_level(logging.DEBUG, "memslot.stigmem")
     for fault in ("500", "503", "reset", "unreadable", "redirect", "429", "422"):
         with FaultyNode(dict.fromkeys(range(1, 99), fault)) as node:
-            abi = StigmemAbi(node.url, "hunter2hunter2", AGENT, archetype=archetype, retry_pause_s=0)  # type: ignore[arg-type]
+            abi = StigmemAbi(node.url, "hunter2hunter2", AGENT, archetype=archetype, retry_pause_s=0)
             context = await abi.boot(USER)
             assert context.problems if fault != "422" else True
             assert await abi.fire(lambda build: build.handoff(AGENT, "the secret plan", ["f"])) == ()

@@ -131,14 +131,14 @@ def test_a_decision_has_the_uri_that_other_agents_use():
         (lambda: surfaces.handoff("reviewer", "s"), "to: is not a URI with '://'"),
         (lambda: surfaces.handoff(OTHER, "  "), "summary: must not be blank"),
         (lambda: surfaces.handoff(OTHER, "x" * 4097), "summary: is 4097 bytes"),
-        (lambda: surfaces.handoff(OTHER, None), "summary: must be a str for type text"),  # type: ignore[arg-type]
+        (lambda: surfaces.handoff(OTHER, None), "summary: must be a str for type text"),
         (lambda: surfaces.handoff(OTHER, "s", "f1"), "fact_refs: must be a list"),
         (lambda: surfaces.handoff(OTHER, "s", map(str, range(65))), "fact_refs: holds 65 facts; at most 64"),
         (lambda: surfaces.handoff(OTHER, "s", (), " "), "^continuation: must not be blank"),
         (lambda: surfaces.handoff(OTHER, "s", (), "x" * (1 << 21)), "at most 1048576 are allowed"),
         (lambda: surfaces.decision("", "s"), "decision: must not be blank"),
         (lambda: surfaces.escalation(OTHER, "x" * 2049, "low"), "goal: is 2049 bytes"),
-        (lambda: surfaces.escalation(OTHER, "g", "urgent"), "priority: must be one of low"),  # type: ignore[arg-type]
+        (lambda: surfaces.escalation(OTHER, "g", "urgent"), "priority: must be one of low"),
         (lambda: surfaces.escalation("bob", "g", "low"), "to: is not a URI"),
         (lambda: surfaces.activity("t", datetime(2026, 1, 31)), "at: must be timezone-aware"),
     ],

@@ -8,12 +8,7 @@ import pytest
 from both_loops import anyio_backend as anyio_backend
 from intent_samples import AGENT, BOSS, READER, SENDER, fields, full
 
-from memory.contract.errors import (
-    BackendAuthError,
-    BackendProtocolError,
-    BackendTimeout,
-    BackendUnavailable,
-)
+from memory.contract.errors import BackendAuthError, BackendProtocolError, BackendTimeout, BackendUnavailable
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
 from memory.stigmem.intent_client import IntentClient
@@ -32,7 +27,6 @@ def client(double):
 
 def same(found, sent):
     """The native route puts the node's time for the sender's."""
-    assert found is not None
     return found.model_copy(update={"created_at": sent.created_at}) == IntentRecord(**sent.body())
 
 

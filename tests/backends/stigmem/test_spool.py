@@ -123,7 +123,7 @@ def test_a_handoff_over_a_node_that_fails_every_other_time_is_whole(double, base
                 return LoopbackAnswer(500, "Internal Server Error")
         return answered(request)
 
-    double.handle = every_other  # type: ignore[method-assign]
+    double.handle = every_other
     handoff = ("handoff", "--to", AGENT, "--summary", "x", "--ref", "f1", "--ref", "f2")
     code, stdout, stderr = run(base, double.url, *handoff, "--wait", "4", *flags.split())
     assert (code, bool(stdout)) == (0, True), stderr

@@ -217,7 +217,6 @@ async def test_a_reset_by_another_process_is_noticed_without_tenants_too(double)
         assert [entry.text for entry in (await ask(here, "coffee")).entries] == ["I like coffee."]
         assert (await there.reset_scope(ADA)).removed == 1
         query = here.capability(SupportsNativeQuery)
-        assert query is not None
         assert (await query.native_query(NativeQueryRequest(scope=ADA, operation="facts"))).raw == {
             "facts": []
         }
@@ -284,7 +283,6 @@ async def test_provenance_by_id_and_by_time(double):
         receipt = await memory.record_event(event("I like oolong."))
         foreign = await memory.record_event(event("I like tea.", scope=BOB))
         provenance = memory.capability(SupportsProvenance)
-        assert provenance is not None
         answer = await provenance.provenance(ProvenanceRequest(scope=ADA, native_id=receipt.native_ids[0]))
         assert answer.event_ids == ("e1",)
         assert answer.raw["fact"]["derived_from"][0]["session_id"] == "s1"

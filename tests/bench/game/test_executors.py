@@ -67,7 +67,6 @@ def test_a_killed_worker_costs_its_cell_alone(here, tmp_path, killed_once):
     assert lost.manifest.status == "failed"
     assert sorted(statuses(lost)) == ["completed", "completed", "died"]
     (cell,) = (cell for cell in lost.manifest.cells if cell.status == "died")
-    assert cell.error is not None
     assert cell.error.message == "the worker process ended by signal 9 while it played this cell"
     assert cell.label in lost.report.read_text("utf-8")
     again = resume(

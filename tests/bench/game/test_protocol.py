@@ -131,7 +131,7 @@ async def test_the_mode_is_restored_when_a_test_session_breaks(tmp_path):
         seen.append(mode.read_only)
         return await real(mode)
 
-    slot.set_mode = noted  # type: ignore[method-assign]
+    slot.set_mode = noted
     with pytest.raises(RuntimeError, match="a judge's defect"):
         await CellPlayer(context, TIMELINE, SCOPE, CellSettings(budget=BUDGET)).play()
     assert seen == [False, True, False]

@@ -27,7 +27,7 @@ def section(*entries):
 
 def entry(text, day=None, **more):
     at = None if day is None else datetime(2026, 1, day, 9, tzinfo=UTC)
-    return ContextEntry(text, timestamp=at, **more)  # type: ignore[arg-type]
+    return ContextEntry(text, timestamp=at, **more)
 
 
 def chosen(*entries, context="work"):

@@ -92,7 +92,6 @@ def test_a_journal_whose_last_line_is_torn_goes_on(whole, tmp_path):
     failed = resume(experiment, done.directory)
     (record,) = failed.manifest.cells
     assert record.status == "failed"
-    assert record.error is not None
     assert "is damaged" in record.error.message
 
 

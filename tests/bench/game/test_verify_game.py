@@ -127,7 +127,7 @@ def test_cells_that_ended_badly_agree_with_what_they_left(tmp_path):
                 return await real(event)
 
             if config.provider == "full_history":
-                adapter.record_event = record_event  # type: ignore[method-assign]
+                adapter.record_event = record_event
             return adapter
 
     failed = begin(experiment, registry=Refusing())
@@ -146,7 +146,7 @@ def _beats(rows):
 def verdict(place):
     """Of every request that did not suit, that it did."""
     for name, each in (("results.jsonl", list), ("journal.jsonl", _beats)):
-        rewritten(place / name, lambda rows, each=each: [_well(row) for row in each(rows)] and None)  # type: ignore[misc]
+        rewritten(place / name, lambda rows, each=each: [_well(row) for row in each(rows)] and None)
 
 
 def _well(row):
