@@ -382,10 +382,6 @@ class Delivery:
         counts = self._resetting.counts
         return counts.total() if scope is None else counts[scope]
 
-    def is_set_up(self, scope: MemoryScope) -> bool:
-        """Whether the scope was set up and has not been released since."""
-        return self._calls.scopes.get(scope, False)
-
     def trace_to(self, sink: TraceSink) -> None:
         """Add a sink that receives the trace of every call."""
         self._calls.sinks.append(sink)

@@ -70,8 +70,13 @@ async def test_idle_people_are_released_and_come_back(monkeypatch):
         people = [slot.for_scope(persona_id=person(number)) for number in range(4)]
         for memory in people:
             await memory.after_turn(session_id="s", user="tea")
-        assert [slot.delivery.is_set_up(memory.scope) for memory in people] == [False, False, True, True]
-        assert slot.delivery.is_set_up(ALICE), "what the host set up is the host's to release"
+        assert [slot._calls.scopes.get(memory.scope, False) for memory in people] == [
+            False,
+            False,
+            True,
+            True,
+        ]
+        assert slot._calls.scopes.get(ALICE, False), "what the host set up is the host's to release"
         assert "tea" in await people[0].before_turn("tea", session_id="s")
     assert adapter.set_up == ["alice", "p0", "p1", "p2", "p3", "p0"]
 
@@ -92,9 +97,9 @@ async def test_a_person_in_use_is_never_released(monkeypatch):
             tasks.start_soon(lambda: bob.after_turn(session_id="s", user="tea"))
             await entered.wait()
             await slot.for_scope(persona_id="eve").before_turn("x", session_id="s")
-            assert slot.delivery.is_set_up(BOB)
+            assert slot._calls.scopes.get(BOB, False)
             go_on.set()
-        assert not slot.delivery.is_set_up(BOB)
+        assert not slot._calls.scopes.get(BOB, False)
         assert [row.scope for row in adapter.rows] == [BOB]
 
 
@@ -104,14 +109,14 @@ async def test_the_person_used_longest_ago_is_released_first(monkeypatch):
         people = [slot.for_scope(persona_id=f"p{number}") for number in range(3)]
         for number in (0, 1, 0, 2):
             await people[number].after_turn(session_id="s", user="tea")
-        assert [slot.delivery.is_set_up(memory.scope) for memory in people] == [True, False, True]
+        assert [slot._calls.scopes.get(memory.scope, False) for memory in people] == [True, False, True]
 
 
 async def test_what_the_host_set_up_is_not_released_by_a_view_of_it(monkeypatch):
     monkeypatch.setattr("memory.slot.turns.MAX_IDLE_SCOPES", 0)
     async with MemorySlot(Counting(), scope=ALICE) as slot:
         await slot.for_scope(ALICE).after_turn(session_id="s", user="tea")
-        assert slot.delivery.is_set_up(ALICE)
+        assert slot._calls.scopes.get(ALICE, False)
 
 
 async def test_a_set_up_that_failed_is_tried_again():

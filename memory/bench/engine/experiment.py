@@ -52,9 +52,8 @@ from memory.bench.engine.provenance import (
 )
 from memory.bench.engine.role_set import check_roles
 from memory.bench.engine.settings import Variant
-from memory.bench.scores.metrics import Rival, experiment_metrics
+from memory.bench.scores.metrics import Rival, experiment_metrics, with_second_time
 from memory.bench.scores.model import Metrics, ProbeRecord, Sample
-from memory.bench.scores.second_time import with_second_time
 from memory.contract.errors import ConfigError
 from memory.doctor.report import Waiting
 from memory.doctor.runner import run_doctor

@@ -12,12 +12,11 @@ from markupsafe import Markup
 from memory.bench.engine.files import write_whole
 from memory.bench.engine.manifest import Manifest
 from memory.bench.report import plots, tables
-from memory.bench.report.control import contamination
 from memory.bench.report.page import Block, Page, request_blocks, share, stacked
 from memory.bench.report.results import Results, read_results, results_of
 from memory.bench.report.verdict import banner, problems, remarks, tests_by, unequal, verdict
 from memory.bench.scores.intervals import METHOD, MIN_CLUSTERS, TOO_FEW
-from memory.bench.scores.model import Metrics
+from memory.bench.scores.model import Measure, Metrics
 from memory.contract._quantity import quantity
 
 REPORT_FILE = "report.html"
@@ -36,6 +35,11 @@ _NOTES = {
     "told more.",
     "Time": "Wall time in milliseconds, over all calls of a provider. Compare on one machine alone.",
 }
+_AGAIN = (
+    "Each test session meets the memory as it stood before any test. Then the same memory is asked all of it once "
+    "more, in reverse order. A difference means that it learns from what it is asked, or answers by chance. The "
+    "figures of this page are those of the first time."
+)
 _CHANGED = {True: " with local changes", False: "", None: ", local changes unknown"}
 
 
@@ -107,7 +111,7 @@ def _blocks(results: Results) -> Iterator[Block]:
             yield Block(heading, columns=columns, rows=rows, note=note, folded=True)
     for figure in results.metrics.headlines:
         yield from _parts(results, figure)
-    if (control := contamination(results)) is not None:
+    if (control := _contamination(results)) is not None:
         yield replace(control, folded=True)
     for what, (columns, rows) in (("Cost", tables.costs(results)), ("Time", tables.times(results))):
         yield Block(what, columns=columns, rows=rows, note=_NOTES[what], folded=True)
@@ -153,6 +157,29 @@ def _comparisons(results: Results) -> Iterator[Block]:
             f"{len(rows)} of them together. Floors and ceilings are compared with nobody."
         )
         yield Block("Comparisons", columns=columns, rows=rows, note=note, folded=True)
+
+
+def _contamination(results: Results) -> Block | None:
+    """What a second round of asking changed: the requests that were answered differently, and the shifted figures."""
+    rows = []
+    for entry in results.entries:
+        counts = [cell.counts for _, cell in entry.cells]
+        asked, otherwise, failed = (
+            sum(count.get(name, 0) for count in counts)
+            for name in ("asked_again", "answered_otherwise", "failed_again")
+        )
+        if asked:
+            moved = [item for item in entry.metrics.measures if item.again]
+            rows.append([entry.shown, f"{asked:,}", f"{otherwise:,}", f"{failed:,}", _moved(moved)])
+    if not rows:
+        return None
+    columns = ["provider", "asked again", "answered otherwise", "failed then", "figures then, in points"]
+    return Block("Control of contamination", columns=columns, rows=rows, note=_AGAIN)
+
+
+def _moved(measures: list[Measure]) -> str:
+    shifts = sorted(measures, key=lambda item: -abs(item.again or 0.0))
+    return ", ".join(f"{item.name} {100 * (item.again or 0.0):+.1f}" for item in shifts) or "all the same"
 
 
 def _parts(results: Results, figure: str) -> Iterator[Block]:
