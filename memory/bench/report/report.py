@@ -160,7 +160,7 @@ def _comparisons(results: Results) -> Iterator[Block]:
 
 
 def _contamination(results: Results) -> Block | None:
-    """What a second round of asking changed: the requests that were answered differently, and the shifted figures."""
+    """What a second round of asking changed: requests that were answered differently, and the shifted figures."""
     rows = []
     for entry in results.entries:
         counts = [cell.counts for _, cell in entry.cells]
