@@ -225,6 +225,9 @@ def spoken_to(command: list[str], directory: Path) -> Iterator[Callable[..., dic
             assert started["result"]["serverInfo"]["name"] == "memslot"
             server.stdin.write(line(None, "notifications/initialized"))
             yield answer
+        except BaseException:
+            server.kill()  # it may hold a call, and would not end
+            raise
         finally:
             silent.cancel()
         server.stdin.close()
