@@ -224,23 +224,8 @@ async def test_a_transcript_is_recorded_where_its_prompts_were_not_heard(signet,
     file = tmp_path / "t.txt"
     file.write_text(text)
     answer = await signet.hook("session-end", sessionKey="u", transcriptPath=str(file))
-    assert "not read here" in answer["warnings"][0]
-
-
-async def test_transcripts_are_read_below_their_directory_alone(tmp_path):
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    (kept / "t.txt").write_text("User: My bike is red.")
-    (tmp_path / "secret.txt").write_text("User: My pin is 1234.")
-    (kept / "link.txt").symlink_to(tmp_path / "secret.txt")
-    async with daemon(transcripts=kept) as signet:
-        for path in (kept / "link.txt", kept / ".." / "secret.txt", "/etc/passwd", kept, "\0"):
-            answer = await signet.hook("session-end", sessionKey="s", transcriptPath=str(path))
-            assert not answer["queued"]
-        answer = await signet.hook("session-end", sessionKey="s", transcriptPath=str(kept / "t.txt"))
-        assert answer["queued"]
-        await signet.drain()
-        assert [row.text for row in signet.backend.store.rows.values()] == ["My bike is red."]
+    assert "transcriptPath is not read" in answer["warnings"][0]
+    assert not answer["queued"]
 
 
 async def test_after_a_compaction_what_was_said_before_it_is_recalled(signet):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from memory.contract.events import Message
@@ -34,7 +33,6 @@ _OPENING = "What is known about the user and this project?"
 # (0.58.1) drop the first; OpenCode's shows the second in one request only. Others keep both.
 _SHOWS: Mapping[str, tuple[bool, bool]] = {"opencode": (False, False), "openclaw": (False, True)}
 _TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
-_MAX_TRANSCRIPT_BYTES = 5_000_000
 
 
 class SignetService:
@@ -200,12 +198,10 @@ class SignetService:
 
         If the session's prompts were already recorded, only the last answer may be new.
         """
-        transcript, warnings = params.transcript, []
-        if transcript is None and params.transcript_path:
-            transcript = _transcript_in(self.settings.transcripts, params.transcript_path)
-            if transcript is None:
-                warnings.append("transcriptPath is not read here: configure a directory of transcripts")
-        said = _turns_of(transcript or "")
+        warnings = []
+        if params.transcript is None and params.transcript_path:
+            warnings.append("transcriptPath is not read: this server opens no file that a client names")
+        said = _turns_of(params.transcript or "")
         new = said[session.read :]
         if session.heard:
             new = [last for last in said[-1:] if last.role == "assistant" and session.is_new(last.content)]
@@ -230,17 +226,3 @@ def _turns_of(transcript: str) -> list[Message]:
         for role, text in zip(parts[::2], parts[1::2], strict=True)
         if text.strip()
     ]
-
-
-def _transcript_in(directory: Path | None, path: str) -> str | None:
-    """Read a file below a directory; None if it is not a file there, or no directory is given."""
-    if directory is None:
-        return None
-    try:
-        file = Path(path).resolve(strict=True)
-        if not file.is_relative_to(directory.resolve()) or not file.is_file():
-            return None
-        with file.open("rb") as opened:
-            return opened.read(_MAX_TRANSCRIPT_BYTES).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return None

@@ -69,8 +69,6 @@ class ServeSettings(PluginOptions):
     """Change nothing, whoever calls."""
     identity: dict[str, str] = Field(default_factory=lambda: {"name": "Agent"})
     """``name`` and ``description`` of the agent, told at a session's start."""
-    transcripts: DataPath | None = None
-    """Directory whose files a client may name as ``transcriptPath``. Default: none is read."""
     keep: bool = True
     """Keep what clients say of single memories, and where sessions left off, in ``memory.data_dir``, so that a
     restart finds it. Without, it is gone when the process ends."""

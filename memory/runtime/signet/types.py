@@ -176,7 +176,7 @@ class PromptSubmitParams(SessionParams):
 
 
 class SessionEndParams(SessionParams):
-    """A session ends. ``transcript`` is its text, and ``transcript_path`` a file on the daemon's disk."""
+    """A session ends. ``transcript`` is its text. ``transcript_path`` is a file, which memslot never reads."""
 
     session_id: str | None = None  # the name of ``session_key`` in some clients
     transcript: str | None = None
