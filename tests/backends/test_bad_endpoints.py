@@ -16,6 +16,8 @@ from memory import (
     SupportsReadiness,
     open_memory,
 )
+from memory.testing import LoopbackAnswer
+from memory.testing._http_server import HttpServer
 
 SCOPE = MemoryScope(run_id="run", persona_id="alice")
 PROVIDERS = [
@@ -24,6 +26,7 @@ PROVIDERS = [
     ("simple_rag", "embedder"),
     ("graphiti", "llm"),
     ("graphiti", "embedder"),
+    ("graphiti", "embedder of triplets"),
     ("rolling_summary", "llm"),
 ]
 NEEDS = {"mem0": "mem0", "simple_rag": "mem0", "graphiti": "graphiti_core"}
@@ -89,7 +92,10 @@ async def complaint(tmp_path, provider, block, server, seconds):
     if (module := NEEDS.get(provider)) and not installed(module):
         pytest.skip(f"{module} is not installed")
     scripted = {"model": "m", "base_url": server.base_url, "api_key": "sk-wrong"}
+    block, _, triplets = block.partition(" of ")
     options: dict[str, Any] = {block: scripted}
+    if triplets:
+        options["ingest"] = "triplet"
     if block == "embedder":
         options["dimensions"] = 64  # so that the opening asks nothing
     if provider == "graphiti":
@@ -108,7 +114,9 @@ async def complaint(tmp_path, provider, block, server, seconds):
     try:
         async with open_memory({"memory": settings}, scope=SCOPE) as memory:
             try:
-                receipt = await memory.after_turn(user="My dog is called Biscuit.", session_id="s")
+                fact = {"source": "Ada", "relation": "HAS", "target": "dog", "fact": "The dog is Biscuit."}
+                said = "My dog is called Biscuit."
+                receipt = await memory.after_turn(user=said, session_id="s", metadata={"triplets": [fact]})
             except MemslotError:
                 await assert_nothing_stored(memory, provider)
                 raise
@@ -132,16 +140,35 @@ async def test_an_answer_that_never_ends_ends_at_the_deadline(tmp_path, endless,
     assert "Biscuit" not in said
 
 
+class Page(HttpServer):
+    """A web page at every address."""
+
+    def respond(self, request):
+        return LoopbackAnswer(200, b"<html>It works!</html>", {"content-type": "text/html"})
+
+    @property
+    def base_url(self):
+        return f"{self.url}/v1"
+
+
 @pytest.mark.parametrize(
-    ("fault", "why"), [("401", "401"), ("unreadable", "did not answer with JSON; check base_url")]
+    ("fault", "why"),
+    [
+        ("401", "401"),
+        *dict.fromkeys(("unreadable", "page"), "did not answer with JSON; check base_url").items(),
+    ],
 )
 @pytest.mark.parametrize(("provider", "block"), PROVIDERS)
 async def test_a_wrong_key_and_a_page_of_html_are_named(tmp_path, llm, provider, block, fault, why):
-    endpoint = "chat/completions" if block == "llm" else "embeddings"
-    llm.faults.add(fault, times=None, endpoint=endpoint)
-    said = await complaint(tmp_path, provider, block, llm, 20.0)
-    assert llm.faults.fired
-    if (provider, fault) == ("rolling_summary", "unreadable"):  # it asks without the SDK
+    if fault == "page":
+        with Page() as page:
+            said = await complaint(tmp_path, provider, block, page, 20.0)
+    else:
+        endpoint = "chat/completions" if block == "llm" else "embeddings"
+        llm.faults.add(fault, times=None, endpoint=endpoint)
+        said = await complaint(tmp_path, provider, block, llm, 20.0)
+        assert llm.faults.fired
+    if provider == "rolling_summary" and fault != "401":  # it asks without the SDK
         why = "but not with JSON; check the server's address"
     assert why in said, said
     assert "\n" not in said

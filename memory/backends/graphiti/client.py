@@ -266,11 +266,13 @@ class NativeGraph:
                 valid_at=event.timestamp,
                 created_at=datetime.now(UTC),
             )
+            made = [self._triple(triplet, episode) for triplet in triplets]
+            await self._embed(made)  # before anything is saved, because an embedder may fail
             # Saved first, so that a look-up finds an event that a kill or a failure left incomplete.
             await episode.save(self.driver)
             edges: list[Any] = []
-            for triplet in triplets:
-                added = await self.graphiti.add_triplet(*self._triple(triplet, episode), episode)
+            for triple in made:
+                added = await self.graphiti.add_triplet(*triple, episode)
                 edges.extend(added.edges)
             stored = self._stored(event.event_id, episode, edges)
             episode.entity_edges = list(stored[1:])
@@ -298,6 +300,17 @@ class NativeGraph:
             return ()
 
         return await self.alone(look)
+
+    async def _embed(self, triples: Sequence[tuple[Any, Any, Any]]) -> None:
+        """Embed the names and facts of triples in one batch."""
+        texts = [
+            text.replace("\n", " ")
+            for source, edge, target in triples
+            for text in (source.name, edge.fact, target.name)
+        ]
+        vectors = iter(await self._models.embedder.create_batch(texts))
+        for source, edge, target in triples:
+            source.name_embedding, edge.fact_embedding, target.name_embedding = itertools.islice(vectors, 3)
 
     def _triple(self, triplet: Triplet, episode: Any) -> tuple[Any, Any, Any]:
         source, target = (

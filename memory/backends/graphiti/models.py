@@ -96,6 +96,8 @@ def _read(response: Any, response_model: type[BaseModel] | None) -> dict[str, An
     A bare list becomes the value of the only list field in ``response_model``. Answers of the user's own
     types are not checked here, because Graphiti checks them after it has merged them with known values.
     """
+    if isinstance(response, str):  # a page that is no JSON; the SDK hands it on
+        raise BackendProtocolError(NOT_JSON)
     choices = getattr(response, "choices", None)
     if not choices:
         raise BackendProtocolError("the model's answer has no choices")
