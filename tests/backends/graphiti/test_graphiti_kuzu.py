@@ -87,7 +87,8 @@ async def test_a_cleared_graph_is_asked_anew(tmp_path):
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from graphiti_support import ScriptedLLM, event, opened
+from graphiti_support import event, opened
+from memory.testing import ScriptedLLM
 
 async def main():
     with ScriptedLLM() as llm:

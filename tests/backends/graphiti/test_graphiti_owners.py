@@ -84,7 +84,8 @@ OTHER = """
 import asyncio, sys
 from pathlib import Path
 from memory import MemslotError
-from graphiti_support import ScriptedLLM, opened
+from graphiti_support import opened
+from memory.testing import ScriptedLLM
 from test_graphiti_owners import keeps, kept
 
 async def main():
