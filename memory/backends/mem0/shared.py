@@ -116,8 +116,10 @@ class SharedMem0(NativeMem0):
                 )
                 self._reach(memory.vector_store)
                 self._models = models
-                self._check(memory.vector_store, models.embedder.dimensions)
+                emptied = self._check(memory.vector_store, models.embedder.dimensions)
                 self._reach(memory.entity_store)  # creates it once, before scopes copy ``memory``
+                if emptied:
+                    memory.entity_store.reset()
             except BaseException:
                 self._models = None
                 if memory is not None:
@@ -127,8 +129,11 @@ class SharedMem0(NativeMem0):
                 raise
         return memory
 
-    def _check(self, store: Any, length: int | None) -> None:
+    def _check(self, store: Any, length: int | None) -> bool:
         """Compare the collection with the table of partitions and with the rows in it.
+
+        Returns:
+            Whether the collection was empty and was made anew, for vectors of another length.
 
         Raises:
             ConfigError: the collection has another embedder or vector length, or another program wrote it.
@@ -141,15 +146,16 @@ class SharedMem0(NativeMem0):
                 "write; give another collection"
             )
         wanted = self._partition(f"collection {self._collection}", self._collection)
-        found, told = self._length_of(store), True
+        found = self._length_of(store)
+        if found not in (None, length) and rows:
+            raise self._another_length(found)
         if found is None and (known := self._partitions.listed(wanted.scope)) is not None:
-            found, told = known.dimensions, False  # chroma keeps the length of a collection that is empty
-        if found not in (None, length):
-            if not rows:
-                store.reset()
-            elif told:
-                raise self._another_length(found)
+            found = known.dimensions  # chroma keeps the length of a collection that is empty
+        emptied = not rows and found not in (None, length)
+        if emptied:
+            store.reset()
         self._partitions.open(wanted, exists=True, is_empty=lambda: not rows)
+        return emptied
 
     def _length_of(self, store: Any) -> int | None:
         """The length of the collection's vectors, or None if no public call reports it."""

@@ -101,11 +101,19 @@ class TestPostgres:
         return {"vector_store": place, "collection": f"t_{uuid.uuid4().hex[:12]}"}
 
     @pytest.mark.thorough
-    async def test_another_embedder_or_length_is_refused(self, tmp_path, table, endpoint):
+    async def test_another_embedder_or_length_is_refused(self, tmp_path, postgres, table, endpoint):
+        import psycopg
+
         async with opened(tmp_path / "a", **table):
             pass
         async with opened(tmp_path / "b", **table, **block(endpoint)) as slot:  # it was empty
             await slot.record_event(event("tea"))
+        with psycopg.connect(postgres) as connection:  # entities have vectors of the new length as well
+            asked = (
+                "SELECT atttypmod FROM pg_attribute WHERE attname = 'vector' AND attrelid = to_regclass(%s)"
+            )
+            found = connection.execute(asked, (f"{table['collection']}_entities",)).fetchone()
+        assert found == (768,)
         with pytest.raises(ConfigError, match="made with embedder 'openai:m'"):
             async with opened(tmp_path / "b", **table, **block(endpoint, model="n")):
                 pass
