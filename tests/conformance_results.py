@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ PAGE = ROOT / "docs/conformance-results.md"
 KEPT = Path(__file__).with_suffix(".json")
 LIMIT_S = "600"  # what hangs is cut off, and a busy machine is not taken for that
 GAME = {"users": 6, "sessions": 12, "tests": 8}
-RUNS: Mapping[str, Mapping[str, Any]] = {
+RUNS = {
     "game": {"memory": {"budget": {"max_tokens": 2000}}, "run": {"game": GAME}},
     "locomo": {"memory": {"budget": {"max_items": 20, "max_tokens": None}}, "run": {"timeline": "locomo"}},
 }
@@ -155,7 +154,7 @@ def _memslot(subject, directory, *arguments):
     ran = _python(subject, "-c", "import memslot; memslot.main()", *arguments, cwd=directory)
     if not ran.stdout.startswith("{"):
         sys.exit(f"{subject.name}: {ran.stderr[-2000:]}")
-    answer: dict[str, Any] = json.loads(ran.stdout)
+    answer = json.loads(ran.stdout)
     return answer
 
 
@@ -224,7 +223,7 @@ def _requests(kept):
 
 def known():
     """Return the results so far."""
-    found: dict[str, dict[str, Any]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    found = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     return found
 
 

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-from typing import Any
 
 import anyio
 import pytest
@@ -83,7 +82,7 @@ async def assert_nothing_stored(memory, provider):
     query = memory.capability(SupportsNativeQuery)
     assert query is not None
     listed = "memory" if provider == "rolling_summary" else "count"
-    raw: Any = (await query.native_query(NativeQueryRequest(scope=SCOPE, operation=listed))).raw
+    raw = (await query.native_query(NativeQueryRequest(scope=SCOPE, operation=listed))).raw
     assert not any(raw.values() if isinstance(raw, dict) else raw), raw
 
 
@@ -93,7 +92,7 @@ async def complaint(tmp_path, provider, block, server, seconds):
         pytest.skip(f"{module} is not installed")
     scripted = {"model": "m", "base_url": server.base_url, "api_key": "sk-wrong"}
     block, _, triplets = block.partition(" of ")
-    options: dict[str, Any] = {block: scripted}
+    options = {block: scripted}
     if triplets:
         options["ingest"] = "triplet"
     if block == "embedder":

@@ -16,7 +16,6 @@ import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -287,7 +286,7 @@ async def parts_stored(slot, name, expected):
     readiness = slot.capability(SupportsReadiness)
     if readiness is not None:
         assert (await readiness.wait_until_ready(SCOPE, 60)).state == "ready"
-    adapter: Any = slot._adapter
+    adapter = slot._adapter
     numbers = expected.kept | expected.maybe | expected.erased
     if adapter.backend_name == "rolling_summary":  # whose memory leaves things out by design
         notebook = adapter._notebooks[SCOPE]
@@ -341,7 +340,7 @@ async def test_kills_lose_nothing_and_bring_nothing_back(name, tmp_path, llm, ca
                 expected.maybe = set()
                 for number in sorted(expected.kept):  # a repeat completes what is not whole
                     if 0 < stored[number] < whole:
-                        adapter: Any = slot._adapter
+                        adapter = slot._adapter
                         await adapter.find_event(event(number))
                         await slot.record_event(event(number))
                         assert (await parts_stored(slot, name, expected))[number] == whole

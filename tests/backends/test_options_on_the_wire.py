@@ -4,9 +4,7 @@ The options come from the blocks' own models. A new option without a value here,
 fails a test.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from installed import installed
@@ -22,7 +20,7 @@ from memory.testing import ScriptedLLM
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 # Of the client alone, or of the library that is asked.
 CLIENT_ONLY = {"provider", "config", "max_retries", "timeout_s"}
-VALUES: Mapping[str, Any] = {
+VALUES = {
     "base_url": None,  # that of the recording endpoint
     "api_key": "sk-wire",
     "model": "a-model",
@@ -51,7 +49,7 @@ class Recorder(ScriptedLLM):
 
     def texts(self):
         """Everything that was to be embedded."""
-        sent: list[str] = []
+        sent = []
         for body in self.bodies("embeddings"):
             sent += [body["input"]] if isinstance(body["input"], str) else body["input"]
         return sent
@@ -59,7 +57,7 @@ class Recorder(ScriptedLLM):
     def shows(self, name, path):
         """Whether every request of an endpoint carries the option's value; of the prefixes, one text."""
         bodies, value = self.bodies(path), VALUES[name]
-        special: dict[str, Callable[[], bool]] = {
+        special = {
             "base_url": lambda: True,  # it arrived here
             "api_key": lambda: all(key == f"Bearer {value}" for key in self.keys),
             "extra_body": lambda: all(value.items() <= body.items() for body in bodies),
@@ -86,7 +84,7 @@ class Block:
 
     def config(self, tmp_path, server, given):
         plain = {"model": "plain", "base_url": server.base_url, "api_key": VALUES["api_key"]}
-        blocks: dict[str, Any] = {"llm": plain, self.name: {**plain, **given}}
+        blocks = {"llm": plain, self.name: {**plain, **given}}
         kind = "backend"
         if self.provider == "rolling_summary":
             blocks["summariser"], kind = "llm", "condition"

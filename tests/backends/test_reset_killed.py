@@ -91,7 +91,7 @@ async def test_a_kill_at_any_step_of_a_reset_leaves_all_or_nothing(store, answer
     begun, never_was = names.index("after begin_reset"), len(names)
     if answer == "refused":
         never_was = names.index("after cancel_reset")
-    outcomes: dict[str, bool] = {}
+    outcomes = {}
     for number, copy in enumerate(steps):
         files = digest(copy)
         if files not in outcomes:  # most steps of the journal change no file

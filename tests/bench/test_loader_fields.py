@@ -143,7 +143,7 @@ def load_mempabench_document(root, document):
     return load_mempabench(user.parent)
 
 
-FORMATS: dict[str, tuple[Document, Load]] = {
+FORMATS = {
     "locomo": (locomo_document(), load_locomo_document),
     "longmemeval": (longmemeval_document(), load_longmemeval_document),
     "personamem": (personamem_document(), load_personamem_document),
@@ -188,7 +188,7 @@ def remove(holder, key):
 def fate(root, load, document, path):
     """What becomes of a field: used, refused, noted; none of them is a field that is lost without a word."""
     whole = load(make(root, "whole"), document)
-    found: set[str] = set()
+    found = set()
     for number, change in enumerate((remove, other)):
         try:
             given = load(make(root, str(number)), changed(document, path, change))

@@ -49,7 +49,7 @@ def test_an_unlimited_history_holds_all_evidence_that_can_be_resolved(tmp_path, 
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
 def test_lexical_retrieval_is_no_worse_than_plain_hashing(tmp_path):
     found = run("locomo_simple_rag.yaml", tmp_path, Path(DATA))
-    shares: dict[str, list[float]] = {}
+    shares = {}
     for row in (row for file in found.directory.glob("cells/*/results.jsonl") for row in read_lines(file)):
         if row["gold"]:
             shares.setdefault(row["persona_id"], []).append((row["found"] or 0) / row["gold"])

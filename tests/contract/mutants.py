@@ -7,7 +7,6 @@ how it is made and to the names of contract tests that fail for it.
 import math
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import ClassVar
@@ -199,7 +198,7 @@ _LIMITED = (
     "setup_scope", "record_event", "record_events", "retrieve", "health", "readiness", "provenance", "native_query",
     "native_mutation", "apply_feedback",
 )  # fmt: skip
-SWALLOWS: Mapping[str, tuple[type[FakeBackend], str]] = {
+SWALLOWS = {
     "swallows_errors": (swallows("retrieve", nothing_found), "a_failing_backend_never_looks_empty"),
     "swallows_write_errors": (
         swallows(
@@ -237,7 +236,7 @@ SWALLOWS: Mapping[str, tuple[type[FakeBackend], str]] = {
         "a_reset_of_a_failing_backend_is_not_verified",
     ),
 }  # fmt: skip
-MUTANTS: Mapping[str, Mutant] = {
+MUTANTS = {
     **{
         name: Mutant(adapter, (spec,))
         for name, (adapter, spec) in {**reading.READING, **writing.WRITING, **SWALLOWS}.items()

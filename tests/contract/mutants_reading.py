@@ -1,9 +1,7 @@
 """Broken adapters: what they find, whose it is, and how they show it."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from mutant_kinds import given, wrong
 
@@ -12,7 +10,7 @@ from memory.adapter import BackendRejected, ContextEntry, clean_text
 from memory.contract.formatting import wrap_section
 from memory.testing import FakeBackend
 
-NO_FIELDS: Mapping[str, None] = dict.fromkeys(("scenario", "context", "attribute"))
+NO_FIELDS = dict.fromkeys(("scenario", "context", "attribute"))
 
 
 def unlimited(request):
@@ -107,7 +105,7 @@ def with_operators(changed):
     """Sends another operator for each that is named, and none for those of ``None``."""
 
     def change(request):
-        filters: dict[str, Any] = {}
+        filters = {}
         for key, condition in request.filters.items():
             clauses = condition if isinstance(condition, dict) else {"eq": condition}
             sent = {changed.get(name, name): value for name, value in clauses.items()}
@@ -248,7 +246,7 @@ class ImitatedEntry(FakeBackend):
         return wrap_section(self.backend_name, result.request.scope.label, lines)
 
 
-READING: Mapping[str, tuple[type[FakeBackend], str]] = {
+READING = {
     "has_a_query_language": (wrong("retrieve", has_a_query_language), "a_question_may_hold_any_sign"),
     "prints": (wrong("retrieve", prints), "user_text_reaches_no_log_and_no_output"),
     "dates_all_by_the_last": (

@@ -2,10 +2,9 @@
 
 import html
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mutant_kinds import each_text, given, messages, told, wrong
 from mutant_runs import FakeProfile
@@ -309,7 +308,7 @@ _BULK = "bulk_ingest_gives_one_receipt_per_event_in_order"
 _RESET = "reset_clears_this_scope_and_no_other"
 _FIELDS = "event_fields_stay_traceable"
 _SESSION = "an_entry_names_the_session_it_comes_from"
-_CALLS: Mapping[str, tuple[str, Any, str]] = {
+_CALLS = {
     "dedupes_over_all_scopes": ("record_event", dedupes_over_all_scopes, "an_event_id_belongs_to_its_scope"),
     "dedupes_by_text": ("record_event", dedupes_by_text, "the_same_words_twice_are_two_events"),
     "compares_ids_loosely": ("record_event", compares_ids_loosely, "event_ids_that_look_alike_are_two_events"),
@@ -332,7 +331,7 @@ _CALLS: Mapping[str, tuple[str, Any, str]] = {
     "resets_one_page": ("reset_scope", resets_one_page, "a_reset_reaches_every_row"),
     "keeps_history": ("reset_scope", keeps_history, "history_goes_with_its_scope"),
 }  # fmt: skip
-WRITING: Mapping[str, tuple[type[FakeBackend], str]] = {
+WRITING = {
     **{name: (wrong(call, method), spec) for name, (call, method, spec) in _CALLS.items()},
     "remembers_ids_of_resets": (RemembersIdsOfResets, _RESET),
     "counts_what_it_did_not_remove": (told("reset_scope", lambda receipt: {"removed": 7}), _RESET),

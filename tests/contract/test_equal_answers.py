@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -31,7 +30,7 @@ QUESTIONS = (
 MCP_SERVER = Path(__file__).parents[1] / "backends/mcp/graph_server.py"
 SERVERS = {"honcho", "memos", "stigmem"}
 
-PROVIDERS: dict[str, tuple[str, dict[str, Any]]] = {
+PROVIDERS = {
     "mem0": ("mem0", {}),
     "mem0 infer": ("mem0", {"infer": True}),
     "graphiti": ("graphiti", {"ingest": "triplet"}),
@@ -111,7 +110,7 @@ async def test_equal_questions_get_equal_answers(tmp_path, name, options):
     async with AsyncExitStack() as stack:
         config = stack.enter_context(configured(name, options))
         opened = partial(open_memory, config, scope=ALICE)
-        seen: dict[str, Any] = {}
+        seen = {}
 
         async def ask(slot, when):
             seen[when] = await answers(slot)

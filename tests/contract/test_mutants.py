@@ -4,7 +4,7 @@ import re
 
 import pytest
 from mutant_runs import FakeProfile, play
-from mutants import MUTANTS, Mutant
+from mutants import MUTANTS
 from variants import plain
 
 LOOPS = plain("asyncio", of=["asyncio", "trio"])
@@ -20,7 +20,7 @@ LONG = {"stuck_after_cancel", "leaks_while_pending", "resets_what_it_finds"} | _
     plain(*(MUTANTS.keys() - LONG), of=[(n, s) for n, m in MUTANTS.items() for s in m.caught_by]),
 )
 def test_a_mutant_is_caught_by_the_spec_named_for_it(name, spec, loop):
-    mutant: Mutant = MUTANTS[name]
+    mutant = MUTANTS[name]
     profile = mutant.profile or FakeProfile
     healthy, derivation_s = mutant.control
     sound = play(spec, loop, healthy, derivation_s=derivation_s)

@@ -7,7 +7,6 @@ models of the servers of Honcho, MemOS and Stigmem.
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -74,7 +73,7 @@ def config(configuration, request):
     row = next(row for row in MemoryAdapterRegistry().rows() if row.name == request.param)
     if not row.installed:
         pytest.skip(f"not installed: {row.error or row.missing}")
-    chosen: dict[str, Any] = yaml.safe_load(configuration.replace("THE-ONE-WORD", request.param))
+    chosen = yaml.safe_load(configuration.replace("THE-ONE-WORD", request.param))
     return chosen
 
 

@@ -3,7 +3,6 @@
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -27,7 +26,7 @@ from memory.testing._fake_backend import FakeBackend
 
 NOWHERE = "http://127.0.0.1:9"
 MODEL = {"model": "m", "base_url": f"{NOWHERE}/v1"}
-PROVIDERS: dict[str, dict[str, Any]] = {
+PROVIDERS = {
     "mem0": {},
     "stigmem": {"url": NOWHERE, "isolation": "node", "allow_sharing": True},
     "graphiti": {"llm": MODEL},
@@ -65,7 +64,7 @@ def test_every_provider_that_memslot_ships_is_listed_here():
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_every_write_path_of_an_adapter_alone_is_skipped_while_read_only(name, tmp_path):
     try:
-        adapter: Any = create(name, tmp_path)
+        adapter = create(name, tmp_path)
     except Exception as error:
         if "not installed" in str(error):
             pytest.skip(str(error))
@@ -129,7 +128,7 @@ class Slow(FakeBackend):
 async def test_the_switch_waits_for_a_write_under_way():
     adapter = Slow()
     await adapter.setup_scope(SCOPE)
-    order: list[str] = []
+    order = []
 
     async def write():
         order.append((await adapter.record_event(event("e1"))).status)

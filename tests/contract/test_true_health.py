@@ -49,7 +49,7 @@ def embedded(**options):
 
 
 HURRY = {"quiet_period_s": 0.05, "poll_s": 0.005, "retry_pause_s": 0.01}
-MEMORIES: dict[str, tuple[str, str, Started]] = {
+MEMORIES = {
     "mem0": ("backend", "mem0", embedded),
     "graphiti": ("backend", "graphiti_core", scripted),
     "honcho": ("backend", "honcho", partial(on, HonchoDouble, "base_url", HURRY)),

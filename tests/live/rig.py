@@ -22,7 +22,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from memory.testing import ScriptedLLM
 
@@ -221,14 +220,12 @@ def main(kind):
     import memos_rig
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    module: Any = honcho_rig if kind == "honcho" else memos_rig
+    module = honcho_rig if kind == "honcho" else memos_rig
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{kind}-")))
         llm = stack.enter_context(ScriptedLLM(rules=module.rules))
         database = stack.enter_context(postgres(directory / "pg"))
-        server: Server = stack.enter_context(
-            module.server(directory, llm.base_url, database, redis=kind == "redis")
-        )
+        server = stack.enter_context(module.server(directory, llm.base_url, database, redis=kind == "redis"))
         stack.callback(server.stop)
         server.start()
 

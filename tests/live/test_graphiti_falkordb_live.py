@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import anyio
@@ -109,7 +108,7 @@ class FalkorContract(MemoryContract):
         """Every node and every fact of every open graph, and the graphs there are."""
 
         async def dump():
-            native: Any = adapter
+            native = adapter
             rows = []
             for graph in native._graphs.opened.values():
                 for query in (
@@ -159,7 +158,7 @@ async def live(llm, directory, server, **options):
         try:
             yield slot
         finally:
-            adapter: Any = slot._adapter
+            adapter = slot._adapter
             for graph in adapter._graphs.opened.values():
                 await graph.driver.client.select_graph(graph.group_id).delete()
 
@@ -208,7 +207,7 @@ async def test_each_session_is_a_saga(tmp_path, llm, server):
         assert [receipt.event_id for receipt in await bulk.record_events(events[1:])] == [
             event.event_id for event in events[1:]
         ]
-        adapter: Any = slot._adapter
+        adapter = slot._adapter
         async with adapter.graph(ALICE) as graph:
             rows, _, _ = await graph.driver.execute_query(
                 "MATCH (s:Saga)-[:HAS_EPISODE]->(e:Episodic) RETURN s.name AS saga, e.name AS event"
@@ -257,7 +256,7 @@ async def test_removing_an_episode(tmp_path, llm, server):
 async def test_no_property_is_indexed_twice(tmp_path, llm, server):
     """The server dies of a property with a range and a full-text index; and only one of ours sees to the rest."""
     async with live(llm, tmp_path, server) as slot:
-        adapter: Any = slot._adapter
+        adapter = slot._adapter
         async with adapter.graph(ALICE) as graph:
             rows, _, _ = await graph.driver.execute_query("CALL db.indexes()")
     indexed = {(row["label"], name): kinds for row in rows for name, kinds in row["types"].items()}

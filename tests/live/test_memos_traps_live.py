@@ -2,7 +2,7 @@
 
 import os
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import pytest
@@ -19,9 +19,9 @@ from memory import (
 )
 
 T = TypeVar("T")
-FINE: dict[str, Any] = {"async_mode": "sync", "mode": "fine"}
-FAST: dict[str, Any] = {"async_mode": "sync", "mode": "fast"}
-ASYNC: dict[str, Any] = {}
+FINE = {"async_mode": "sync", "mode": "fine"}
+FAST = {"async_mode": "sync", "mode": "fast"}
+ASYNC = {}
 
 
 def new_scope(persona_id="ada"):

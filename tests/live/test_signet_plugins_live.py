@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -64,7 +63,7 @@ def played(kind, plugin, url, directory):
         env={**os.environ, "HOME": str(directory)}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    outcome = json.loads(done.stdout.splitlines()[-1])
     return outcome
 
 

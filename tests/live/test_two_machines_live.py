@@ -11,7 +11,6 @@ import anyio
 import honcho_rig
 import memos_rig
 import pytest
-from rig import Rig
 
 from memory import (
     BackendTimeout,
@@ -42,7 +41,7 @@ def kind(request):
 
 @pytest.fixture
 def rig(kind, request):
-    found: Rig = request.getfixturevalue(f"{kind}_rig_process")
+    found = request.getfixturevalue(f"{kind}_rig_process")
     return found
 
 

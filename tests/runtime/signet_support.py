@@ -3,7 +3,6 @@
 import json
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -22,7 +21,7 @@ PAIRS = Path(__file__).parent / "pairs"
 def pair(name):
     """A recorded request and its answer, by the beginning of its file's name."""
     (file,) = PAIRS.glob(f"{name}_*.json")
-    found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    found = json.loads(file.read_text("utf-8"))
     return found
 
 

@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -116,7 +115,7 @@ async def test_a_killed_owner_is_succeeded_and_loses_nothing(tmp_path):
 
 
 async def test_a_read_outlives_all_connections_to_an_owner_that_died(tmp_path):
-    ending: set[Any] = set()
+    ending = set()
 
     async def end(lines, writer):
         ending.add(asyncio.current_task())
@@ -262,7 +261,7 @@ async def test_a_busy_owner_costs_no_call(tmp_path):
         async with open_shared(given, setup=False) as second:
             owner.stdin.write("\n")
             owner.stdin.flush()
-            receipts: list[str] = []
+            receipts = []
 
             async def write(number):
                 receipt = await second.for_scope().after_turn(user=f"Note {number}.", session_id=f"s{number}")

@@ -79,7 +79,7 @@ class Terminal:
 
 @pytest.fixture
 def opened(tmp_path):
-    terminals: list[Terminal] = []
+    terminals = []
 
     def open_(agent=None, columns=80):
         memory = {

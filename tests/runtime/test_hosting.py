@@ -97,7 +97,7 @@ async def test_draining_waits_for_what_comes_from_another_thread():
     """Not waited for, a host would end while a turn is on its way."""
     async with MemorySlot(FakeBackend(), scope=ADA) as slot:
         memory = turns_of(slot)
-        sent: Future[bool] = Future()
+        sent = Future()
         memory.arriving.add(sent)
         assert not await memory.drain(0.05)
         sent.set_result(True)
@@ -141,7 +141,7 @@ def test_a_program_without_an_event_loop_has_one_in_a_thread(tmp_path):
             "scope": {"run_id": "app", "persona_id": "ada"},
         }
     }
-    troubles: list[tuple[str, str]] = []
+    troubles = []
     with open_memory_sync(config) as memory:
         host = HostTurns(memory, "test")
         assert host.record_blocking("t1", session_id="one", user="I like oolong tea.")

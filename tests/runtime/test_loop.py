@@ -304,7 +304,7 @@ class Endless(ScriptedProvider):
 
 async def test_a_model_that_never_ends_its_answer_is_cut_off(memory, backend):
     talk = AgentSession(Endless(), memory, settings=SessionSettings(turn_s=1))
-    shown: list[str] = []
+    shown = []
 
     async def emit(output):
         shown.append(output.content)

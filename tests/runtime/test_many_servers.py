@@ -32,8 +32,8 @@ def prompt(number, session):
 @pytest.mark.thorough
 def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_scopes_order(tmp_path, clean):
     pytest.importorskip("mem0")
-    acknowledged: list[list[int]] = [[] for _ in range(SESSIONS)]
-    unanswered: list[list[int]] = [[] for _ in range(SESSIONS)]
+    acknowledged = [[] for _ in range(SESSIONS)]
+    unanswered = [[] for _ in range(SESSIONS)]
     ended = threading.Event()
 
     def speak(session):
@@ -52,7 +52,7 @@ def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_s
         speakers = [threading.Thread(target=speak, args=(session,)) for session in range(SESSIONS)]
         for speaker in speakers:
             speaker.start()
-        starting: list[threading.Thread] = []
+        starting = []
         choose, until = random.Random(0), time.monotonic() + SECONDS
         try:
             while time.monotonic() < until or servers.kills < 4:

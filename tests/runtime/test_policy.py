@@ -339,7 +339,7 @@ async def test_what_waits_when_its_scope_is_reset_is_erased_with_the_rest(adapte
 
 @pytest.mark.parametrize("on_failure", ["empty", "raise"])
 async def test_an_event_that_cannot_be_kept_is_not_acknowledged(adapter, tmp_path, on_failure):
-    troubles: list[tuple[str, str]] = []
+    troubles = []
     (tmp_path / "memslot.db").write_bytes(b"not a database, but longer than a header" * 50)
     slot = MemorySlot(adapter, store=tmp_path)
     policy = TurnPolicy.model_validate({"on_failure": on_failure})

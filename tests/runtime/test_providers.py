@@ -14,7 +14,7 @@ from memory.contract.errors import (
     PluginLoadError,
     PluginNotFound,
 )
-from memory.runtime._provider import CompletionChunk, CompletionOptions, Provider, ToolCall, ToolDefinition
+from memory.runtime._provider import CompletionOptions, Provider, ToolCall, ToolDefinition
 from memory.runtime.providers import GROUP, create_provider
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.testing import LoopbackAnswer, ScriptedLLM
@@ -207,7 +207,7 @@ async def test_a_stream_that_breaks_off_is_no_answer():
         ("openai", [delta(content="Ool"), delta("stop")]),
         ("anthropic", message_events("Ool")[:-1]),
     ):
-        got: list[CompletionChunk] = []
+        got = []
         with ModelServer(events(stream, cut=True)) as server:
             async with opened(kind, server.url) as model:
                 with pytest.raises(BackendError):

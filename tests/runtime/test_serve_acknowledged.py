@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import httpx
 import pytest
@@ -56,13 +55,13 @@ def submit(http, number):
     body = {"harness": "t", "sessionKey": f"s{number % 3}", "userMessage": f"I bought tea number {number}x."}
     answer = http.post("/api/hooks/user-prompt-submit", json=body)
     assert answer.status_code == 200
-    result: dict[str, Any] = answer.json()
+    result = answer.json()
     return result
 
 
 def found(http, wanted):
     """Which of the texts recall finds, once what waits is delivered."""
-    texts: set[str] = set()
+    texts = set()
     for _ in range(300):
         rows = http.post("/api/memory/recall", json={"query": "tea number", "limit": 1000}).json()["results"]
         texts = {text for text in wanted if any(text in row["content"] for row in rows)}
@@ -143,7 +142,7 @@ def test_a_slow_model_and_a_kill_lose_nothing(tmp_path, slow, journal):
 def test_a_kill_at_any_moment_loses_no_acknowledged_prompt(tmp_path, memory, round_):
     config = write(tmp_path, {**memory, "journal": bool(round_ % 2)})
     chance = random.Random(f"{memory} {round_}")
-    wanted: set[str] = set()
+    wanted = set()
     with serving(config) as (http, process):
         submit(http, 1000)  # the first one opens the store
         threading.Timer(chance.uniform(0.05, 0.6), process.kill).start()

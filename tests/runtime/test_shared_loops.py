@@ -7,7 +7,6 @@ import logging
 import sqlite3
 from contextlib import closing
 from importlib.metadata import EntryPoint
-from typing import Any
 
 import anyio
 import pytest
@@ -139,7 +138,7 @@ async def test_tools_and_background_tasks_go_on_whatever_one_throws():
             raise thrown
 
     tools, background = ToolRegistry([Tool()]), Background()
-    context: Any = None
+    context = None
     for thrown in THROWN:
         result = await tools.execute(ToolCall(id="1", name="throw", arguments={}), context)
         assert result.is_error
@@ -156,7 +155,7 @@ async def test_tools_and_background_tasks_go_on_whatever_one_throws():
 async def test_the_tokens_file_is_watched_on_whatever_it_holds(tmp_path, monkeypatch, caplog):
     file = tmp_path / "tokens.yaml"
     monkeypatch.setattr(serving, "_LOOK_S", 0.001)
-    taken: list[Any] = []
+    taken = []
 
     def write(persona):
         file.write_text(f"tokens: [{{token: {'t' * 20}, persona_id: '{persona}'}}]\n", "utf-8")
@@ -270,7 +269,7 @@ async def test_a_turn_whose_recorder_died_over_it_is_known_to_have_been_attempte
     for did in ("prompt", "end"):
         row = {"host": "codex", "session_id": "s", "text": "Q", "turn": "t", "at": 1.7e9, "did": did}
         insert(tmp_path / "memslot.db", "hook", did, json.dumps(row), scope="s")
-    attempted: list[bool] = []
+    attempted = []
     failures = Failures("hooks", logging.getLogger("memslot.test"))
     for _ in range(2):
         with HookQueue(tmp_path) as queue, anyio.CancelScope() as scope:

@@ -263,7 +263,7 @@ async def test_a_summary_that_was_not_stored_is_listed_nowhere(signet):
 
 
 async def test_what_is_mounted_beside_has_the_same_limits():
-    heard: list[bytes] = []
+    heard = []
     gate = anyio.Event()
 
     async def app(scope, receive, send):

@@ -46,7 +46,7 @@ def recorded(name):
 
 
 Call = Callable[[AdapterClient], Awaitable[Any]]
-CALLS: dict[str, Call] = {
+CALLS = {
     "01": lambda c: c.on_session_start(
         SessionStartParams(
             project=PROJECT, session_key=KEY, agent_id="default", context="hello", runtime_path="plugin"

@@ -164,7 +164,7 @@ async def test_a_reset_that_cannot_be_noted_is_not_begun(tmp_path):
 async def test_of_two_changes_of_one_version_one_is_a_conflict(signet):
     _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
     signet.backend.store.latency_s = 0.01
-    answers: list[int] = []
+    answers = []
 
     async def patch(text):
         body = {"content": text, "reason": "r", "if_version": 1}

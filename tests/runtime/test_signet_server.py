@@ -42,7 +42,7 @@ OTHERWISE = {
 
 
 async def test_the_daemons_recorded_requests_are_answered_in_their_shape(signet):
-    ids: dict[str, str] = {}
+    ids = {}
     for file in sorted(PAIRS.glob("*.json"), key=lambda file: file.name.replace("05c", "10cz")):
         recorded = json.loads(file.read_text("utf-8"))
         asked = recorded["request"]

@@ -3,7 +3,7 @@
 import pytest
 from both_loops import anyio_backend as anyio_backend
 
-from memory.storage.store import SqliteStore, Store
+from memory.storage.store import SqliteStore
 
 
 @pytest.fixture(params=["file", "server"])
@@ -15,7 +15,7 @@ def open_handle(request, tmp_path):
             pytest.importorskip(needed)
         from memory.storage.postgres import PostgresStore
 
-        first: Store = PostgresStore(request.getfixturevalue("state_url"))
+        first = PostgresStore(request.getfixturevalue("state_url"))
     else:
         first = SqliteStore(tmp_path / "data" / "memslot.db")
     opened.append(first)

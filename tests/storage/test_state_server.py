@@ -229,7 +229,7 @@ async def test_a_write_to_a_server_that_stands_still_ends_in_time_and_is_looked_
             await slot.after_turn(session_id="s", user="I like tea.")
             stop()
             began = time.monotonic()
-            written: str | None = None
+            written = None
             with suppress(BackendUnavailable, BackendTimeout, StoreError):
                 written = (await slot.after_turn(session_id="s", user="And oolong.", event_id="e")).status
             assert time.monotonic() - began < 8.0
@@ -247,7 +247,7 @@ def suspended(url):
 
     [[directory]] = ask(url, "SHOW data_directory")
     main = psutil.Process(int(Path(directory, "postmaster.pid").read_text().split()[0]))
-    stopped: list[psutil.Process] = []
+    stopped = []
 
     def stop():
         stopped.extend([main, *main.children(recursive=True)])

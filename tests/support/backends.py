@@ -1,7 +1,6 @@
 """Parts of single backends, for tests over all of them: one that was removed is a skip, not an error."""
 
 import importlib
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,7 @@ def missing_is_none(path):
     """As :func:`of_backend`; None where the backend was removed."""
     module, _, name = path.partition(":")
     try:
-        found: Any = importlib.import_module(f"memory.backends.{module}")
+        found = importlib.import_module(f"memory.backends.{module}")
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("memory.backends."):
             raise

@@ -6,7 +6,6 @@ import warnings
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from memory import MemoryEvent, MemoryScope, Message, NativeQueryRequest, Retrie
 
 SCOPE = MemoryScope(run_id="run", persona_id="ada")
 _TRIPLETS = {"ingest": "triplet"}
-STORES: dict[str, tuple[str, str, dict[str, Any], str]] = {
+STORES = {
     # name -> kind, plugin, options, the module it needs
     "mem0": ("backend", "mem0", {}, "mem0"),
     "mem0 on pgvector": ("backend", "mem0", {}, "pgserver"),
@@ -87,7 +86,7 @@ def postgres():
 
 async def stored_text(slot, scope=SCOPE):
     """All that a slot's store holds of a scope, asked past the slot."""
-    adapter: Any = slot._adapter
+    adapter = slot._adapter
     if adapter.backend_name == "rolling_summary":  # whose memory leaves things out by design
         _, rows = await adapter.tables.load(scope)
         return str([message.content for _, event in rows if event is not None for message in event.messages])

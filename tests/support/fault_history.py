@@ -41,8 +41,8 @@ class History:
 async def play(make, fault, kinds, *, operations, seed=0, writers=4):
     """Write in batches, each under a fault or none; close and open again between; then look at everything."""
     dice, history = random.Random(seed), History()
-    written: dict[str, tuple[MemoryScope, str]] = {}
-    answers: dict[str, list[str]] = {}
+    written = {}
+    answers = {}
     kit, number = Kit(make()), 0
     scopes = [MemoryScope(**{**fields, "run_id": f"{fields['run_id']}{seed}"}) for fields in SCOPES]
     while history.operations < operations:

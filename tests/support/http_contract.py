@@ -1,13 +1,12 @@
 """The promises of an adapter whose server fails: every HTTP fault on every kind of call."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import pytest
 
 from memory import (
-    BackendError,
     BackendTimeout,
     BackendUnavailable,
     Deadlines,
@@ -17,13 +16,12 @@ from memory import (
 )
 from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited, BackendRejected
 from memory.plugins.config import load_config
-from memory.testing._faults import FaultKind
 from memory.testing._loopback import LoopbackProcess, LoopbackServer
 from memory.testing.contract._classes import MemoryContract, installed_plugins
 from memory.testing.contract._kit import STORED, Kit, attempt, quickest
 from memory.testing.contract._spec import NotRun
 
-RAISED: Mapping[FaultKind, tuple[type[BackendError], ...]] = {
+RAISED = {
     **dict.fromkeys(("401", "403"), (BackendAuthError,)),
     **dict.fromkeys(("404", "409", "422"), (BackendRejected,)),
     "429": (BackendRateLimited,),
@@ -198,7 +196,7 @@ class LoopbackContract(MemoryContract):
         limits = dict.fromkeys(Deadlines.model_fields, _DEADLINE_S) | {"setup_s": _PATIENT_S}
         slot = kit.make_slot(deadlines=Deadlines(**limits), trace_sink=kit.traces)
         await slot.setup_scope(kit.scope)
-        calls: Mapping[str, Callable[[], Awaitable[Any]]] = {
+        calls = {
             "retrieve": lambda: slot.retrieve(kit.question("blue")),
             "record_event": lambda: slot.record_event(kit.event(kit.fact("green"))),
             "health": slot.health,

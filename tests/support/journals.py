@@ -12,7 +12,7 @@ from memory.storage.resets import JournalKey
 from memory.storage.store import SqliteStore
 
 URL, LEASE_S = "MEMSLOT_TEST_STATE", 0.3
-server: str | None = os.environ.get(URL)
+server = os.environ.get(URL)
 """URL of the server that keeps the journals, see the fixture ``each_store``; None for files."""
 if server is not None:  # of a process that a test has started
     leases.LEASE_S = LEASE_S
@@ -44,7 +44,7 @@ def outlive_a_lease():
 
 async def keep(journal, *events, backend="obedient", sent=True):
     """Record events, those of each scope together."""
-    found: list[JournalEntry | None] = []
+    found = []
     for scope in dict.fromkeys(event.scope for event in events):
         own = [event for event in events if event.scope == scope]
         done = await journal.append(key(scope, backend), own, send=sent)

@@ -2,7 +2,6 @@
 
 import json
 from contextlib import asynccontextmanager
-from typing import Any
 
 import mcp.client
 from mcp import ClientSession, StdioServerParameters
@@ -40,7 +39,7 @@ class Client:
 
 
 def _plain(model):
-    plain: dict[str, Any] = model.model_dump(by_alias=True)
+    plain = model.model_dump(by_alias=True)
     return plain
 
 
@@ -48,7 +47,7 @@ def _plain(model):
 async def connected(server):
     """A client of a server in this process."""
     if NEWER:
-        opened: Any = mcp.client.Client(server)
+        opened = mcp.client.Client(server)
     else:
         from mcp.shared.memory import create_connected_server_and_client_session
 

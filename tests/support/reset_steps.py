@@ -91,7 +91,7 @@ class Steps:
 
 async def reset(store, data_dir, base_url, answer, copies, die_at):
     """Write, reset and be gone, with copies of the files before each step; or be gone at the one of that number."""
-    taken: list[str] = []
+    taken = []
 
     def step(name):
         if die_at:

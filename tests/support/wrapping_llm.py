@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from memory.testing import LoopbackAnswer, ScriptedLLM
 
-WRAPS: dict[str, Callable[[str], str]] = {
+WRAPS = {
     "thought": lambda text: '<think>\nthe user said {"x": [1]}\n</think>\n' + text,
     "fence": lambda text: f"```json\n{text}\n```",
     "byte order mark": lambda text: "\ufeff" + text,

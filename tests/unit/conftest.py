@@ -1,6 +1,6 @@
 """Fixtures of the slot's and the command line's tests, each in a directory of its own and on both event loops."""
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 
 import pytest
 from both_loops import anyio_backend as anyio_backend
@@ -37,7 +37,7 @@ async def slot(adapter, sink):
 @pytest.fixture
 def add_plugin(tmp_path, monkeypatch):
     """Offers a backend beside the installed ones: its name, and the source of its module."""
-    added: list[EntryPoint] = []
+    added = []
     directory = tmp_path / "plugins"
     directory.mkdir()
     monkeypatch.syspath_prepend(str(directory))

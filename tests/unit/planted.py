@@ -29,7 +29,7 @@ class Planted:
 
     def model(self, kind, where=""):
         """An instance whose validators were not asked, with something planted in every field."""
-        values: dict[str, Any] = {}
+        values = {}
         for name, field_info in kind.model_fields.items():
             mark = next((mark.what for mark in field_info.metadata if hasattr(mark, "what")), None)
             values[name] = self.value(field_info.annotation, mark, f"{where}.{name}" if where else name)

@@ -36,7 +36,7 @@ def agent_loop():
 
 def config(tmp_path, selected):
     """Configurations that differ in the one line that selects the memory."""
-    content: dict[str, Any] = yaml.safe_load(CONFIG.format(selected=selected, directory=tmp_path))
+    content = yaml.safe_load(CONFIG.format(selected=selected, directory=tmp_path))
     return content
 
 

@@ -3,7 +3,6 @@
 import json
 import math
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -49,13 +48,13 @@ def a_line_each(error):
 
 
 def deep(levels):
-    value: Any = "x"
+    value = "x"
     for _ in range(levels):
         value = [value]
     return value
 
 
-CYCLE: dict[str, Any] = {}
+CYCLE = {}
 CYCLE["self"] = CYCLE
 ODD = {"digits": 10**5000, "deep": deep(200), "cycle": CYCLE}  # by name, because they have no repr
 
@@ -63,7 +62,7 @@ EVENT = {"event_id": "e", "scope": SCOPE, "session_id": "s", "turn_id": "t", "ti
 SAID = [{"role": "user", "content": "x"}]
 ASKED = {"query": "q", "scope": SCOPE, "session_id": "s"}
 FEEDBACK = {"feedback_id": "f", "scope": SCOPE, "session_id": "s", "timestamp": NOON, "content": "x"}
-MODELS: list[tuple[type, dict[str, Any], str]] = [
+MODELS = [
     (Message, {"role": "user", "content": HALF}, "content: holds half of a surrogate pair; decode"),
     (Message, {"role": "assistant", "tool_calls": [{"a": HALF}]}, "tool_calls.0: must be JSON"),
     (Message, {"role": "assistant", "tool_calls": [{"a": deep(5000)}]}, "tool_calls.0"),
@@ -142,7 +141,7 @@ ANYTHING = st.recursive(
     ),
     max_leaves=8,
 )
-PLAIN: dict[type, dict[str, Any]] = {
+PLAIN = {
     Message: {"role": "user", "content": "x"},
     MemoryEvent: {**EVENT, "messages": SAID},
     RetrieveRequest: ASKED,
@@ -183,7 +182,7 @@ def test_a_backends_moment_at_the_end_of_the_calendar_is_shown(moment):
 
 HEAD = "memory:\n  backend: mem0\n  scope: {run_id: r, persona_id: p}\n"
 BLOCK = HEAD + "  backends:\n    mem0:\n      x: "
-YAMLS: list[tuple[str, str]] = [
+YAMLS = [
     (BLOCK + "!!int abc", ":6: memory.backends.mem0.x: is not a valid int; quote it if it is text"),
     (BLOCK + "9" * 5000, "x: is not a valid int"),
     (BLOCK + "!!bool abc", "x: is not a valid bool"),
@@ -266,7 +265,7 @@ def test_an_alias_bomb_is_refused_at_once(tmp_path, kind):
         load_config(path, env={})
 
 
-MAPPINGS: list[tuple[Any, str]] = [
+MAPPINGS = [
     (None, "takes the name of a YAML file, or its content as a mapping"),
     (5, "takes the name of a YAML file"),
     (b"memory.yaml", "takes the name of a YAML file"),

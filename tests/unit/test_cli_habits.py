@@ -10,7 +10,6 @@ import sys
 import time
 from importlib.metadata import PackagePath
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -35,7 +34,7 @@ def commands(command, path=""):
     """Every command by the words that call it."""
     if not hasattr(command, "list_commands"):
         return {path: command}
-    found: dict[str, Any] = {}
+    found = {}
     for name in command.list_commands(None):
         found |= commands(command.get_command(None, name), f"{path} {name}".strip())
     return found

@@ -1,6 +1,6 @@
 """Commands that other distributions add to ``memslot`` by the entry-point group ``memslot.commands``."""
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 
 import pytest
 from cli_support import entry_point, error_line, invoke
@@ -12,7 +12,7 @@ from memory.plugins import installed
 @pytest.fixture
 def add_command(tmp_path, monkeypatch):
     """Offers a command: its name, its module's source, and who ships it."""
-    added: list[EntryPoint] = []
+    added = []
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(installed, "entry_points", lambda group: [*entry_points(group=group), *added])
 

@@ -4,7 +4,6 @@ import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -161,7 +160,7 @@ async def test_a_small_budget_cuts_the_profile_at_a_line():
     assert [entry.text for entry in single.entries] == ["First things first."]
 
 
-MATRIX: dict[str, Any] = {
+MATRIX = {
     "alice": {
         "work": {
             "verbosity": "brief",
@@ -225,7 +224,7 @@ async def test_context_and_attribute_filter():
 )
 @pytest.mark.parametrize("clock", ["event", "as_of"])
 async def test_the_truth_of_the_moment(now, value, clock):
-    options: dict[str, Any] = {"matrix": MATRIX}
+    options = {"matrix": MATRIX}
     if clock == "as_of":
         options["as_of"] = now
     async with open_memory(config("oracle_ipas", options), scope=ALICE) as slot:

@@ -166,7 +166,7 @@ def test_packing_is_the_longest_tail_that_fits(said, max_tokens, max_items, coun
     assert len(result.included) == len(result.entries)
     shown = [entry.event_ids[0] for entry in result.entries]
     room = None if max_tokens is None else max_tokens - section_overhead("full_history", ALICE.label, counter)
-    expected: list[str] = []
+    expected = []
     for number in reversed(order):
         cost = entry_cost(_entry(number, said[number]), counter)
         if room is not None and cost > max_tokens - section_overhead("full_history", ALICE.label, counter):

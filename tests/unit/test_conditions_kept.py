@@ -80,7 +80,7 @@ def bytes_in(path):
 async def test_what_was_acknowledged_survives_a_kill(kind, tmp_path):
     """Killed at random, five times over one directory: every event whose receipt was seen is there."""
     chance = random.Random(3)
-    acknowledged: list[int] = []
+    acknowledged = []
     for _ in range(5):
         # One after the last seen may have been written without its receipt having been seen.
         start = acknowledged[-1] + 2 if acknowledged else 0

@@ -3,7 +3,6 @@
 import pytest
 from backends import of_backend
 from cli_support import invoke
-from pydantic import BaseModel
 
 from memory import ConfigError, ScopeError
 from memory.plugins.opening import build_slot
@@ -11,7 +10,7 @@ from memory.plugins.opening import build_slot
 
 def options_of(backend):
     """The model of a backend's block."""
-    found: type[BaseModel] = of_backend(f"{backend}.options:{backend.capitalize()}Options")
+    found = of_backend(f"{backend}.options:{backend.capitalize()}Options")
     return found
 
 

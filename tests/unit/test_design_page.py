@@ -4,7 +4,6 @@ import importlib
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -26,7 +25,7 @@ def has_python(name):
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:
-            found: Any = importlib.import_module(".".join(parts[:length]))
+            found = importlib.import_module(".".join(parts[:length]))
         except ModuleNotFoundError:
             continue
         break
@@ -57,7 +56,7 @@ def has_setting(name):
         return path == ["isolate"]
     if path[0] in ("backends", "conditions"):
         return True
-    model: Any = MemorySettings
+    model = MemorySettings
     for part in path:
         if part not in model.model_fields:
             return False

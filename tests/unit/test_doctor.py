@@ -252,7 +252,7 @@ async def test_a_health_that_is_late_is_not_set_up_again_and_names_the_address()
     ("adapter", "name"), [(BreaksOnClosing, "close"), (BreaksOnFormatting, "write_read")]
 )
 async def test_a_defect_of_the_plugin_is_a_finding(adapter, name):
-    errors: list[Exception] = []
+    errors = []
     report = await examine(on(FakeNativeStore(), adapter), on_error=errors.append)
     assert status(report, name) == "failed"
     assert "sk-secret" not in report.model_dump_json()
@@ -285,7 +285,7 @@ async def test_a_cancelled_doctor_leaves_nothing():
 async def test_no_long_wait_is_silent(monkeypatch):
     monkeypatch.setattr("memory.doctor.report._FIRST_NOTICE_S", 0.04)
     monkeypatch.setattr("memory.doctor.report._NEXT_NOTICE_S", 0.05)
-    notices: list[Any] = []
+    notices = []
     store = FakeNativeStore(derivation_s=60)
     store.faults.add("slow", endpoint="delete_rows", delay_s=0.2)
     await examine(on(store), ready_timeout_s=1.5, on_wait=notices.append)

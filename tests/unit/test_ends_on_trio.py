@@ -30,7 +30,7 @@ def test_a_group_ends_the_task_where_one_of_its_errors_does(failing, ends):
 
 
 def test_a_cancelled_nursery_whose_task_fails_ends_the_task():
-    seen: list[tuple[BaseException, bool]] = []
+    seen = []
 
     async def cancelled():
         with trio.CancelScope() as scope:

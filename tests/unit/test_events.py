@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pydantic import ConfigDict, PrivateAttr
@@ -102,16 +101,16 @@ class Loose(Frozen):
 
 
 def test_a_copy_keeps_fields_that_are_not_declared_and_private_ones():
-    made: Any = Loose(name="a", more="b")
+    made = Loose(name="a", more="b")
     made._seen.append("c")
-    copied: Any = made.model_copy(update={"name": "d"})
+    copied = made.model_copy(update={"name": "d"})
     assert (copied.name, copied.more, copied._seen) == ("d", "b", ["c"])
     assert (made.name, copied.model_fields_set) == ("a", {"name", "more"})
 
 
 def test_a_copy_is_changed_alone():
-    made: Any = Loose(name="a", more="b")
-    copied: Any = made.model_copy(update={"more": "c"})
+    made = Loose(name="a", more="b")
+    copied = made.model_copy(update={"more": "c"})
     assert (made.more, copied.more) == ("b", "c")
 
 
@@ -196,8 +195,8 @@ async def test_receipts_and_results_are_short_and_hold_nothing_that_was_said():
     slot = MemorySlot(FakeBackend())
     async with slot:
         await slot.setup_scope(ALICE)
-        receipt: Any = await slot.record_event(event(1, text="my secret tea"))
-        found: Any = await slot.retrieve(RetrieveRequest(query="secret tea", scope=ALICE, session_id="s"))
+        receipt = await slot.record_event(event(1, text="my secret tea"))
+        found = await slot.retrieve(RetrieveRequest(query="secret tea", scope=ALICE, session_id="s"))
         answers = [receipt, found, found.trace, await slot.health()]
         assert (
             repr(slot), str(receipt)

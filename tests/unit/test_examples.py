@@ -116,7 +116,7 @@ class Document:
 
 def test_the_provider_of_the_agent_memory_benchmark(tmp_path, config, monkeypatch):
     """Against its interface: ``MemoryProvider`` with prepare, ingest, retrieve and cleanup, and its registry."""
-    registry: dict[str, type] = {}
+    registry = {}
     for name, held in {
         "memory_bench": {},
         "memory_bench.memory": {"REGISTRY": registry},

@@ -55,7 +55,7 @@ class Talkative(FakeBackend):
         self.said, self.fails = said, fails
 
     async def health(self):
-        answer: dict[str, Any] = {"details": {"said": self.said}, "warnings": tuple(self.said)}
+        answer = {"details": {"said": self.said}, "warnings": tuple(self.said)}
         return (await super().health()).model_copy(update=answer)
 
     async def setup_scope(self, scope):

@@ -20,7 +20,7 @@ from memory.plugins.redaction import HIDDEN, Redaction, is_credential, resolve_p
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.plugins.settings import MemorySettings
 
-MODELS: dict[str, type[BaseModel]] = {
+MODELS = {
     **{row.name: row.info.options for row in MemoryAdapterRegistry().rows() if row.info is not None},
     "run": ExperimentSettings,
     "memory": MemorySettings,

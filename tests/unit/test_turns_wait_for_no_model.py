@@ -1,7 +1,5 @@
 """A turn waits for no extraction: where a backend extracts with a model, the journal keeps turns for later."""
 
-from typing import Any
-
 import anyio
 import pytest
 from installed import installed
@@ -25,7 +23,7 @@ def provider(request, anyio_backend_name):
 
 
 def config(tmp_path, provider, llm, **memory):
-    block: dict[str, Any] = {"llm": {"model": "scripted", "base_url": llm.base_url, "api_key": "unused"}}
+    block = {"llm": {"model": "scripted", "base_url": llm.base_url, "api_key": "unused"}}
     kind = "backend"
     if provider == "rolling_summary":
         block["summariser"], kind = "llm", "condition"

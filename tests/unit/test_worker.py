@@ -126,7 +126,7 @@ async def test_a_failing_last_call_still_ends_the_threads():
 async def test_a_closer_that_is_cancelled_closes_all_the_same():
     """Else a client is left open, or closed under a call that still uses it."""
     worker = NativeWorker()
-    order: list[str] = []
+    order = []
     go_on = await abandoned_call(worker, order)
     threading.Timer(0.02, go_on.set).start()
     with anyio.CancelScope() as cancelled:

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from said import said, wanted
@@ -36,7 +35,7 @@ NEEDS_GRAPHITI = pytest.mark.skipif(
 def config(base_url, data_dir=None, *, deadlines=None, **options):
     """A configuration with the block's options as given. Without a journal, a write that fails raises."""
     options = {"llm": {"model": "scripted", "base_url": base_url, "api_key": FAKE_KEY}, **options}
-    memory: dict[str, Any] = {"backend": "graphiti", "journal": False, "backends": {"graphiti": options}}
+    memory = {"backend": "graphiti", "journal": False, "backends": {"graphiti": options}}
     if data_dir is not None:
         memory["data_dir"] = str(data_dir)
     return {"memory": {**memory, **({"deadlines": deadlines} if deadlines else {})}}

@@ -8,7 +8,6 @@ import re
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from graphiti_support import NEEDS_GRAPHITI
@@ -32,7 +31,7 @@ def _sdk():
 
 def native(path):
     module, _, names = path.partition(":")
-    thing: Any = importlib.import_module(module)
+    thing = importlib.import_module(module)
     for name in names.split("."):
         thing = getattr(thing, name)
     return thing

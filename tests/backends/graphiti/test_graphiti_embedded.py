@@ -2,7 +2,6 @@
 
 import json
 import os
-from typing import Any
 
 import anyio
 import pytest
@@ -163,7 +162,7 @@ async def test_many_scopes_at_once_open_few_graphs(tmp_path, llm):
     scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(10)]
     max_open = 0
     async with opened(llm, tmp_path, open_graphs=2) as slot:
-        adapter: Any = slot._adapter
+        adapter = slot._adapter
 
         async def live(number):
             nonlocal max_open
@@ -197,7 +196,7 @@ async def test_no_read_waits_for_a_write_of_another_scope(tmp_path, llm):
 
 async def test_a_write_that_waited_for_a_place_was_not_sent(tmp_path, llm):
     async with opened(llm, tmp_path, open_graphs=1, deadlines={"write_s": 0.05}) as slot:
-        adapter: Any = slot._adapter
+        adapter = slot._adapter
         async with adapter._graphs._places[True]:  # as a write of another scope holds it
             with pytest.raises(BackendTimeout) as raised:
                 await slot.record_event(event("I ride my green bicycle."))

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -34,7 +33,7 @@ pytestmark = [
         reason="falkordblite is not installed: it needs Python 3.12 (make live-falkordb)",
     ),
 ]
-LITE: dict[str, Any] = {"driver": "falkordblite", "ingest": "triplet"}
+LITE = {"driver": "falkordblite", "ingest": "triplet"}
 THINGS = [f"thing{number}" for number in range(4)]
 
 

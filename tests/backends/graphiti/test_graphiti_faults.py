@@ -6,7 +6,6 @@ import json
 import logging
 import warnings
 from contextlib import suppress
-from typing import Any
 
 import anyio
 import pytest
@@ -162,7 +161,7 @@ async def test_a_search_given_up_at_any_moment_leaves_nothing_unawaited(tmp_path
 async def test_writes_at_once_share_their_entities(tmp_path, llm):
     """Past the slot, which orders them anyway: Graphiti itself would make an entity of each."""
     async with opened(llm, tmp_path) as slot:
-        adapter: Any = slot._adapter
+        adapter = slot._adapter
         async with anyio.create_task_group() as tasks:
             for thing in ("passport", "bicycle", "umbrella"):
                 tasks.start_soon(adapter.record_event, event(f"I own my {thing} gladly."))

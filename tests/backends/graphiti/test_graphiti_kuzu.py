@@ -6,7 +6,7 @@ import subprocess
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -111,7 +111,7 @@ async def test_what_was_committed_before_a_kill_is_found_and_can_be_changed(tmp_
         assert killed.returncode == -signal.SIGKILL, "a crash of its own is another number"
     words = "CALL QUERY_FTS_INDEX('RelatesToNode_', 'edge_name_and_fact', $word) RETURN node.fact AS fact"
     async with opened(llm, tmp_path) as slot:
-        adapter: Any = slot._adapter
+        adapter = slot._adapter
         await slot.record_event(event("I keep my lantern at home."))
         for thing in ("teapot", "violin", "kayak", "lantern"):
             async with adapter.graph(ALICE) as graph:
@@ -168,14 +168,14 @@ async def test_words_are_indexed_where_the_recipe_reads(tmp_path, llm, order):
         assert (await slot.retrieve(ask("teapot"))).raw["edges"]
     async with opened(llm, tmp_path, recipe="combined") as slot:
         assert (await slot.retrieve(ask("teapot"))).raw["episodes"]
-        graph: Any = slot._adapter
+        graph = slot._adapter
         async with graph.graph(ALICE) as opened_graph:
             assert len(await indexes(opened_graph.driver)) == 4
 
 
 async def test_few_indexes_are_made(tmp_path, llm):
     async with opened(llm, tmp_path) as slot:
-        graph: Any = slot._adapter
+        graph = slot._adapter
         async with graph.graph(ALICE) as opened_graph:
             assert await indexes(opened_graph.driver) == {"edge_name_and_fact", "node_name_and_summary"}
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from graphiti_support import ALICE, NEEDS_GRAPHITI, config, event, found, listed, opened
@@ -258,7 +257,7 @@ async def test_half_an_event_is_found_incomplete_and_a_repeat_stores_it_once(
         monkeypatch.undo()
     assert saves >= saved
     async with opened(llm, tmp_path / "left", ingest="triplet") as slot:
-        adapter: Any = slot._adapter
+        adapter = slot._adapter
         assert await adapter.find_event(whole) is None
         receipt = await slot.record_event(whole)
         assert receipt.status == "committed"
@@ -324,7 +323,7 @@ async def test_a_batch_killed_before_its_facts_are_saved_is_found_incomplete_and
         await slot.capability(SupportsBulkIngest).record_events(batch)
         monkeypatch.undo()
     async with opened(llm, tmp_path / "left", bulk="native") as slot:
-        adapter: Any = slot._adapter
+        adapter = slot._adapter
         assert len((await listed(slot, "episodes"))["episodes"]) == 2, "or this test proves nothing"
         assert [await adapter.find_event(each) for each in batch] == [None, None]
         receipts = await slot.capability(SupportsBulkIngest).record_events(batch)

@@ -1,7 +1,6 @@
 """Searching Graphiti on embedded Kuzu: recipes, embedders, cross-encoders, what a question may hold."""
 
 import json
-from typing import Any
 
 import pytest
 from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, opened
@@ -30,7 +29,7 @@ async def test_every_recipe_finds_the_fact(tmp_path, llm, recipe):
         before = EDGE_HYBRID_SEARCH_RRF.model_dump_json()
         await slot.record_event(event("I keep my passport in the drawer.", "I ride my green bicycle."))
         result = await slot.retrieve(ask("Where is my passport?", max_items=1))
-        adapter: Any = slot._adapter
+        adapter = slot._adapter
         async with adapter.graph(ALICE) as graph:
             used = graph._recipe(1), graph._filter
     assert used == (make_recipe(adapter._options, 1), make_filter(adapter._options)), "searches share them"

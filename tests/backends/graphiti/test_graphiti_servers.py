@@ -7,7 +7,6 @@ import socket
 import sys
 from contextlib import closing
 from importlib.util import find_spec
-from typing import Any
 
 import anyio
 import pytest
@@ -105,7 +104,7 @@ async def test_neo4js_own_patience_ends_before_the_deadline(tmp_path, silent_por
 
 
 async def test_neo4j_repeats_nothing(tmp_path, closed_port):
-    adapter: Any = MemoryAdapterRegistry().create(load_config(given("neo4j", closed_port, tmp_path)))
+    adapter = MemoryAdapterRegistry().create(load_config(given("neo4j", closed_port, tmp_path)))
     with anyio.fail_after(25), pytest.raises(Exception, match="Couldn't connect"):
         await adapter._store.graph("any").execute_query("RETURN 1")
     await adapter.aclose()
@@ -113,7 +112,7 @@ async def test_neo4j_repeats_nothing(tmp_path, closed_port):
 
 @NEEDS_FALKORDB
 async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path, closed_port):
-    adapter: Any = MemoryAdapterRegistry().create(load_config(given("falkordb", closed_port, tmp_path)))
+    adapter = MemoryAdapterRegistry().create(load_config(given("falkordb", closed_port, tmp_path)))
     connection = (await adapter._store.connected()).connection
     sent = connection.connection_pool.connection_kwargs
     assert (sent["host"], sent["port"], sent["username"], sent["password"]) == (
@@ -159,7 +158,7 @@ async def test_scopes_that_share_a_database_do_not_meet(tmp_path, monkeypatch):
             from memory.backends.graphiti.client import NativeGraph
             from memory.backends.graphiti.neo4j import Neo4jGraph
 
-            adapter: Any = slot._adapter
+            adapter = slot._adapter
             (alice,) = adapter._graphs.opened.values()
             parts = (adapter._options, adapter._models, adapter._ontology)
             bob = NativeGraph(alice.driver, adapter.native_scope(BOB)["group_id"], *parts)

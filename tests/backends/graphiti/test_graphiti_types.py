@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from graphiti_support import NEEDS_GRAPHITI, ask, event, listed, opened
@@ -18,7 +17,7 @@ from memory.testing import ScriptedLLM
 HERE = Path(__file__).stem
 
 
-TYPES: dict[str, Any] = {
+TYPES = {
     "entity_types": {"Tea": f"{HERE}:Tea", "Person": f"{HERE}:Person"},
     "edge_types": {"DRINKS": f"{HERE}:Drinks"},
     "edge_type_map": [{"source": "Person", "target": "Tea", "edges": ["DRINKS"]}],

@@ -327,7 +327,7 @@ class HonchoModel:
             budget -= summary_row["token_count"]
             ids = [message["id"] for message in messages]
             messages = messages[ids.index(summary_row["message_id"]) + 1 :]
-        fitting: list[dict[str, Any]] = []
+        fitting = []
         for message in reversed(messages):
             budget -= message["token_count"]
             if budget < 0:

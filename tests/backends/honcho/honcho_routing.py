@@ -12,7 +12,7 @@ ID = re.compile(r"[a-zA-Z0-9_-]{1,512}")
 SPECIAL = ("<|endoftext|>", "<|endofprompt|>")
 UNFORESEEN = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 Route = Callable[..., LoopbackAnswer]
-ROUTES: list[tuple[str, re.Pattern[str], Route]] = []
+ROUTES = []
 
 
 def route(method, path):

@@ -2,7 +2,6 @@
 
 import re
 
-from memory.adapter._scripted_rules import Rule
 from memory.adapter._scripted_text import is_question, sentences
 
 _WORD = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]|[^\W_]+")
@@ -25,11 +24,11 @@ def _derive(request):
     if target is None or not found_block:
         return None
     pieces = _LINE.split(block.partition("\n</messages>")[0])[1:]
-    found: dict[str, None] = {}
+    found = {}
     for peer, text in zip(pieces[::2], pieces[1::2], strict=True):
         if peer == target["peer"]:
             found.update(dict.fromkeys(concluded(peer, text)))
     return {"explicit": [{"content": content} for content in found]}
 
 
-rules: tuple[Rule, ...] = (_derive,)
+rules = (_derive,)

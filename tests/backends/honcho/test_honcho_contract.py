@@ -25,7 +25,7 @@ class _OnDouble(LoopbackContract):
         return {"memory": {"backend": "honcho", "scope": scope, "backends": {"honcho": block}}}
 
 
-DERIVED: Mapping[str, str] = {"event_ids": "a conclusion does not say what it was drawn from"}
+DERIVED = {"event_ids": "a conclusion does not say what it was drawn from"}
 
 
 class TestContext(_OnDouble):

@@ -40,7 +40,7 @@ def session(client):
     return Session("s1", client)
 
 
-CALLS: dict[str, Call] = {
+CALLS = {
     "peer": lambda client: client.aio.peer("bot", configuration=PeerConfig(observe_me=False)),
     "peer with metadata": lambda client: client.aio.peer("ada", metadata={"persona_id": "ada"}),
     "session": lambda client: client.aio.session("s1", metadata={"session_id": "s 1"}),
@@ -117,14 +117,14 @@ def test_private_attributes_are_still_what_they_were():
     client = Honcho(base_url="http://127.0.0.1:1", workspace_id="w")
     assert client._async_http is None
     assert client._workspace_ensured is False
-    transport: Any = object()
+    transport = object()
     client._async_http = transport
     assert client._async_http_client is transport
     client._http.close()
 
 
 def test_models_have_the_fields_that_are_read():
-    fields: dict[Any, set[str]] = {
+    fields = {
         MessageResponse: {"id", "content", "peer_id", "session_id", "workspace_id", "metadata", "created_at"},
         ConclusionResponse: {"id", "content", "level", "session_id", "observed_id", "created_at"},
         SessionContext: {"messages", "summary", "peer_representation", "peer_card"},

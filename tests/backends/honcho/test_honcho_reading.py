@@ -1,7 +1,5 @@
 """Retrieval: the configured calls and no other, nothing made by looking, prose as prose, budgets passed on."""
 
-from typing import Any
-
 import pytest
 from both_loops import anyio_backend as anyio_backend
 from honcho_support import ADA, BOB, FACT, adapter_of, ask, config, event, sent, slot_on
@@ -23,7 +21,7 @@ from memory.adapter import BackendAuthError, BackendRejected
 from memory.backends.honcho.records import QUERIES
 from memory.plugins.opening import build_slot
 
-MODES: dict[str, dict[str, Any]] = {
+MODES = {
     "context": {},
     "context and prose": {"supplement": "representation"},
     "context and conclusions": {"supplement": "conclusions"},

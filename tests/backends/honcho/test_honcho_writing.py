@@ -218,7 +218,7 @@ async def test_bulk_sends_a_hundred_messages_a_call_session_by_session_in_order(
         assert [row["metadata"]["event_id"] for row in rows[::2]] == [
             event.event_id for event in events if event.session_id == name
         ]
-    by_event: dict[str, list[str]] = {}
+    by_event = {}
     for row in stored(double):
         by_event.setdefault(row["metadata"]["event_id"], []).append(row["id"])
     assert [receipt.native_ids for receipt in receipts] == [

@@ -11,7 +11,7 @@ from mcp.server.fastmcp import FastMCP
 
 server = FastMCP("notes", port=int(sys.argv[1]), log_level="ERROR")
 IGNORES = "ignore" in sys.argv
-NOTES: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+NOTES = defaultdict(dict)
 
 
 def space(name):

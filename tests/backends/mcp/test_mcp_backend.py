@@ -7,7 +7,6 @@ import subprocess
 import sys
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -301,7 +300,7 @@ def test_a_block_says_what_is_missing():
 
 def test_another_server_is_another_place_to_a_journal():
     """Else it would hold an event for delivered that the new server never got."""
-    blocks: list[dict[str, Any]] = [
+    blocks = [
         {"preset": "server-memory"},
         {"preset": "memory-libsql"},
         {"preset": "server-memory", "command": ["other"]},

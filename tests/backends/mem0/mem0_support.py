@@ -6,7 +6,6 @@ No test imports mem0 before our factory has: what is imported first decides abou
 import sqlite3
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import anyio
 import pytest
@@ -30,7 +29,7 @@ NEEDS_MEM0 = pytest.mark.skipif(not installed("mem0"), reason="mem0ai is not ins
 
 def config(data_dir, *, deadlines=None, **options):
     """A configuration with the block's options as given. Without a journal, a write that fails raises."""
-    memory: dict[str, Any] = {"backend": "mem0", "data_dir": str(data_dir), "backends": {"mem0": options}}
+    memory = {"backend": "mem0", "data_dir": str(data_dir), "backends": {"mem0": options}}
     return {"memory": {**memory, "journal": False, **({"deadlines": deadlines} if deadlines else {})}}
 
 
@@ -61,9 +60,7 @@ async def found(slot, query, **fields):
 async def stored(slot, scope=ALICE):
     """Every native row of a scope."""
     query = slot.capability(SupportsNativeQuery)
-    rows: list[dict[str, Any]] = (
-        await query.native_query(NativeQueryRequest(scope=scope, operation="list"))
-    ).raw["results"]
+    rows = (await query.native_query(NativeQueryRequest(scope=scope, operation="list"))).raw["results"]
     return rows
 
 
@@ -103,7 +100,7 @@ async def coloured(slot):
 
 def histories(data_dir, query):
     """The rows of a query over the histories of all partitions."""
-    rows: list[Any] = []
+    rows = []
     for file in sorted(data_dir.glob("mem0/qdrant/scopes/*/*/history.db")):
         with closing(sqlite3.connect(file)) as connection:
             rows += connection.execute(query).fetchall()

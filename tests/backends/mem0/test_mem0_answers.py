@@ -1,7 +1,6 @@
 """What the partitions answer: the same as the plain library, and the same when asked again."""
 
 import random
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -75,7 +74,7 @@ def _id_of(slot, event):
     return str(rows[0].id)
 
 
-VALUES: dict[str, st.SearchStrategy[Any]] = {
+VALUES = {
     "colour": st.sampled_from(["red", "green", "dark blue", "dark", "pink"]),
     "n": st.integers(-1, 6),
     "even": st.booleans(),
@@ -90,7 +89,7 @@ def conditions(draw: st.DrawFn) -> tuple[str, Any]:
     name = draw(st.sampled_from(sorted(VALUES)))
     values = VALUES[name]
     if name == "weight":
-        clauses: Any = {draw(st.sampled_from(["gt", "gte", "lt", "lte"])): draw(values)}
+        clauses = {draw(st.sampled_from(["gt", "gte", "lt", "lte"])): draw(values)}
     else:
         ranged = ["gt", "gte", "lt", "lte"] if name in ("n", "day") else []
         texts = ["contains", "icontains"] if name == "colour" else []
@@ -150,7 +149,7 @@ async def _retrieve(slot, request):
 
 
 async def _ids(slot, scope):
-    ids: Mapping[str, str] = slot.native_scope(scope)
+    ids = slot.native_scope(scope)
     return ids
 
 

@@ -3,7 +3,6 @@
 import importlib
 import inspect
 from pathlib import Path
-from typing import Any
 
 import pytest
 from installed import installed
@@ -25,7 +24,7 @@ def native(path):
     module, _, names = path.partition(":")
     if module == "mem0.vector_stores.pgvector" and not (installed("psycopg") or installed("psycopg2")):
         pytest.skip("psycopg is not installed")
-    thing: Any = importlib.import_module(module)
+    thing = importlib.import_module(module)
     for name in names.split("."):
         thing = getattr(thing, name)
     return thing

@@ -2,7 +2,6 @@
 
 import json
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 from mem0_support import (
@@ -177,7 +176,7 @@ async def test_entities_of_an_earlier_process_go_as_well(tmp_path):
     """mem0 leaves them, because it opens its entity store only with the first new entity (mem0 #7226). Linked
     here by mem0's own call, which it makes for every entity spaCy finds."""
     async with opened(tmp_path, BOB) as slot:
-        adapter: Any = slot._adapter
+        adapter = slot._adapter
         for scope in (ALICE, BOB):
             receipt = await slot.record_event(event("I met Ada.", "I met Grace.", scope=scope))
             for name, native_id in zip(("Ada", "Grace"), receipt.native_ids, strict=True):

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
-from typing import Any
 
 import pytest
 from mem0_support import NEEDS_MEM0, PEOPLE, config, event, found, lose_nothing, mutate, opened, stored
@@ -195,7 +194,7 @@ async def test_an_event_cut_in_the_middle_leaves_nothing_and_a_repeat_stores_it_
         await slot.record_event(event("before"))
         with monkeypatch.context() as patch:
             patch.setattr(CollectionPersistence, "persist", full)
-            adapter: Any = slot._adapter
+            adapter = slot._adapter
             with pytest.raises(BackendError):
                 await adapter.record_event(whole)
         assert [row["memory"] for row in await stored(slot)] == ["before"]

@@ -22,7 +22,7 @@ OOLONG = "I bought oolong tea yesterday."
 @asynccontextmanager
 async def inferring(data_dir, server, /, *scopes, **options):
     """mem0 whose model and embedder are the scripted endpoint."""
-    block: dict[str, Any] = {
+    block = {
         "llm": {"base_url": server.base_url},
         "embedder": {"base_url": server.base_url},
         "threshold": 0.0,

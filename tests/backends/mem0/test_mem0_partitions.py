@@ -5,7 +5,6 @@ import shutil
 import threading
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any
 
 import anyio
 import pytest
@@ -111,7 +110,7 @@ class Slow:
         if action == self.action:
             self.asked.set()
             self.go_on.wait(60)
-        vector: list[float] = self.embedder.embed(text, action)
+        vector = self.embedder.embed(text, action)
         return vector
 
     def embed_batch(self, texts, action):
@@ -140,7 +139,7 @@ async def test_a_call_that_waits_for_a_model_keeps_its_partition_open(tmp_path, 
     async with opened(tmp_path, *scopes, embedder=model, dimensions=1024, open_partitions=1) as slot:
         for scope in (*scopes, ALICE):
             await slot.record_event(event(f"tea of {scope.persona_id}", scope=scope))
-        answers: list[list[str]] = []
+        answers = []
 
         async def search():
             answers.append(await found(slot, "tea"))
@@ -166,7 +165,7 @@ async def test_a_write_that_waits_for_a_model_leaves_nothing_in_the_partition_ma
     answer_slowly(monkeypatch, slow)
     model = {"base_url": "http://127.0.0.1:9/v1"}
     async with opened(tmp_path, embedder=model, dimensions=1024) as slot:
-        adapter: Any = slot._adapter
+        adapter = slot._adapter
 
         async def add():
             with suppress(BackendError):  # or the reset has erased it

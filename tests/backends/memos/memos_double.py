@@ -4,8 +4,6 @@ with MemosDouble() as server:
     config = {"url": server.url, ...}
 """
 
-from typing import Any
-
 from memos_model import MemosModel
 
 from memory.testing import FAKE_KEY, LoopbackAnswer, LoopbackServer
@@ -61,7 +59,7 @@ class MemosDouble(LoopbackServer):
 
     def error(self, status, request):
         message = f"refused (key {FAKE_KEY}) while handling: {request.text}"
-        body: dict[str, Any] = {"code": status, "message": message, "data": None}
+        body = {"code": status, "message": message, "data": None}
         if status == 422:
             body["detail"] = [
                 {"type": "missing", "loc": ["body", "query"], "msg": message, "input": request.json}

@@ -177,7 +177,7 @@ class MemosModel:
             return 400, _refused(
                 400, "Invalid filter: top-level 'and'/'or' cannot coexist with per-cube keys"
             )
-        data: dict[str, Any] = {"text_mem": [], "act_mem": [], "para_mem": [], "pref_note": ""}
+        data = {"text_mem": [], "act_mem": [], "para_mem": [], "pref_note": ""}
         data.update({"pref_mem": [], "tool_mem": [], "skill_mem": []})
         # Cubes are searched side by side and told as they are done; here the one asked for last is.
         for cube in reversed(dict.fromkeys(body.get("readable_cube_ids") or [body["user_id"]])):
@@ -288,7 +288,7 @@ class MemosModel:
         (cube,) = body.get("writable_cube_ids") or [body["user_id"]]
         ids = body.get("retrieved_memory_ids") or []
         known = {row.id for row in self.rows if row.cube_id == cube}
-        record: dict[str, Any] = {"add": [], "update": []}
+        record = {"add": [], "update": []}
         if (
             not self.model_down and not self.database_down and set(ids) <= known
         ):  # one unknown id, and the exception is swallowed

@@ -26,7 +26,7 @@ _FREE = frozenset(
 
 def load(path):
     """One history."""
-    history: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    history = json.loads(path.read_text(encoding="utf-8"))
     return history
 
 
@@ -42,7 +42,7 @@ def replay(history, run, ask):
         The step, and the server's status and body in comparable form.
     """
     names = _Names(run)
-    added: dict[str, list[str]] = {}
+    added = {}
     for step in history["steps"]:
         request = json.loads(_fill(json.dumps(step["request"]), run, added))
         status, body = ask({**step, "request": request})

@@ -4,7 +4,6 @@ import json
 import re
 from dataclasses import dataclass
 
-from memory.adapter._scripted_rules import Rule
 from memory.adapter._scripted_text import content_words, is_statement, lexical_overlap, sentences
 
 _TURN = re.compile(r"^(?:\d+: )?(user|assistant|system|tool): (?:\[[^\]]*\]: )?", re.M)
@@ -234,7 +233,7 @@ def _json_list(items):
     return json.dumps(list(items), ensure_ascii=False)
 
 
-rules: tuple[Rule, ...] = (
+rules = (
     _read_chat,
     _read_preferences,
     _read_tool_use,

@@ -1,7 +1,5 @@
 """Further readable cubes: what the configuration names is searched, and nothing else is."""
 
-from typing import Any
-
 import pytest
 from memos_support import ALICE, BOB, ask, event, opened, options
 
@@ -12,7 +10,7 @@ TEXT = "The handbook praises green tea."
 
 def fill(double, cube, text, user=None):
     """Store a text in a cube, by the user of its name; returns the row's id."""
-    body: dict[str, Any] = {"user_id": user or cube, "writable_cube_ids": [cube], "async_mode": "sync"}
+    body = {"user_id": user or cube, "writable_cube_ids": [cube], "async_mode": "sync"}
     status, answer = double.model.add(
         {**body, "mode": "fast", "messages": [{"role": "user", "content": text}]}
     )

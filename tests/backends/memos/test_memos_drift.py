@@ -8,7 +8,6 @@ import sys
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -63,7 +62,7 @@ def _said(role):
 @pytest.fixture(scope="module")
 def bodies():
     """Every body an adapter sends, by the name of its model, over all graph databases and ways of writing."""
-    sent: list[tuple[str, dict[str, Any]]] = []
+    sent = []
     blocks = [
         ("postgres", {}),
         ("neo4j-community", {"async_mode": "sync"}),
@@ -96,7 +95,7 @@ def native(bodies, tmp_path_factory):
         timeout=300,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    answer: dict[str, Any] = json.loads((here / "told").read_text())
+    answer = json.loads((here / "told").read_text())
     return answer
 
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from both_loops import anyio_backend as anyio_backend
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.thorough
 
 ROUNDS = int(os.environ.get("MIRROR_KILLS", "4"))
 SCOPE = MemoryScope(run_id="r", persona_id="p")
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "memory": {
         "backend": "mirror",
         "backends": {"mirror": {"primary": "full_history", "shadows": ["full_history"]}},
@@ -65,7 +64,7 @@ def _killed(data, first, after_s):
 
 def _words(directory):
     """Words in the files of each memory."""
-    found: dict[str, set[str]] = {"primary": set(), "shadow": set()}
+    found = {"primary": set(), "shadow": set()}
     for file in directory.rglob("*"):
         if file.is_file() and "shadows" not in file.parts:
             which = "shadow" if any(part.startswith("full_history-2") for part in file.parts) else "primary"

@@ -59,7 +59,7 @@ class Caller:
 
 Request = Mapping[str, Any]
 Handler = Callable[["NodeModel", Caller, tuple[str, ...], Request], Answer]
-ROUTES: list[tuple[str, re.Pattern[str], Handler]] = []
+ROUTES = []
 
 
 def route(method, pattern):
@@ -242,7 +242,7 @@ def normalised(uri, where):
 def record(row, *, read):
     """A row as the node shows it; reading passes the sanitizer, the answer to a write does not."""
     value = {"interpret_as": "content", **row["value"]}
-    shown: dict[str, Any] = {
+    shown = {
         **{
             name: row[name]
             for name in ("id", "entity", "relation", "source", "timestamp", "hlc", "confidence")

@@ -9,7 +9,7 @@ import pytest
 from abi_support import AGENT, OTHER, USER, FaultyNode, closed_port
 from cli_support import invoke
 
-WRITES: dict[str, list[str]] = {
+WRITES = {
     "checkout": ["checkout", "t-1"],
     "done": ["done", "t-1"],
     "ping": ["ping", "t-1"],

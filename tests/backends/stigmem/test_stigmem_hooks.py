@@ -53,7 +53,7 @@ def test_a_result_that_cannot_be_written_is_said(double):
     assert shell("memslot tools stigmem done t-1 --process >/dev/full", double.url).returncode == 1
 
 
-WRONG: dict[str, tuple[list[str], str]] = {
+WRONG = {
     "an empty variable": (["done"], "Missing argument 'TASK'"),
     "an empty string": (["done", ""], "task: must not be blank"),
     "an option for an argument": (["done", "-t"], "No such option"),

@@ -6,8 +6,6 @@ memslot also has its own gate of 12.7, an integration test that each adapter mus
 """
 
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
 
 from vectors_wire import NotRun, Problem, Wire, check_findings, filled, listed, outcome, require, retagged
 
@@ -83,7 +81,7 @@ async def _decay_exempt(wire):
 
 async def _synthesis(wire, entity, min_confidence=None):
     """Return the entries about one entity of scope ``public``, in the node's order, by its route."""
-    body: dict[str, Any] = {"scope": "public", "entity": entity}
+    body = {"scope": "public", "entity": entity}
     if min_confidence is not None:
         body["min_confidence"] = min_confidence
     answer = await wire.send("POST", "/v1/synthesis", json=body)
@@ -135,7 +133,7 @@ async def _synthesis_empty(wire):
     require(not await _synthesis(wire, entity), "an entity with an expired fact alone has an entry")
 
 
-_VECTORS: Mapping[str, tuple[Callable[[Wire], Coroutine[Any, Any, None]], ...]] = {
+_VECTORS = {
     "DECAY_VECTORS": (
         _decay_confidence_reduction,
         _decay_retraction,
@@ -168,7 +166,7 @@ async def _refused():
 _REVIEWER = build_uri(_AUTHORITY, "agent", "reviewer")
 _FACT = build_uri(_AUTHORITY, "fact", "context")
 
-_EVENTS: Mapping[str, tuple[Callable[[Surfaces, str], Write], set[str]]] = {
+_EVENTS = {
     "gate-checkout": (lambda build, task: build.checkout(task), {"paperclip:checkout"}),
     "gate-done": (lambda build, task: build.done(task), {"paperclip:issue_status"}),
     "gate-blocked": (
@@ -226,7 +224,7 @@ async def _is_caught(node, field, values):
 async def gate_rows(node):
     for name, write in _writes().items():
         yield await outcome(name, "ADAPTER_GATE", _arrives(node, write, _EVENTS[name][1]), ours=True)
-    wrong: tuple[tuple[str, str, Sequence[Any]], ...] = (
+    wrong = (
         ("gate-wrong-scope", "scope", FACT_SCOPES),
         ("gate-low-confidence", "confidence", (0.0, 0.49, 0.99)),
     )
@@ -241,7 +239,7 @@ _HIDDEN = (
     "the specification lets a retraction replace it",
 )
 # Vectors that the project's own node fails: id -> the exact problem, and its cause.
-KNOWN_DEVIATIONS: Mapping[str, tuple[str, str]] = {
+KNOWN_DEVIATIONS = {
     "query-by-entity": _HIDDEN,
     "query-by-entity-relation": _HIDDEN,
     "lint-orphan": (

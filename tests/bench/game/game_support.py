@@ -1,7 +1,6 @@
 """Small experiments for the tests of the game."""
 
 import json
-from typing import Any
 
 from memory.bench.engine import experiment as engine
 from memory.bench.engine import verify as checking
@@ -10,7 +9,7 @@ from memory.bench.engine.matrix import load_experiment
 from memory.bench.report.report import rendered, write_page
 
 SIZE = {"users": 1, "sessions": 12, "tests": 5, "attributes": 5}
-CONDITIONS: dict[str, Any] = {
+CONDITIONS = {
     "no_memory": {},
     "full_history": {},
     "rolling_summary": {"max_tokens": 600},

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bench_support import stored_events
@@ -47,7 +46,7 @@ def killed_once(tmp_path, monkeypatch):
 
 @pytest.mark.thorough
 def test_worker_processes_play_the_same(here, tmp_path):
-    heard: list[Any] = []
+    heard = []
     experiment = matrix(
         tmp_path, *PROVIDERS, game=SMALL, memory=MEMORY, executor={"kind": "processes", "workers": 2}
     )

@@ -2,7 +2,6 @@
 
 import re
 from html import unescape
-from typing import Any
 
 import pytest
 from game_support import CONDITIONS, SIZE, lines, matrix, play, scores, verify
@@ -310,7 +309,7 @@ def test_providers_of_a_persona_are_begun_in_an_order_that_its_seed_draws(tmp_pa
 @pytest.mark.thorough
 def test_every_setting_that_decides_a_figure_is_named_where_experiments_differ_in_it(tmp_path):
     game = {**SIZE, "sessions": 10, "tests": 1}
-    more: dict[str, Any] = {
+    more = {
         "wait timeout s": {"wait_timeout_s": 7.0},
         "limits": {"limits": {"max_calls": 9}},
         "cs": {"cs": []},

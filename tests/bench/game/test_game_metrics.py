@@ -1,7 +1,6 @@
 """The game's figures, on beats made by hand: what each counts, and what it leaves out."""
 
 import math
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ _COUNT = iter(range(10**6))
 
 def beat(cluster="ada", replicate=1, **fields):
     number = next(_COUNT)
-    base: dict[str, Any] = {
+    base = {
         "probe_id": f"{cluster}:s:{number}",
         "persona_id": cluster,
         "session_id": f"s{number}",
@@ -43,7 +42,7 @@ def of(beats):
     return provider_metrics("mem0", Requests(beats), ("style fit",), Rival("mem0"))
 
 
-BROKEN: dict[str, Any] = {"first": None, "fit_first": None}
+BROKEN = {"first": None, "fit_first": None}
 
 
 def test_nothing_leaves_the_denominator():
@@ -180,7 +179,7 @@ def test_the_section_is_judged_by_what_it_holds():
 
 
 def test_evidence_is_words_and_ranks_are_those_of_the_field():
-    asked: dict[str, Any] = {"kind": "question", "judged": False, "first": None, "fit_first": None, "gold": 2}
+    asked = {"kind": "question", "judged": False, "first": None, "fit_first": None, "gold": 2}
     variant = of(
         [
             beat(**asked, found=0, ranks=[], tokens=100),
@@ -273,13 +272,7 @@ def test_questions_have_a_figure_of_their_own():
 
 
 def test_answers_are_scored_by_their_words_where_no_judge_reads_them():
-    asked: dict[str, Any] = {
-        "kind": "question",
-        "judged": False,
-        "read": True,
-        "first": None,
-        "fit_first": None,
-    }
+    asked = {"kind": "question", "judged": False, "read": True, "first": None, "fit_first": None}
     variant = of(
         [
             beat(**asked, answer_f1=0.5, exact=False),

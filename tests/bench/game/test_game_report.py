@@ -6,7 +6,6 @@ from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from game_support import lines, play
@@ -54,7 +53,7 @@ def _results(samples, kinds=None, **shown):
         for label in samples
     }
     metrics = experiment_metrics("e", list(samples.items()), rivals)
-    manifest: Any = SimpleNamespace(left_out=(), settings={}, notes=(), roles=())
+    manifest = SimpleNamespace(left_out=(), settings={}, notes=(), roles=())
     entries = tuple(
         Entry(
             _variant(provider.label, kinds.get(provider.label, "control"), condition=provider.label),
@@ -203,7 +202,7 @@ def _costed(tmp_path, prices=None):
         ),
         (_cell(tmp_path / "c", "two", [1.0], None, events=2, messages=4, written_tokens=1400),),
     )
-    manifest: Any = SimpleNamespace(left_out=(), settings={"prices": prices or {}}, notes=(), roles=())
+    manifest = SimpleNamespace(left_out=(), settings={"prices": prices or {}}, notes=(), roles=())
     entries = []
     for entry, found in zip(results.entries, cells, strict=True):
         entry.variant.models = ("m",)

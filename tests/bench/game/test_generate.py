@@ -95,10 +95,10 @@ def test_no_test_asks_in_words_that_were_heard_before(language):
 def test_every_change_has_four_tests_before_the_next_and_no_first_value_is_right_after_it(seed):
     points, insertions = set(), set()
     for timeline in make_game(GameSize(users=10), seed=seed).timelines:
-        first: dict[tuple[str, str], str] = {}
+        first = {}
         for known in timeline.preferences:
             first.setdefault((known.context, known.attribute), known.value)
-        asked: Counter[str] = Counter()
+        asked = Counter()
         for test in timeline.tests:
             met = set()
             for beat in test.script.beats:
@@ -126,7 +126,7 @@ def test_all_that_makes_it_hard_is_there(seed):
     assert any(truth.stale for truth in truths)
     assert any(truth.other for truth in truths)
     assert any(truth.decoys for truth in truths)
-    history: dict[tuple[str, str], list[str]] = {}
+    history = {}
     for known in timeline.preferences:
         history.setdefault((known.context, known.attribute), []).append(known.value)
     (back,) = [values for values in history.values() if len(values) > 2]

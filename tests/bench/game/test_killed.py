@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bench_support import stored_events
@@ -26,7 +25,7 @@ ROUNDS = max(2, int(os.environ.get("MEMSLOT_ROUNDS", "0")) // 10)
 def left(directory):
     """What must be the same, whatever happened in between."""
     cells = sorted(directory.glob("cells/*"))
-    found: dict[str, Any] = {
+    found = {
         f"{cell.name}/{name}": (cell / name).read_bytes()
         for cell in cells
         for name in ("results.jsonl", "texts.jsonl")

@@ -22,7 +22,7 @@ def language(request):
 def form_groups(language):
     forms = language.forms
     values = [getattr(forms, name) for name in forms.__dataclass_fields__]
-    groups: list[tuple[str, ...]] = []
+    groups = []
     for value in values:
         if isinstance(value, str):
             groups.append((value,))

@@ -4,7 +4,6 @@ import csv
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -215,7 +214,7 @@ def script(context, *beats):
 
 
 def layout(root, change=lambda files: None):
-    files: dict[str, Any] = {
+    files = {
         "acc_001.yaml": script(
             "work", beat("In reports, be terse at all times."), beat("Sum it up.", "verbosity")
         ),

@@ -76,7 +76,7 @@ def stale(life, probe, told):
     return [turn for turn in semantic(life, probe, told) if turn.timestamp < change.turns[0].timestamp]
 
 
-MEMORIES: dict[str, Memory] = {
+MEMORIES = {
     "semantic, newest first": semantic,
     "knows every phrase, newest first": phrases,
     "semantic, stale": stale,

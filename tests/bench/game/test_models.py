@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bench_support import stored_events
@@ -127,7 +126,7 @@ def test_a_model_as_judge_names_no_setting_so_stale_reversion_is_unknown_everywh
 
 
 def test_the_assistant_is_asked_by_the_session_loop_whether_it_is_tested_or_not(tmp_path, monkeypatch):
-    sessions: dict[str, AgentSession] = {}
+    sessions = {}
     turn = AgentSession.turn
 
     async def counted(self, *given):
@@ -313,7 +312,7 @@ def test_another_prompt_is_not_resumed(tmp_path):
 def test_a_prompt_without_its_placeholder_is_refused_before_anything_is_written(tmp_path):
     file = tmp_path / "judge.md"
     file.write_text("Judge {conversation}.", encoding="utf-8")
-    roles: dict[str, Any] = {**ROLES, "judge": {"provider": "scripted", "prompt": str(file)}}
+    roles = {**ROLES, "judge": {"provider": "scripted", "prompt": str(file)}}
     with pytest.raises(
         ConfigError, match=r"roles\.judge\.prompt: .*judge\.md lacks the placeholder \{wish\}"
     ):
@@ -393,7 +392,7 @@ class Recording(HttpServer):
         self.limits: dict[str, set[int | None]] = {}
 
     def respond(self, request):
-        body: Any = request.json
+        body = request.json
         self.limits.setdefault(body["model"], set()).add(body.get("max_tokens"))
         return chat('{"fit": false}')
 
@@ -410,7 +409,7 @@ class Recording(HttpServer):
 )
 def test_a_judge_and_a_simulator_have_a_limit_of_their_own(tmp_path, given, sent):
     with Recording() as server:
-        limits: dict[str, Any] = {"assistant": {}, "simulator": given, "judge": given}
+        limits = {"assistant": {}, "simulator": given, "judge": given}
         roles = {
             role: {
                 "provider": "openai_compatible",
@@ -450,7 +449,7 @@ def test_one_500_is_tried_again_and_a_model_that_stays_away_stops_a_cell_that_go
 
 @pytest.mark.thorough
 def test_seeds_and_temperatures_are_sent_and_recorded(tmp_path):
-    roles: dict[str, Any] = {
+    roles = {
         "assistant": {"provider": "scripted", "seed": 5, "temperature": 0.5},
         "simulator": {"provider": "scripted"},
         "judge": {"provider": "scripted", "seed": 100, "votes": 3},

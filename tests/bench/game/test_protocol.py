@@ -124,7 +124,7 @@ async def test_the_mode_is_restored_when_a_test_session_breaks(tmp_path):
     slot = MemorySlot(FakeBackend())
     roles = replace(ROLES, judge=Torn(ENGLISH))
     context = CellContext(slot=slot, roles=roles, journal=CellJournal(tmp_path / "journal.jsonl"))
-    seen: list[bool] = []
+    seen = []
     real = slot.set_mode
 
     async def noted(mode):

@@ -99,7 +99,7 @@ def test_a_journal_whose_last_line_is_torn_goes_on(whole, tmp_path):
 def test_only_what_did_not_end_well_is_played_again(tmp_path, monkeypatch):
     experiment = matrix(tmp_path, "no_memory", "full_history", game=SMALL)
     done = begin(experiment)
-    played: list[str] = []
+    played = []
 
     def noted(job, *more):
         played.append(job.spec.label)

@@ -1,14 +1,14 @@
 """Tests do not teach: what a memory keeps of the questions of tests gains it nothing, and is seen."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 from game_support import begin, lines, matrix, play, scores, verify
 from test_liars import Honest, figures
 from test_liars import played as of_liar
 
-from memory import ConfigError, RetrieveResult
+from memory import ConfigError
 from memory.adapter import ContextEntry
 from memory.bench.data.language import load_language
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -55,7 +55,7 @@ class ReadsLabels(Honest):
 
     def shown(self, entries, request):
         events = self.events[request.scope]
-        newest: dict[Any, Any] = {}
+        newest = {}
         for entry in sorted(entries, key=lambda entry: str(entry.timestamp)):
             event = events[entry.event_ids[0]]
             if event.attribute is not None:
@@ -179,7 +179,7 @@ def test_what_would_hand_out_answers_is_refused(tmp_path, given, why):
 @pytest.mark.parametrize("provider", ["full_history", "simple_rag"])
 def test_what_a_memory_writes_into_its_files_in_a_test_is_gone_after_it(tmp_path, provider):
     registry, real = MemoryAdapterRegistry(), MemoryAdapterRegistry.create
-    found: list[bool] = []
+    found = []
 
     def create(config, **more):
         adapter = real(registry, config, **more)
@@ -190,7 +190,7 @@ def test_what_a_memory_writes_into_its_files_in_a_test_is_gone_after_it(tmp_path
                 asked = kept.read_text("utf-8") if kept.exists() else ""
                 found.append(bool(asked) and request.session_id not in asked)
                 kept.write_text(f"{asked}{request.session_id}\n", "utf-8")
-            answer: RetrieveResult = await retrieve(request)
+            answer = await retrieve(request)
             return answer
 
         adapter.retrieve = keeping
