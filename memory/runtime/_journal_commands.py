@@ -45,12 +45,12 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List every entry by its number. It shows ids, times and state, and no words."""
-    from memory.storage.entries import OPEN, list_entries
+    from memory.storage.entries import IS_OPEN, list_entries
 
     with _outbox(config) as store:
         entries = [
             entry
-            for entry in list_entries(store, states=(*OPEN, "aside") if waiting else ())
+            for entry in list_entries(store, f"({IS_OPEN} OR state = 'aside')" if waiting else "seq > 0")
             if persona in (None, entry.persona)
         ]
     rows = [_row(entry) for entry in entries]

@@ -19,6 +19,7 @@ IS_OPEN = "state IN ('waiting', 'unknown')"
 IN_LANE = "kind = ? AND destination = ? AND scope = ?"
 LONGEST_PAUSE_S = 60.0
 LATE_S = 60.0
+_PAGE = 200
 NO_ANSWER, UNREADABLE = "NoAnswer", "Unreadable"
 
 # A hook's prompt without attempts still waits for the assistant's answer, and not for its destination.
@@ -160,16 +161,14 @@ def trouble_of(db: Any, kind: str | None = None, lane: Lane | None = None) -> Tr
     return Trouble(aside, first, late)
 
 
-def list_entries(store: Store, *, states: Collection[str] = (), size: int = 200) -> Iterator[Entry]:
-    """Entries of every kind in the order of their numbers, read ``size`` at a time. Blocks."""
-    chosen = f" AND state IN ({', '.join('?' * len(states))})" if states else ""
-    after = 0
+def list_entries(store: Store, where: str = "seq > 0", values: tuple[Any, ...] = ()) -> Iterator[Entry]:
+    """The entries that meet a condition, in the order of their numbers, read in pages. Blocks."""
+    where, after = f"{where} AND seq > ? ORDER BY seq LIMIT ?", 0
     while True:
-        values = (after, *states, size)
-        where = f"seq > ?{chosen} ORDER BY seq LIMIT ?"
-        page = store.call(lambda db: read_entries(db, where, values), writes=False)  # noqa: B023
+        given = (*values, after, _PAGE)
+        page = store.call(lambda db: read_entries(db, where, given), writes=False)  # noqa: B023
         yield from page
-        if len(page) < size:
+        if len(page) < _PAGE:
             return
         after = page[-1].seq
 

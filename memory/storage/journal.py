@@ -16,7 +16,7 @@ from memory.contract.errors import InputError, JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.storage.entries import OUTBOX, Entry, Lane, Verdict, read_entries
+from memory.storage.entries import OUTBOX, Entry, Lane, Verdict, list_entries, read_entries
 from memory.storage.insert import WITHIN_S
 from memory.storage.leases import Lease
 from memory.storage.outbox import Outbox
@@ -295,28 +295,18 @@ class Journal(AbstractContextManager["Journal"]):
         return dict(self._rows("SELECT state, count(*) FROM outbox WHERE kind = 'event' GROUP BY state"))
 
     def entries(
-        self, scope: MemoryScope | None = None, *, after: int = 0, size: int = 200, everything: bool = False
+        self, scope: MemoryScope | None = None, *, everything: bool = False
     ) -> Iterator[JournalEntry]:
         """The history in the order of recording, each event once, without unreadable entries.
 
         Args:
             scope: of one scope only.
-            after: begin after this number.
-            size: how many entries to read at a time.
             everything: include erased events, and an event once for each of its destinations.
         """
-        where = (
-            "seq > ? AND " + ("kind = 'event'" if everything else _PAST) + (" AND scope = ?" if scope else "")
-        )
-        more: tuple[Any, ...] = (scope_key(scope),) if scope else ()
-        while True:
-            page = self._page(f"{where} ORDER BY seq LIMIT ?", (after, *more, size))
-            for entry in page:
-                with suppress(JournalError):
-                    yield JournalEntry.of(entry)
-            if len(page) < size:
-                return
-            after = page[-1].seq
+        where = ("kind = 'event'" if everything else _PAST) + (" AND scope = ?" if scope else "")
+        for entry in list_entries(self.store, where, (scope_key(scope),) if scope else ()):
+            with suppress(JournalError):
+                yield JournalEntry.of(entry)
 
     def forget(self, persona_id: str) -> list[JournalKey]:
         """Remove a person's entries of every kind from the disk for good.
@@ -342,9 +332,6 @@ class Journal(AbstractContextManager["Journal"]):
 
     def _rows(self, statement: str, *values: Any) -> list[Any]:
         return list(self.store.call(lambda db: db.execute(statement, values).fetchall(), writes=False))
-
-    def _page(self, where: str, values: tuple[Any, ...]) -> list[Entry]:
-        return self.store.call(lambda db: read_entries(db, where, values), writes=False)
 
 
 def _megabytes(db: Any) -> float:

@@ -133,7 +133,7 @@ async def test_health_counts_what_was_set_aside_until_it_is_delivered_or_forgott
             health = await slot.health()
             assert health.status == "degraded"
             assert "1 entry is set aside" in str(health.warnings)
-            [aside] = list_entries(store, states=["aside"])
+            [aside] = list_entries(store, "state = 'aside'")
             assert settle(store, [aside.seq]) == [aside.seq]
             await slot.delivery.deliver(scope)
             assert (await slot.health()).status == well

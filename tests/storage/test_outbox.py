@@ -156,7 +156,7 @@ async def test_one_that_cannot_be_read_is_set_aside(open_outbox):
     await outbox.store.run(lambda db: db.execute("UPDATE outbox SET payload = 'torn' WHERE key = 'b'"))
     assert await sent(outbox, destination) is None
     assert destination.took == ["a", "c"]
-    [entry] = list_entries(outbox.store, states=["aside"])
+    [entry] = list_entries(outbox.store, "state = 'aside'")
     assert (entry.key, entry.error, entry.readable) == ("b", "Unreadable", False)
 
 
@@ -168,7 +168,7 @@ async def test_one_without_an_answer_is_set_aside_after_five_attempts(open_outbo
         await make_due(outbox)
     assert await sent(outbox, destination) is None
     assert destination.took == ["a"] * MAX_UNANSWERED + ["b"]
-    [entry] = list_entries(outbox.store, states=["aside"])
+    [entry] = list_entries(outbox.store, "state = 'aside'")
     assert (entry.key, entry.error, entry.attempts) == ("a", "NoAnswer", MAX_UNANSWERED)
 
 
