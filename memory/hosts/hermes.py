@@ -149,11 +149,6 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
     def on_session_switch(self, new_session_id: str, **kwargs: Any) -> None:
         self._session.id = new_session_id
 
-    def on_pre_compress(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Write waiting events before Hermes compresses the conversation."""
-        self.on_session_end(messages)
-        return ""
-
     def on_session_end(self, messages: Sequence[Mapping[str, Any]]) -> None:
         turns = self._session.turns
         if turns is not None:
@@ -162,8 +157,12 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
     def shutdown(self) -> None:
         """Release the memory. The last session of the process closes it."""
         session, self._session = self._session, _Session(self._session.id)
-        if session.shared is not None:
-            _release(session.shared)
+        if (shared := session.shared) is not None:
+            with _lock:
+                shared.users -= 1
+                if not shared.users:
+                    del _open[shared.config]
+                    shared.opened.close()  # under the lock: the next session may open the same store
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Return search and store. Hermes asks before the memory is open, and every memory supports these."""
@@ -187,7 +186,7 @@ def _person(given: Mapping[str, Any]) -> str:
 
 
 def _acquire(config: Path) -> _Shared:
-    """Open the memory of a configuration, or share an open one. Give it back with :func:`_release`."""
+    """Open the memory of a configuration, or share an open one. ``shutdown`` releases it."""
     config = config.absolute()
     with _lock:
         shared = _open.get(config)
@@ -198,12 +197,3 @@ def _acquire(config: Path) -> _Shared:
             shared = _open[config] = _Shared(config, memory, opened)
         shared.users += 1
         return shared
-
-
-def _release(shared: _Shared) -> None:
-    with _lock:
-        shared.users -= 1
-        if shared.users:
-            return
-        _open.pop(shared.config, None)
-    shared.opened.close()

@@ -96,7 +96,6 @@ async def test_tools_sessions_and_who_may_write():
             provider.initialize("one", hermes_home="/nowhere", platform="cli", agent_context="primary")
             provider.on_session_switch("two", parent_session_id="one", reset=True)
             provider.sync_turn("I like tea.", "Noted.")
-            assert provider.on_pre_compress([]) == ""
             provider.on_session_end([])
             provider.shutdown()
             return stored, found, blank
