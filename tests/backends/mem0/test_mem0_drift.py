@@ -2,6 +2,10 @@
 
 import importlib
 import inspect
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -165,9 +169,24 @@ def test_what_we_rely_on_inside_is_still_there(path, fragments):
         assert fragment in source, f"{path} no longer has {fragment!r}"
 
 
+IMPORTED_BY_US = """
+import json, sys
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
+MemoryAdapterRegistry().create(load_config(json.loads(sys.argv[1])))
+from mem0.memory import setup, telemetry
+print(telemetry.MEM0_TELEMETRY, setup.mem0_dir)
+"""
+
+
 def test_telemetry_is_off_and_home_is_ours(tmp_path):
-    assert native("mem0.memory.telemetry:MEM0_TELEMETRY") is False
-    assert Path(native("mem0.memory.setup:mem0_dir")) != Path.home() / ".mem0"
+    """In a process of its own, because another test may have imported mem0 itself."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MEM0_")}
+    program = [sys.executable, "-c", IMPORTED_BY_US, json.dumps(config(tmp_path))]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
+    telemetry, directory = done.stdout.split(maxsplit=1)
+    assert telemetry == "False"
+    assert tmp_path in Path(directory.strip()).parents
 
 
 def test_local_qdrant_can_be_told_to_accept_several_threads():
