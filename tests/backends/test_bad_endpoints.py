@@ -121,7 +121,7 @@ async def complaint(tmp_path, provider, block, server, seconds):
                 raise
             assert (provider, receipt.status) == ("rolling_summary", "pending")
             readiness = memory.capability(SupportsReadiness)
-            said = (await readiness.wait_until_ready(SCOPE, seconds)).detail
+            said = (await readiness.wait_until_ready(SCOPE, 2.0)).detail
             await assert_nothing_stored(memory, provider)
             health = await memory.health()
             assert health.status != "ok"
