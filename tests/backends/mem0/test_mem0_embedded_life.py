@@ -156,6 +156,7 @@ def test_nothing_is_written_to_the_home_directory_and_no_network_is_touched(tmp_
     home_dir.mkdir()
     code = f"""
 import asyncio, socket, sys
+from pathlib import Path
 def refuse(*arguments, **options): raise AssertionError("network")
 socket.getaddrinfo = socket.socket.connect = refuse
 from mem0_support import *

@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -123,8 +124,9 @@ def _resources() -> Counter[str]:
     names = (thread.name for thread in threading.enumerate())
     pools = ("AnyIO worker thread", "Trio thread", "asyncio_")  # of the event loops; they end with them
     found = Counter(f"thread {name}" for name in names if not name.startswith(pools))
-    files, tasks = Path("/proc/self/fd"), Path("/proc/self/task")
+    files = Path("/proc/self/fd")
     found["files"] = len(os.listdir(files)) if files.exists() else 0
-    children = (child for path in tasks.glob("*/children") for child in path.read_text().split())
-    found.update(f"process {child}" for child in children)
+    for children in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended meanwhile
+            found.update(f"process {child}" for child in children.read_text().split())
     return found
