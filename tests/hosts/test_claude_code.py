@@ -1,16 +1,14 @@
 """A real Claude Code with what ``memslot setup`` wrote; its model is scripted."""
 
-import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from loopback_model import Model
-from setting_up import set_up
+from loopback_model import Model, as_events
+from setting_up import set_up, wait_for_hooks
 
 from memory.hosts._coding_agents import ClaudeCodeFolder
-from memory.runtime import waiting_reports
 from memory.testing._http_server import LoopbackAnswer, LoopbackRequest
 
 # Only a program that is named runs, because one on the PATH may be somebody's own.
@@ -27,8 +25,7 @@ class Messages(Model):
         body = request.json
         if not body or "messages" not in body:
             return None
-        self.asked.append(body["messages"])
-        self.tools.append({str(tool.get("name")) for tool in body.get("tools", ())})
+        self.hear(body, body["messages"])
         message = {"id": "m", "type": "message", "role": "assistant", "model": "scripted"}
         usage = {"input_tokens": 1, "output_tokens": 1}
         text = self.answer_to(body)
@@ -46,8 +43,7 @@ class Messages(Model):
             {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
             {"type": "message_stop"},
         ]
-        sse = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
-        return LoopbackAnswer(200, sse.encode(), {"content-type": "text/event-stream"})
+        return as_events(events)
 
 
 @pytest.fixture
@@ -84,9 +80,7 @@ def say(folder: ClaudeCodeFolder, model: Model, said: str) -> str:
 
 
 def test_a_real_claude_code_remembers_across_sessions_and_forgets_its_hooks(folder):
-    settings = folder.hook.with_name("settings.json")
-    patient = {**json.loads(settings.read_text("utf-8")), "start_s": 10.0}  # on a busy machine too
-    settings.write_text(json.dumps(patient), encoding="utf-8")
+    wait_for_hooks(folder, 10.0)
     with Messages() as model:
         say(folder, model, "Hello.")  # the first start installs the plugin, and runs none of its hooks
         say(folder, model, "I like oolong tea.")
@@ -96,4 +90,3 @@ def test_a_real_claude_code_remembers_across_sessions_and_forgets_its_hooks(fold
         folder.uninstall()
         say(folder, model, "Which tea do I like?")
         assert not [prompt for prompt in model.prompts[asked:] if "<memory-context" in prompt]
-    waiting_reports(folder.directory.parent / "data")

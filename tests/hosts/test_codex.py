@@ -1,6 +1,5 @@
 """A real Codex with what ``memslot setup`` wrote; its model is scripted."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -8,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback_model import Model
-from setting_up import set_up
+from loopback_model import Model, as_events
+from setting_up import set_up, wait_for_hooks
 
 from memory.hosts._coding_agents import CodexFolder
-from memory.runtime import waiting_reports
 from memory.testing._http_server import LoopbackAnswer, LoopbackRequest
 
 CODEX = os.environ.get("MEMSLOT_CODEX") or shutil.which("codex")
@@ -26,8 +24,7 @@ class Responses(Model):
         body = request.json
         if not body or "input" not in body:
             return None
-        self.asked.append(body["input"])
-        self.tools.append({str(tool.get("name")) for tool in body.get("tools", ())})
+        self.hear(body, body["input"])
         part = {"type": "output_text", "text": self.answer_to(body), "annotations": []}
         message = {
             "type": "message",
@@ -43,8 +40,7 @@ class Responses(Model):
             {"type": "response.output_item.done", "output_index": 0, "item": message},
             {"type": "response.completed", "response": done},
         ]
-        sse = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
-        return LoopbackAnswer(200, sse.encode(), {"content-type": "text/event-stream"})
+        return as_events(events)
 
 
 @pytest.fixture
@@ -84,9 +80,7 @@ def say(folder: CodexFolder, model: Model, said: str) -> str:
 
 
 def test_a_real_codex_remembers_across_sessions_and_forgets_its_hooks(folder):
-    settings = folder.hook.with_name("settings.json")
-    patient = {**json.loads(settings.read_text("utf-8")), "start_s": 60.0}  # on a busy machine too
-    settings.write_text(json.dumps(patient), encoding="utf-8")
+    wait_for_hooks(folder, 60.0)
     with Responses() as model:
         assert "hook: Stop Completed" in say(folder, model, "I like oolong tea.")
         # A recall has seconds, and what was said before may have to be recorded first.
@@ -97,4 +91,3 @@ def test_a_real_codex_remembers_across_sessions_and_forgets_its_hooks(folder):
         assert "<memory-context" not in model.prompts[asked]
     assert (folder.directory / "config.toml").read_text("utf-8") == "# mine\n"
     assert not (folder.directory / "hooks.json").exists()
-    waiting_reports(folder.directory.parent / "data")  # Codex ends its servers as soon as it ends itself

@@ -33,6 +33,11 @@ class Model(HttpServer):
         sse = "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"])
         return LoopbackAnswer(200, sse.encode(), {"content-type": "text/event-stream"})
 
+    def hear(self, body, said):
+        """Keep what a request of another protocol says, and the names of its tools."""
+        self.asked.append(said)
+        self.tools.append({str(tool.get("name")) for tool in body.get("tools", ())})
+
     def message_to(self, body):
         """What it says to one request, in the protocol's words."""
         return {"content": self.answer_to(body)}
@@ -51,3 +56,9 @@ class Model(HttpServer):
         """The memory section of each request's last message; empty where there is none."""
         ends = [json.dumps(messages[-1].get("content")) for messages in self.asked]
         return [end[end.index("<memory-context") :] if "<memory-context" in end else "" for end in ends]
+
+
+def as_events(events):
+    """An answer that streams events, each under the name of its type."""
+    sse = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+    return LoopbackAnswer(200, sse.encode(), {"content-type": "text/event-stream"})

@@ -58,7 +58,8 @@ class Stage:
     def give_up(self) -> bool:
         """Give the write up. True if it has stored nothing, and never will."""
         with self._lock:
-            self._state = self._state or "given up"
+            if not self._state:
+                self._state = "given up"
             return self._state == "given up"
 
 
