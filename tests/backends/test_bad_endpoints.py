@@ -6,6 +6,7 @@ import threading
 import anyio
 import pytest
 from installed import installed
+from variants import plain
 
 from memory import (
     MemoryScope,
@@ -130,7 +131,7 @@ async def complaint(tmp_path, provider, block, server, seconds):
         return str(error)
 
 
-@pytest.mark.parametrize(("provider", "block"), PROVIDERS)
+@pytest.mark.parametrize(("provider", "block"), plain("rolling_summary", of=PROVIDERS))
 async def test_an_answer_that_never_ends_ends_at_the_deadline(tmp_path, endless, provider, block):
     with anyio.fail_after(120):
         said = await complaint(tmp_path, provider, block, endless, 2.0)
@@ -157,7 +158,7 @@ class Page(HttpServer):
         *dict.fromkeys(("unreadable", "page"), "did not answer with JSON; check base_url").items(),
     ],
 )
-@pytest.mark.parametrize(("provider", "block"), PROVIDERS)
+@pytest.mark.parametrize(("provider", "block"), plain("mem0", "rolling_summary", of=PROVIDERS))
 async def test_a_wrong_key_and_a_page_of_html_are_named(tmp_path, llm, provider, block, fault, why):
     if fault == "page":
         with Page() as page:

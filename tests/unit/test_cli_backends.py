@@ -6,6 +6,7 @@ import re
 import pytest
 from cli_support import LACKING, fake_plugin, invoke, lacking_plugin
 from rich.cells import cell_len
+from variants import plain
 
 import memory
 from memory import open_memory_sync
@@ -65,7 +66,7 @@ def places(tmp_path_factory):
     return {"CONFIG": str(config), "RUNS": str(place / "runs")}
 
 
-@pytest.mark.parametrize("columns", ["80", "120", "200", None])
+@pytest.mark.parametrize("columns", plain("80", of=["80", "120", "200", None]))
 @pytest.mark.parametrize(
     "command",
     [

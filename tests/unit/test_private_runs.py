@@ -12,6 +12,7 @@ from bench_support import run
 from one_loop import anyio_backend as anyio_backend
 from planted import SECRET, SENTENCE, Planted
 from pydantic import BaseModel, SecretStr
+from variants import plain
 
 from memory import BackendUnavailable
 from memory.adapter import PluginInfo, hookimpl
@@ -98,7 +99,7 @@ def assert_clean(directory, *more):
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["works", "fails"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", plain("mem0", "rolling_summary", of=MODELS))
 async def test_no_artefact_repeats_an_option_even_where_the_adapter_does(
     name, fails, tmp_path, monkeypatch, caplog, capfd
 ):

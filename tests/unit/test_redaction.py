@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 from planted import NUMBER, SECRET, SENTENCE, Planted
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, SecretStr
+from variants import plain
 
 from memory import ConfigError
 from memory.adapter import DataPath, InputFile, PluginOptions, Private, Public
@@ -59,7 +60,7 @@ def test_no_plant_is_shown(name):
             assert not str(all_of_it[place]).startswith(("hash:", HIDDEN)), place
 
 
-@SHIPPED
+@pytest.mark.parametrize("name", plain("mem0", "rolling_summary", "run", of=MODELS))
 def test_every_option_but_credentials_and_places_tells_in_the_hash(name, monkeypatch):
     monkeypatch.setattr(MODELS[name], "effective", lambda self: {}, raising=False)
     plain = Planted()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from variants import plain
 
 SDKS = {
     "mem0", "qdrant_client", "openai", "graphiti_core", "kuzu", "honcho", "memos", "nanobot", "httpx", "numpy",
@@ -54,7 +55,7 @@ BUDGET = {
 """What is run -> packages it may not import."""
 
 
-@pytest.mark.parametrize("what", BUDGET)
+@pytest.mark.parametrize("what", plain("the package", "the page of hosts", "its list", of=BUDGET))
 def test_a_start_loads_no_more_than_it_needs(what):
     code, banned = BUDGET[what]
     program = f"import sys, json, site; before = set(sys.modules)\n{code}\n"

@@ -74,6 +74,7 @@ KEYWORDS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("path", "positional", "keywords"), KEYWORDS, ids=[path for path, _, _ in KEYWORDS])
 def test_a_call_fits_its_signature(path, positional, keywords):
     function = native(path)

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from installed import installed
 from mem0_support import ALICE, NEEDS_MEM0, config, event
+from variants import plain
 
 from memory import BackendError, ConfigError, PluginLoadError, ScopeError, open_memory
 from memory.backends.mem0.options import Mem0Options
@@ -112,7 +113,7 @@ class Recorder(HttpServer):
         return LoopbackAnswer(400, {"error": {"message": "no"}})
 
 
-@pytest.mark.parametrize("name", [*HOSTED, *SERVED])
+@pytest.mark.parametrize("name", plain("OpenAI", "Ollama", of=[*HOSTED, *SERVED]))
 @pytest.mark.parametrize("backend", ["mem0", "graphiti"])
 async def test_the_block_of_a_provider_reaches_its_wire(tmp_path, name, backend):
     """The page's block, with the address of a server here in place of the provider's."""
