@@ -72,7 +72,7 @@ class ItemStore:
                 filters = {"key": {"in": keys}}
         asked, seen, found = max(goal, 1), -1, list[tuple[Item, Row | None]]()
         while len(found) < goal:
-            items = await memories.search_where(query, filters, asked)
+            items = await memories.search(query, asked, filters=filters)
             found = self._current(namespace, items, wanted)
             if len(items) <= seen:
                 break

@@ -12,7 +12,7 @@ from pydantic import Field
 from memory.contract._quantity import quantity
 from memory.contract.errors import LifecycleError, MemslotError
 from memory.contract.formatting import without_controls
-from memory.contract.requests import AdapterMode, Positive
+from memory.contract.requests import Positive
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
@@ -74,15 +74,12 @@ class AgentSettings(PluginOptions):
         return AgentSession(provider, memory, tools, settings=settings, **given)
 
 
-_HELP = """/memory            what the last turn was given, and why
-/mode read-only    keep nothing of what is said;  /mode normal  keep it again
-/forget            delete everything this memory has of you, after a question
-/quit              leave"""
+_HELP = """/memory       what the last turn was given, and why
+/forget yes   delete everything this memory has of you
+/quit         leave"""
 
 _NO_SECTION = """nothing of an earlier conversation fits this question well enough
 the model sees this conversation anyway, so it is not recalled; leave and start again to see it recalled"""
-
-_READ_ONLY = AdapterMode(read_only=True, reason="asked for in the chat")
 
 
 class Chat:
@@ -98,7 +95,6 @@ class Chat:
         self._settings = config.section("agent", AgentSettings)
         self._provider = self._settings.model(config)
         self._say: Callable[[str], None] = lambda text: say(without_controls(text))
-        self._forgetting = False
 
     async def run(self, session_key: str | None = None) -> None:
         """Chat until the channel is closed."""
@@ -110,7 +106,7 @@ class Chat:
             self.session = self._settings.session(self._provider, memory, session_key=session_key)
             stack.push_async_callback(self.session.end)
             await self.session.start()
-            self._say(f"{self._provider.id} with {self._name}; /help lists what else you can say")
+            self._say(f"{self._provider.id} with {slot.backend_name}; /help lists what else you can say")
             try:
                 while True:
                     turn = await self._channel.receive()
@@ -119,7 +115,7 @@ class Chat:
                             break
                         continue
                     try:
-                        await (self._forget(turn.content) if self._forgetting else self._answer(turn))
+                        await self._answer(turn)
                     except MemslotError as error:
                         self._say(f"error: {error}")
             except ChannelClosed as closed:
@@ -141,39 +137,25 @@ class Chat:
             await self.session.cut_off(turn, "".join(shown))
             await self._channel.send(AgentOutput(error="stopped"))
 
-    @property
-    def _name(self) -> str:
-        return self.session.memory.slot.backend_name
-
     async def _command(self, line: str) -> bool:
         """Run a command that begins with a slash. Returns False if the chat should end."""
-        self._forgetting = False
-        name, _, argument = line.partition(" ")
-        argument = argument.strip()
-        try:
-            if name == "/quit":
+        match line.split():
+            case ["/quit"]:
                 return False
-            if name == "/memory":
+            case ["/memory"]:
                 self._say("\n".join(_explained(self.session.last)))
-            elif name == "/mode" and argument in ("read-only", "normal"):
-                await self.session.end()
-                mode = _READ_ONLY if argument == "read-only" else AdapterMode(read_only=False)
-                await self.session.memory.slot.set_mode(mode)
-                self._say(f"{self._name} is {argument}")
-            elif name == "/forget":
-                self._forgetting = True
-                self._say(f"delete everything {self._name} keeps of {self.session.scope.label}? Type yes")
-            else:
-                self._say(_HELP if name == "/help" else f"{line.rstrip()} is not understood\n{_HELP}")
-        except MemslotError as error:
-            self._say(f"error: {error}")
+            case ["/forget", "yes"]:
+                try:
+                    await self._forget()
+                except MemslotError as error:
+                    self._say(f"error: {error}")
+            case ["/help"]:
+                self._say(_HELP)
+            case _:
+                self._say(f"{line.rstrip()} is not understood\n{_HELP}")
         return True
 
-    async def _forget(self, answer: str) -> None:
-        self._forgetting = False
-        if answer.lower() != "yes":
-            self._say("nothing was deleted")
-            return
+    async def _forget(self) -> None:
         await self.session.end()
         receipt = await self.session.memory.slot.reset_scope(self.session.scope)
         if self.session.scope == self._config.memory.scope:  # hooks report for this scope alone

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -70,7 +72,10 @@ def import_(
         anyio.run(_imported, loaded, source, report)
     seconds = time.monotonic() - began
     if as_json:
-        print_json({**_as_json(report), "dry_run": only_read, "seconds": round(seconds, 1)})
+        counted = {**vars(report), "conversations": report.kinds.total()}
+        problems = [asdict(problem) for problem in report.problems]
+        took = {"dry_run": only_read, "seconds": round(seconds, 1)}
+        print_json({**counted, "problems": problems, **took})
     else:
         _show(report, loaded.provider, only_read=only_read, seconds=seconds)
     if not only_read and not report.complete:
@@ -100,7 +105,10 @@ async def _imported(loaded: MemslotConfig, source: Source, report: ImportReport)
     from memory.storage.kept import HostStore
 
     async with build_slot(loaded) as slot:
-        with HostStore(slot.backend_name, slot.delivery.store) as store, progress() as bars:
+        with (
+            HostStore(slot.backend_name, slot.delivery.store, max_objects=2**62) as store,
+            progress() as bars,
+        ):
             await import_conversations(source, slot, store, report, bars)
 
 
@@ -121,25 +129,6 @@ def _show(report: ImportReport, provider: str, *, only_read: bool, seconds: floa
         say(f"{quantity(len(report.unknown), 'events')} got no answer, and may or may not be stored")
     written = quantity(report.written, "events")
     say(f"{provider}: {written} written, {report.earlier:,} there before, {seconds:.0f} s")
-
-
-def _as_json(report: ImportReport) -> dict[str, Any]:
-    return {
-        "kinds": dict(report.kinds),
-        "conversations": report.kinds.total(),
-        "events": report.events,
-        "tokens": report.tokens,
-        "written": report.written,
-        "earlier": report.earlier,
-        "unknown": report.unknown,
-        "undated": report.undated,
-        "left_out": dict(report.left_out),
-        "problems": [{"place": each.place, "what": each.what} for each in report.problems],
-    }
-
-
-def _for_this_user_alone(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 @exporting.command()
@@ -167,19 +156,18 @@ def export(
                 sys.stdout.write(line + "\n")
             return
         # Lines go straight to a pipe or a device. A regular file appears only once it is complete.
-        part = None if out.exists() and not out.is_file() else out.with_name(out.name + ".part")
+        part = out.with_name(out.name + ".part") if out.is_file() or not out.exists() else out
         count = -1
         try:
-            with open(part or out, "w", encoding="utf-8", opener=_for_this_user_alone) as file:
+            with open(part, "w", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
                 for line in lines:
                     file.write(line + "\n")
                     count += 1
-            if part is not None:
+            if part != out:
                 part.replace(out)
-        except BaseException:
-            if part is not None:
+        finally:
+            if part != out:
                 part.unlink(missing_ok=True)
-            raise
     if as_json:
         print_json({"file": str(out), "events": count})
     else:

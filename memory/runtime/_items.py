@@ -9,9 +9,10 @@ import hashlib
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache, partial
+from itertools import islice
 from typing import Any
 
 from anyio import to_thread
@@ -25,7 +26,6 @@ from memory.contract.requests import (
     ContextBudget,
     NativeMutationRequest,
     ProvenanceRequest,
-    RetrieveRequest,
 )
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
@@ -68,6 +68,9 @@ class MemoryItems:
         self.slot = slot
         self.scope = slot.delivery.scope_or_default(scope)
 
+    def _leased(self) -> AbstractAsyncContextManager[None]:
+        return self.slot.delivery.leases.lease(self.scope)
+
     @property
     def offered(self) -> tuple[str, ...]:
         """The names among search, store, get, modify and forget that the configured backend supports."""
@@ -84,32 +87,26 @@ class MemoryItems:
         known = declared.get(operation)
         return known is not None and known.native_id and known.problem(arguments) is None
 
-    async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
+    async def search(
+        self,
+        query: str,
+        limit: int = 10,
+        *,
+        session_id: str = "tools",
+        filters: Mapping[str, object] | None = None,
+    ) -> list[Item]:
         """Search for memories, returned in the backend's order.
 
         Raises:
             InputError: the query is blank, or ``limit`` is not a positive number.
+            CapabilityNotSupported: the backend does not support these ``filters``.
             BackendError: the backend failed.
         """
-        return await self._asked(
-            request_of(query, session_id, self.scope, budget=ContextBudget(max_items=limit))
-        )
-
-    async def search_where(
-        self, query: str, filters: Mapping[str, object] | None, limit: int = 10
-    ) -> list[Item]:
-        """Search like :meth:`search`, with the ``filters`` of :class:`~memory.RetrieveRequest`.
-
-        Raises:
-            CapabilityNotSupported: the backend does not support these filters.
-        """
         budget = ContextBudget(max_items=limit)
-        return await self._asked(request_of(query, "tools", self.scope, budget=budget, filters=filters))
-
-    async def _asked(self, request: RetrieveRequest) -> list[Item]:
-        async with self.slot.delivery.leases.lease(self.scope):
+        request = request_of(query, session_id, self.scope, budget=budget, filters=filters)
+        async with self._leased():
             result = await self.slot.retrieve(request)
-        return [Item.of(entry) for entry in result.entries[: request.budget.max_items]]
+        return [Item.of(entry) for entry in result.entries[:limit]]
 
     async def store(
         self,
@@ -129,7 +126,7 @@ class MemoryItems:
         event = event_from_turn(
             session_id, self.scope, user=content, event_id=event_id, agent_id=agent_id, metadata=metadata
         )
-        async with self.slot.delivery.leases.lease(self.scope):
+        async with self._leased():
             return await self.slot.record_event(event)
 
     async def get(self, item_id: str) -> Item | None:
@@ -154,7 +151,7 @@ class MemoryItems:
         if provenance is None:
             return None
         request = ProvenanceRequest(scope=self.scope, since=datetime.min.replace(tzinfo=UTC))
-        async with self.slot.delivery.leases.lease(self.scope):
+        async with self._leased():
             found = await provenance.provenance(request)
         ids, known = {*found.native_ids}, dict[str, Item]()
         for row in _rows(found.raw):
@@ -178,7 +175,7 @@ class MemoryItems:
         provenance = self.slot.capability(SupportsProvenance)
         if provenance is None:
             raise CapabilityNotSupported(f"{self.slot.backend_name} cannot look a memory up by its id")
-        async with self.slot.delivery.leases.lease(self.scope):
+        async with self._leased():
             return await provenance.provenance(ProvenanceRequest(scope=self.scope, native_id=item_id))
 
     async def readiness(self) -> receipts.BackendReadiness | None:
@@ -186,7 +183,7 @@ class MemoryItems:
         readiness = self.slot.capability(SupportsReadiness)
         if readiness is None:
             return None
-        async with self.slot.delivery.leases.lease(self.scope):
+        async with self._leased():
             return await readiness.readiness(self.scope)
 
     async def modify(self, item_id: str, content: str) -> receipts.NativeMutationReceipt:
@@ -234,7 +231,7 @@ class MemoryItems:
         request = NativeMutationRequest(
             scope=self.scope, operation=operation, native_id=item_id, arguments=arguments
         )
-        async with self.slot.delivery.leases.lease(self.scope):
+        async with self._leased():
             receipt = await mutation.native_mutation(request)
         if name == "forget":
             await to_thread.run_sync(self.slot.delivery.recalls.forget, self.scope, item_id)
@@ -304,65 +301,44 @@ class ShownSections:
 def fit_parts(slot: MemorySlot, parts: Sequence[Part], hidden: Callable[[int, ContextEntry], bool]) -> str:
     """Choose entries for every part within the budget, and join the parts' sections.
 
-    No text appears twice, and ``hidden`` entries are skipped. Each part gets an equal share of the tokens;
-    the share that it does not need goes to the others. Entries are never cut.
+    The parts take turns, one entry each. No text appears twice, and ``hidden`` entries are skipped. Entries
+    are never cut.
     """
     budget, seen = slot.delivery.budget, set[str]()
+    ranked: list[tuple[int, int, int]] = []  # place within the part, part, index of the entry
 
     def is_new(number: int, entry: ContextEntry) -> bool:
         digest = digest_of(entry)
-        if digest in seen or hidden(number, entry):
+        if not entry.text.strip() or digest in seen or hidden(number, entry):
             return False
         seen.add(digest)
         return True
 
-    candidates = [_candidates(part.result, partial(is_new, number)) for number, part in enumerate(parts)]
-    if budget.max_items is not None:
-        # The parts take turns, one entry each, until the limit is reached.
-        turns = ((place, number) for number, mine in enumerate(candidates) for place in range(len(mine)))
-        for _, number in sorted(turns)[budget.max_items :]:
-            candidates[number].pop()
-
-    @cache
-    def tokens(number: int, count: int) -> int:
-        chosen = candidates[number][:count]
-        return slot.delivery.token_counter.count(_render(slot, parts[number], chosen)) if chosen else 0
-
-    def fitting(number: int, room: float) -> int:
-        whole = len(candidates[number])
-        if tokens(number, whole) <= room:
-            return whole
-        return bisect_right(range(1, whole + 1), room, key=lambda count: tokens(number, count))
-
-    wanting = [number for number, mine in enumerate(candidates) if mine]
-    room = float("inf") if budget.max_tokens is None else float(budget.max_tokens)
-    counts: dict[int, int] = {}
-    # Parts that need less than an equal share come first.
-    wanting.sort(key=lambda number: tokens(number, len(candidates[number])))
-    for place, number in enumerate(wanting):
-        counts[number] = fitting(number, room / (len(wanting) - place))
-        room -= tokens(number, counts[number])
     for number, part in enumerate(parts):
-        part.chosen = tuple(candidates[number][: counts.get(number, 0)])
-        part.section = _render(slot, part, part.chosen) if part.chosen else ""
-    return "\n".join(part.section for part in parts if part.section)
+        included, entries = part.result.included, part.result.entries
+        # Entries outside of the section take the places of those that are not new.
+        order = sorted(range(len(entries)), key=lambda index: index not in included)
+        new = islice((index for index in order if is_new(number, entries[index])), len(included))
+        ranked += [(place, number, index) for place, index in enumerate(sorted(new))]
+    ranked = sorted(ranked)[: budget.max_items]
+
+    def sections(count: int) -> str:
+        for number, part in enumerate(parts):
+            part.chosen = tuple(sorted(index for _, owner, index in ranked[:count] if owner == number))
+            part.section = _render(slot, part) if part.chosen else ""
+        return "\n".join(part.section for part in parts if part.section)
+
+    def tokens(count: int) -> int:
+        return slot.delivery.token_counter.count(sections(count))
+
+    count, room = len(ranked), budget.max_tokens
+    if room is not None and tokens(count) > room:
+        count = bisect_right(range(1, count + 1), room, key=tokens)
+    return sections(count)
 
 
-def _candidates(result: RetrieveResult, is_new: Callable[[ContextEntry], bool]) -> list[int]:
-    """Return the indices of the included entries that are new, and fill the gaps with further new entries."""
-    included = [index for index in result.included if result.entries[index].text.strip()]
-    chosen = [index for index in included if is_new(result.entries[index])]
-    known = set(included)
-    for index, entry in enumerate(result.entries):
-        if len(chosen) == len(included):
-            break
-        if index not in known and entry.text.strip() and is_new(entry):
-            chosen.append(index)
-    return sorted(chosen)
-
-
-def _render(slot: MemorySlot, part: Part, chosen: Sequence[int]) -> str:
-    if tuple(chosen) == part.result.included and part.result.formatted_context:
+def _render(slot: MemorySlot, part: Part) -> str:
+    if part.chosen == part.result.included and part.result.formatted_context:
         return relabel_section(part.result.formatted_context, part.label)
-    shown = part.result.model_copy(update={"formatted_context": "", "included": tuple(chosen)})
+    shown = part.result.model_copy(update={"formatted_context": "", "included": part.chosen})
     return relabel_section(slot.format_context(shown), part.label)

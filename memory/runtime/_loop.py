@@ -30,7 +30,7 @@ from memory.runtime._channel import (
     UserTurn,
 )
 from memory.runtime._items import MemoryItems, Part, digest_of, fit_parts
-from memory.runtime._policy import Recall, TurnMemory, first_of
+from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, ToolCall
 from memory.runtime._tools import ToolContext, ToolRegistry, ToolResult, failed_call
 
@@ -117,9 +117,10 @@ class AgentSession:
         said = _with_attachments(turn)
         if (window := self.settings.window_tokens) is not None:
             await self._fit(said, window)  # before recall, because it decides which turns recall excludes
-        recall, research = await self._research(turn.content)
-        results_before = [f"Result of {result.name}:\n{result.content}" for result in research]
-        known = (self.settings.identity, self.settings.soul, self._remembered(recall), *results_before)
+        recall = await self._recall(turn.content)
+        research = await self._research(turn.content)
+        found = [f"Result of {result.name}:\n{result.content}" for result in research]
+        known = (self.settings.identity, self.settings.soul, self._remembered(recall), *found)
         system = "\n\n".join(filter(None, known))
         before_ms = (time.perf_counter() - started) * 1000
         conversation = [*self.history, said]
@@ -246,26 +247,13 @@ class AgentSession:
     def _recall(self, text: str) -> Awaitable[Recall]:
         return self.memory.recall(text, session_id=self.session_id, scope=self.scope)
 
-    async def _research(self, text: str) -> tuple[Recall, tuple[ToolResult, ...]]:
-        """Recall, and run the tools that come before the model, all at the same time."""
-        names = self.tools.before_generation() if self.tools else ()
-        if not names:
-            return await self._recall(text), ()
-        found: dict[str, ToolResult] = {}
-
-        async def call(name: str) -> None:
-            assert self.tools is not None
+    async def _research(self, text: str) -> tuple[ToolResult, ...]:
+        """Run the tools that come before the model."""
+        results = []
+        for name in self.tools.before_generation() if self.tools else ():
             asked = ToolCall(id=f"research-{name}", name=name, arguments={"query": text})
-            found[name] = await self.tools.execute(asked, self._context)
-
-        try:
-            async with anyio.create_task_group() as tasks:
-                for name in names:
-                    tasks.start_soon(call, name)
-                recall = await self._recall(text)
-        except* MemslotError as errors:
-            raise first_of(errors) from None
-        return recall, tuple(found[name] for name in names)
+            results += await self._execute([asked])
+        return tuple(results)
 
     def _remembered(self, recall: Recall) -> str:
         """Return the context section of a turn. The first turn also shows the session's opening recall."""
@@ -302,26 +290,26 @@ class AgentSession:
 
     async def _dispatch(self, calls: Sequence[ToolCall], conversation: list[Message]) -> list[ToolResult]:
         """Run the calls. Each gets a result in the conversation, even if it is refused."""
-        results = []
-        for number, call in enumerate(calls):
-            if self.tools is None or number >= self.settings.max_tool_calls:
-                why = "not called; there are no tools" if self.tools is None else "too many calls"
-                result = failed_call(call, why)
-            else:
-                result = await self.tools.execute(call, self._context)
-            conversation.append(Message(role="tool", tool_call_id=call.id, content=result.content))
-            results.append(result)
+        allowed, refused = calls[: self.settings.max_tool_calls], calls[self.settings.max_tool_calls :]
+        results = await self._execute(allowed) + [failed_call(call, "too many calls") for call in refused]
+        for result in results:
+            conversation.append(Message(role="tool", tool_call_id=result.call_id, content=result.content))
         return results
+
+    async def _execute(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        if self.tools is None:
+            return [failed_call(call, "not called; there are no tools") for call in calls]
+        return [await self.tools.execute(call, self._context) for call in calls]
 
     async def _record(self, said: Message, answered: Sequence[Message]) -> bool:
         """Record the spoken messages, but no tool results: those may repeat the memory's own answers."""
         spoken = [message for message in answered if message.role == "assistant" and message.content.strip()]
         messages = [said, *(message.model_copy(update={"tool_calls": None}) for message in spoken)]
-        session_id, scope = self.session_id, self.scope
-        try:
-            return await self.memory.record_turn(session_id=session_id, scope=scope, messages=messages)
-        except InputError:
-            return False  # nothing was said
+        with suppress(InputError):  # nothing was said
+            return await self.memory.record_turn(
+                session_id=self.session_id, scope=self.scope, messages=messages
+            )
+        return False
 
     async def _fit(self, said: Message, window: int) -> None:
         """Fit the conversation into the window by a summary, or else by dropping the oldest turns."""

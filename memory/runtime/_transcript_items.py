@@ -121,17 +121,11 @@ def items_of(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None])
     stream.seek(0)
     if not begin:
         raise ConfigError(f"{name} is empty")
-    if begin == "[":
-        yield from _elements(stream, name, wrong)
-        return
-    if begin != "{":
+    if begin not in "[{":
         raise ConfigError(f"{name} is neither JSON nor JSON lines")
-    first = next(line for line in stream if line.strip())
+    by_line = begin == "{" and _is_whole(next(line for line in stream if line.strip()))
     stream.seek(0)
-    if _is_whole(first):
-        yield from _lines(stream, name, wrong)
-    else:
-        yield from _one_value(stream, name, wrong)
+    yield from (_lines if by_line else _values)(stream, name, wrong)
 
 
 def _is_whole(line: str) -> bool:
@@ -174,23 +168,12 @@ def _lines(lines: Iterable[str], name: str, wrong: Callable[[Problem], None]) ->
         yield Item(place, value)
 
 
-def _one_value(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None]) -> Iterator[Item]:
-    text = stream.read()
-    try:
-        value = _DECODER.decode(text)
-    except _UNREADABLE as error:
-        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        wrong(Problem(f"{name}{line}", _why(error)))
-        return
-    yield Item(name, value)
-
-
-def _elements(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None]) -> Iterator[Item]:
-    """Yield the elements of a JSON list, read in chunks. A damaged element hides the rest of the list."""
+def _values(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None]) -> Iterator[Item]:
+    """Yield the elements of a JSON list, or one value of several lines. A damaged value hides the rest."""
     reader = _Pieces(stream)
-    reader.skip("[")
+    end = "]" if reader.skip("[") else ""
     number = 0
-    while (begin := reader.peek()) != "]":
+    while (begin := reader.peek()) != end:
         number += 1
         line = reader.line
         try:
@@ -240,9 +223,10 @@ class _Pieces:
             if not self._more():
                 return ""
 
-    def skip(self, character: str) -> None:
-        if self.peek() == character:
-            self._at += 1
+    def skip(self, character: str) -> bool:
+        found = self.peek() == character
+        self._at += found
+        return found
 
     def value(self) -> Any:
         """Read the next value.

@@ -25,17 +25,16 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from memory.contract.errors import ConfigError
-from memory.runtime._transcript_items import KINDS, Conversation, Kind, Problem, Question, items_of
+from memory.runtime._transcript_items import KINDS, Conversation, Item, Kind, Problem, Question, items_of
 from memory.runtime._transcript_kinds import conversations
-
-Opened = Callable[[], AbstractContextManager[TextIOWrapper]]
 
 
 def read_conversations(
@@ -70,9 +69,8 @@ def read_conversations(
         problems.append(problem)
 
     seen: dict[tuple[str | None, str], list[int]] = {}  # hashes of the messages, by user and conversation id
-    for name, opened in _opened(source):
-        with opened() as stream:
-            items = items_of(stream, name, wrong)
+    with _explained(source):
+        for name, items in _items(source, wrong):
             for found in conversations(items, kind, Path(name).stem, wrong, questions):
                 same = seen.setdefault((found.user, found.conversation_id), [])
                 holds = hash(tuple((said.at, said.message.model_dump_json()) for said in found.messages))
@@ -84,53 +82,49 @@ def read_conversations(
                 yield replace(found, conversation_id=name)
 
 
-def _opened(source: Path) -> Iterator[tuple[str, Opened]]:
-    """Yield each file to read: its name for messages, and a function that opens it as text."""
+def _files(source: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield each file to read: its name for messages, and a function that opens it."""
+    if source.is_dir():
+        files = sorted(source.glob("conversations*.json"))
+        if not files:
+            raise ConfigError(f"{source.name} is a directory without conversations.json; give the file")
+        for file in files:
+            yield file.name, partial(open, file, "rb")
+    elif zipfile.is_zipfile(source):
+        with zipfile.ZipFile(source) as archive:
+            names = sorted(name for name in archive.namelist() if Path(name).match("conversations*.json"))
+            if not names:
+                raise ConfigError(f"{source.name} is a zip file without conversations.json; unpack it")
+            for name in names:
+                yield Path(name).name, partial(archive.open, name)
+    else:
+        yield source.name, partial(open, source, "rb")
+
+
+def _items(source: Path, wrong: Callable[[Problem], None]) -> Iterator[tuple[str, Iterator[Item]]]:
+    """Yield the name and the items of each file."""
+    for name, opens in _files(source):
+        with opens() as raw, TextIOWrapper(raw, encoding="utf-8-sig") as text:
+            yield name, items_of(text, name, wrong)
+
+
+@contextmanager
+def _explained(source: Path) -> Iterator[None]:
     try:
-        if source.is_dir():
-            files = sorted(source.glob("conversations*.json"))
-            if not files:
-                raise ConfigError(f"{source.name} is a directory without conversations.json; give the file")
-            for file in files:
-                yield file.name, _text_of(file, file.open, "rb")
-        elif zipfile.is_zipfile(source):
-            with zipfile.ZipFile(source) as archive:
-                names = sorted(name for name in archive.namelist() if Path(name).match("conversations*.json"))
-                if not names:
-                    raise ConfigError(f"{source.name} is a zip file without conversations.json; unpack it")
-                for name in names:
-                    yield Path(name).name, _text_of(source, archive.open, name)
-        else:
-            yield source.name, _text_of(source, source.open, "rb")
-    except zipfile.BadZipFile:
-        raise _damaged(source) from None
-
-
-def _damaged(source: Path) -> ConfigError:
-    return ConfigError(f"{source.name} is a damaged zip file; fetch it again")
-
-
-def _text_of(source: Path, opens: Callable[[str], IO[bytes]], how: str) -> Opened:
-    @contextmanager
-    def opened() -> Iterator[TextIOWrapper]:
-        try:
-            with opens(how) as raw, TextIOWrapper(raw, encoding="utf-8-sig") as text:
-                yield text
-        except FileNotFoundError:
-            raise ConfigError(f"{source} does not exist; give the path of a file") from None
-        except (zipfile.BadZipFile, zlib.error, EOFError):
-            raise _damaged(source) from None
-        except UnicodeDecodeError:
-            raise ConfigError(f"{source.name} is not UTF-8 text; save it as UTF-8") from None
-        except OSError as error:
-            raise ConfigError(f"{source.name} cannot be read ({error.strerror})") from None
-
-    return opened
+        yield
+    except FileNotFoundError:
+        raise ConfigError(f"{source} does not exist; give the path of a file") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError):
+        raise ConfigError(f"{source.name} is a damaged zip file; fetch it again") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{source.name} is not UTF-8 text; save it as UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"{source.name} cannot be read ({error.strerror})") from None
 
 
 def first_item(path: Path) -> Any:
     """Return the first JSON value of a file; None if there is no readable value."""
-    for name, opened in _opened(path):
-        with opened() as stream:
-            return next((item.value for item in items_of(stream, name, lambda _: None)), None)
+    with _explained(path):
+        for _, items in _items(path, lambda _: None):
+            return next((item.value for item in items), None)
     return None

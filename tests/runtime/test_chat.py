@@ -61,14 +61,6 @@ async def test_an_empty_recall_is_explained(tmp_path):
     assert "the model sees this conversation anyway" in notices[1]
 
 
-async def test_read_only_keeps_nothing(tmp_path):
-    file = config(tmp_path, "mem0")
-    _, notices = await talk(file, "/mode read-only", "I hate coffee.", "/quit")
-    assert notices[1:] == ["mem0 is read-only"]
-    said, _ = await talk(file, "What do I hate, coffee or milk?")
-    assert "coffee." not in said
-
-
 @pytest.mark.thorough
 async def test_what_cannot_be_written_is_kept_for_the_next_chat(tmp_path, monkeypatch):
     async def refuse(self, event):
@@ -83,16 +75,15 @@ async def test_what_cannot_be_written_is_kept_for_the_next_chat(tmp_path, monkey
     assert "My favourite tea is oolong." in notices[1]
 
 
-async def test_forgetting_asks_first(tmp_path):
+async def test_only_a_confirmed_command_forgets(tmp_path):
     file = config(tmp_path, "full_history")
     await talk(file, "My favourite tea is oolong.")
-    _, notices = await talk(file, "/forget", "no", "/forget", "/memory", "yes it is me")
-    assert notices[1] == "delete everything full_history keeps of r:ada? Type yes"
-    assert notices[2] == "nothing was deleted"
-    assert notices[4] == "nothing was asked yet"
+    _, notices = await talk(file, "/forget", "/memory")
+    assert notices[1].startswith("/forget is not understood\n/memory ")
+    assert notices[2] == "nothing was asked yet"
     insert(reports_file(tmp_path / "kept"), "hook", "1", "{}")
-    said, notices = await talk(file, "/forget", "yes", "Which tea is my favourite?")
-    assert notices[2].startswith("deleted")
+    said, notices = await talk(file, "/forget yes", "Which tea is my favourite?")
+    assert notices[1].startswith("deleted")
     assert "oolong" not in said
     assert waiting_reports(tmp_path / "kept") == 0, "turns of hooks are of this scope, too"
 
@@ -152,9 +143,9 @@ async def test_without_standard_input_it_ends(tmp_path, monkeypatch):
 
 
 async def test_an_unknown_command_is_named(tmp_path):
-    _, notices = await talk(config(tmp_path, "full_history"), "/forgt", "/mode on", "/help")
+    _, notices = await talk(config(tmp_path, "full_history"), "/forgt", "/memory now", "/help")
     assert [notice.partition("\n")[0] for notice in notices[1:3]] == [
         "/forgt is not understood",
-        "/mode on is not understood",
+        "/memory now is not understood",
     ]
     assert notices[3].startswith("/memory ")

@@ -216,7 +216,7 @@ class ReachItems(MemoryItems):
         self._memories, self._changes, self._caller = changes.memories, changes, caller
         super().__init__(self._memories.slot, caller.scope)
 
-    async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
+    async def search(self, query: str, limit: int = 10, **fields: Any) -> list[Item]:
         """Search like :meth:`MemoryItems.search`, in all scopes that the caller reaches."""
         scopes = self._memories.reach.reads(self._caller, self.scope)
         return [item for item, _ in await self._memories.search(scopes, query, limit)]
