@@ -43,7 +43,7 @@ def check(
         found, wrong = read_own(file)
         problems = [str(problem) for problem in wrong]
     else:
-        found = known[name].load(file)
+        found = known[name](file)
     holds = counted(found.timelines)
     if as_json:
         print_json({"kind": name, "holds": holds, "notes": found.notes, "problems": problems})

@@ -8,9 +8,9 @@ from bench_support import SENTINEL, locomo_sample, write_locomo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import ConfigError
+from memory import ConfigError, InputError
 from memory.bench.data.locomo import load_locomo, split_evidence
-from memory.bench.data.timeline import AbstainTruth
+from memory.bench.data.timeline import AbstainTruth, EvidenceTruth
 
 
 @pytest.fixture
@@ -116,17 +116,16 @@ def broken(change):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ({"data": []}, r"talk\.json: holds no conversation"),
-        (["x"], r"talk\.json: \[0\] must be an object"),
-        (broken(lambda s: s.pop("qa")), r"\[0\]\.qa is missing"),
-        (broken(lambda s: s.update(sample_id="a*")), "wildcard"),
+        ({"data": []}, r"talk\.json: holds no list of rows; is this a LoCoMo JSON file"),
+        (["x"], r"talk\.json: \[0\]: must be an object"),
+        (broken(lambda s: s.pop("qa")), r"\[0\]\.qa: is required"),
         (
             broken(lambda s: [s["conversation"].pop(f"session_{n}") for n in (1, 2)]),
-            r"\[0\]\.conversation\.session_1 is missing",
+            r"talk-1: conversation has no session_1",
         ),
         (
             broken(lambda s: s["conversation"].update(session_1_date_time="the 8th of May")),
-            r"session_1_date_time is not a time like '1:56 pm on 8 May, 2023'",
+            r"talk-1: session_1_date_time is not a time like '01:56 PM on 08 May, 2023'",
         ),
         (
             broken(lambda s: s["conversation"].update(session_1_date_time="1:56 pm on 31 June, 2023")),
@@ -134,17 +133,17 @@ def broken(change):
         ),
         (
             broken(lambda s: s["conversation"]["session_1"][1].update(dia_id="D1:1")),
-            "has the dia_id D1:1 twice",
+            "the event id talk-1:D1:1 occurs twice",
         ),
-        (broken(lambda s: s["qa"][2].update(category=6)), r"\[0\]\.qa\[2\]\.category is 6"),
-        (broken(lambda s: s["qa"][2].update(evidence="D1:1")), r"\[0\]\.qa\[2\]\.evidence must be a list"),
-        ([locomo_sample(), locomo_sample()], r"\[1\]\.sample_id occurs twice"),
+        (broken(lambda s: s["qa"][2].update(category=6)), r"\[0\]\.qa\.2\.category: is no category"),
+        (broken(lambda s: s["qa"][2].update(evidence="D1:1")), r"\[0\]\.qa\.2\.evidence: Input should be"),
+        ([locomo_sample(), locomo_sample()], "two timelines have the persona id talk-1"),
     ],
 )
 def test_a_wrong_shape_is_one_error_with_the_path(tmp_path, content, complaint):
     path = tmp_path / "talk.json"
     path.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(ConfigError, match=complaint) as raised:
+    with pytest.raises((ConfigError, InputError), match=complaint) as raised:
         load_locomo(path)
     assert SENTINEL not in str(raised.value)
 
@@ -163,3 +162,18 @@ def test_unreadable_files_say_so(tmp_path):
     (tmp_path / "deep.json").write_text("[" * 200_000, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"nested too deeply|is not JSON"):
         load_locomo(tmp_path / "deep.json")
+
+
+def test_a_question_of_the_fifth_category_with_an_answer_has_one(tmp_path):
+    sample = locomo_sample()
+    sample["qa"][4]["answer"] = "No"
+    (timeline,) = load_locomo(write_locomo(tmp_path / "talk.json", sample)).timelines
+    assert timeline.probes[4].truth == EvidenceTruth(("talk-1:D1:1",), answer="No")
+
+
+@pytest.mark.parametrize("value", ["", " ", True, []])
+def test_an_empty_answer_is_malformed(tmp_path, value):
+    sample = locomo_sample()
+    sample["qa"][0]["answer"] = value
+    with pytest.raises(ConfigError, match=r"\[0\]\.qa\.0\.answer: "):
+        load_locomo(write_locomo(tmp_path / "talk.json", sample))

@@ -44,7 +44,7 @@ def test_a_turn_becomes_an_event_with_all_its_fields():
             "sessions are not in time order",
         ),
         ([Session("s1", (turn("a", 5), turn("b", 1)))], [], "turns are not in time order"),
-        ([Session("s1", (turn("a"), turn("a")))], [], "an event id occurs twice"),
+        ([Session("s1", (turn("a"), turn("a")))], [], "the event id p:a occurs twice"),
         ([Session("s1", (turn("a"),))], [probe(after=2)], "past the last session"),
         ([Session("s1", (turn("a"),))], [probe(after=1), probe(after=0)], "out of order"),
         ([Session("s1", (turn("a"),))], [probe(gold=("p:b",))], "unknown turn"),
@@ -63,5 +63,5 @@ def test_probes_are_found_by_their_position():
 
 def test_two_timelines_cannot_share_a_persona():
     timeline = Timeline("p", (), ())
-    with pytest.raises(InputError, match="share a persona id"):
+    with pytest.raises(InputError, match="have the persona id p"):
         TimelineSet("x", (timeline, timeline), data_hash="")

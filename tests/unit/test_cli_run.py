@@ -61,7 +61,10 @@ def test_json_is_all_that_stdout_holds(small, out):
         ("not json", "is neither JSON nor JSON lines"),
         ("[]", "holds no conversation"),
         ('[{"sample_id": "x"}]', "is of no known kind"),
-        ('[{"conversation": {}, "qa": []}]', "is missing; is this a LoCoMo file?"),
+        (
+            '[{"conversation": {"speaker_a": "A", "speaker_b": "B"}, "sample_id": "x", "qa": 1}]',
+            "[0].qa: Input should be a valid list",
+        ),
         (None, "does not exist"),
     ],
 )

@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from memory.bench.data.dice import Dice
 from memory.bench.data.language import Language, LanguageName, load_language
-from memory.bench.data.nodes import canonical_hash
 from memory.bench.data.plan import TESTS_PER_CHANGE, Plan, PlannedChange, other_context
+from memory.bench.data.reading import canonical_hash
 from memory.bench.data.timeline import (
     Beat,
     BeatKind,

@@ -1,9 +1,7 @@
 """Reads MemBench: messages to an agent or of a dialogue, and a multiple-choice question about them.
 
 The package does not contain the data (Tan et al. 2025); give the path of one of its JSON files. A file maps
-kinds of cases to cases, optionally by topic. A case has ``message_list``, a list of messages or of sessions
-of messages. It also has ``QA`` with ``question``, ``choices`` by letter and ``ground_truth``, or a list of
-these as ``question_list``.
+kinds of cases to cases, optionally by topic.
 """
 
 from __future__ import annotations
@@ -11,109 +9,137 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
-from memory.bench.data.nodes import Node, data_set, read_json
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
+
+from memory.bench.data.reading import Answer, Filled, Part, data_set, parse_json, parsed, read_text
 from memory.bench.data.timeline import ChoiceTruth, Probe, Session, Timeline, TimelineSet, Turn
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
+from memory.plugins.blocks import Problems
 
 _WHAT = "a MemBench JSON file"
-_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2})")
 _START = datetime(2024, 1, 1, tzinfo=UTC)
-_SAID = (("user_message", "user"), ("user", "user"), ("message", "user"),
-         ("assistant_message", "assistant"), ("assistant", "assistant"), ("agent", "assistant"))  # fmt: skip
+_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2})")
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+def _timed(value: Any) -> Any:
+    match = _TIME.search(value) if isinstance(value, str) else None
+    return f"{match[1]}T{match[2]}Z" if match else None
+
+
+_Time = Annotated[datetime | None, BeforeValidator(_timed)]
+
+
+class _Said(Part):
+    """One message, or a message and its reply."""
+
+    user: str = Field("", validation_alias=AliasChoices("user_message", "user", "message"))
+    assistant: str = Field("", validation_alias=AliasChoices("assistant_message", "assistant", "agent"))
+    time: _Time = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_alone(cls, value: Any) -> Any:
+        return {"message": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if not (self.user or self.assistant):
+            raise ValueError("has neither user_message nor message")
+        return self
+
+
+class _Question(Part):
+    question: Filled
+    choices: dict[str, Answer] = Field(min_length=2)
+    ground_truth: Filled
+    time: _Time = None
+
+    @property
+    def truth(self) -> ChoiceTruth:
+        letters = sorted(self.choices)
+        return ChoiceTruth(tuple(self.choices[letter] for letter in letters), letters.index(self._right))
+
+    @property
+    def _right(self) -> str:
+        return self.ground_truth.strip("() .").upper()
+
+    @model_validator(mode="after")
+    def _answered(self) -> Self:
+        if self._right not in self.choices:
+            raise ValueError(f"ground_truth is none of the choices {', '.join(sorted(self.choices))}")
+        return self
+
+
+class _Case(Part):
+    message_list: list[_Said] | list[list[_Said]]
+    questions: Annotated[list[_Question], BeforeValidator(_listed)] = Field(
+        min_length=1, validation_alias=AliasChoices("QA", "question_list")
+    )
 
 
 def load_membench(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
-    """One timeline for each case: its sessions in order, then its question.
+    """One timeline for each case: its sessions in order, then its first question.
 
     ``limit_questions`` applies to the file. A message without a time follows the one before it by a minute.
     """
     source = Path(path).expanduser()
-    data = read_json(source, _WHAT)
+    data, problem = parse_json(read_text(source, _WHAT), source.name, _WHAT), Problems(source.name)
     timelines = []
-    for number, (name, case) in enumerate(_cases(Node(data, source.name, kind=_WHAT), ()), start=1):
-        if limit_questions is not None and number > limit_questions:
-            break
-        timelines.append(_timeline(case, f"{'-'.join(name)}-{number}" if name else f"case-{number}", name))
+    for number, (name, case) in enumerate(islice(_cases(data, ()), limit_questions), start=1):
+        persona = f"{'-'.join(name) or 'case'}-{number}"
+        timelines.append(_timeline(parsed(_Case, case, persona, problem), persona, name))
     if not timelines:
         raise ConfigError(f"{source.name}: holds no case with message_list; is this {_WHAT}?")
     note = "MemBench by Tan et al.; missing times are made up, a minute apart"
-    return data_set("membench", timelines, data, source.name, note, set())
+    return data_set("membench", timelines, data, source.name, note)
 
 
-def _cases(node: Node, name: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Node]]:
-    if isinstance(node.value, list):
-        for item in node.items():
+def _cases(value: Any, name: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each case, with the keys that lead to it."""
+    if isinstance(value, list):
+        for item in value:
             yield from _cases(item, name)
-    elif isinstance(node.value, dict) and "message_list" in node.value:
-        yield name, node
-    elif isinstance(node.value, dict):
-        for key in node.value:
-            yield from _cases(node.get(key), (*name, str(key)))
+    elif isinstance(value, dict) and "message_list" in value:
+        yield name, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _cases(item, (*name, str(key)))
 
 
-def _timeline(case: Node, persona: str, name: tuple[str, ...]) -> Timeline:
-    listed = case.get("message_list").items()
-    sessions = listed if listed and isinstance(listed[0].value, list) else [case.get("message_list")]
+def _timeline(case: _Case, persona: str, name: tuple[str, ...]) -> Timeline:
+    is_sessions = bool(case.message_list) and isinstance(case.message_list[0], list)
+    sessions: Any = case.message_list if is_sessions else [case.message_list]
     built, at = [], _START
     for number, session in enumerate(sessions, start=1):
         turns = []
-        for place, entry in enumerate(session.items(), start=1):
-            at = _moment(entry, at)
-            said = tuple(_messages(entry))
-            turns.append(Turn(f"s{number}.{place}", f"{persona}:s{number}.{place}", at, said))
+        for place, said in enumerate(session, start=1):
+            at = _after(said.time, at)
+            spoken = (("user", said.user), ("assistant", said.assistant))
+            messages = tuple(Message(role=role, content=text) for role, text in spoken if text)
+            turns.append(Turn(f"s{number}.{place}", f"{persona}:s{number}.{place}", at, messages))
         built.append(Session(f"s{number}", tuple(turns)))
-    question = _question(case)
-    truth = _choice(question)
+    question = case.questions[0]
     probe = Probe(
         probe_id=f"{persona}:q",
         after=len(built),
-        query=question.text("question"),
+        query=question.question,
         category=name[0] if name else "question",
-        truth=truth,
+        truth=question.truth,
         session_id="question",
-        asked_at=_moment(question, at),
+        asked_at=_after(question.time, at),
     )
     return Timeline(persona_id=persona, sessions=tuple(built), probes=(probe,))
 
 
-def _question(case: Node) -> Node:
-    """The case's question; of a list of questions, the first."""
-    if "QA" not in case.typed(dict) and case.value.get("question_list"):
-        return case.get("question_list").items()[0]
-    return case.get("QA")
-
-
-def _messages(entry: Node) -> Iterator[Message]:
-    if isinstance(entry.value, str):
-        yield Message(role="user", content=entry.typed(str))
-        return
-    fields: dict[str, Any] = entry.typed(dict)
-    found = [(role, entry.text(name)) for name, role in _SAID if fields.get(name)]
-    if not found:
-        raise entry.wrong("", "has neither user_message nor message")
-    yield from (Message(role=role, content=content) for role, content in found)
-
-
-def _moment(entry: Node, before: datetime) -> datetime:
-    """The time of an entry, never before that of the preceding entry."""
-    given = entry.value.get("time") if isinstance(entry.value, dict) else None
-    match = _TIME.search(given) if isinstance(given, str) else None
-    try:
-        found = datetime.fromisoformat(f"{match[1]}T{match[2]}").replace(tzinfo=UTC) if match else None
-    except ValueError:
-        raise entry.wrong("time", "is no moment") from None
-    return max(found, before) if found else before + timedelta(minutes=1)
-
-
-def _choice(question: Node) -> ChoiceTruth:
-    choices: dict[str, Any] = question.get("choices").typed(dict)
-    letters = sorted(choices)
-    right = question.text("ground_truth").strip("() .").upper()
-    if right not in letters or len(letters) < 2:
-        raise question.wrong("ground_truth", f"is {right!r}; the choices are {', '.join(letters)}")
-    options = tuple(question.get("choices").get(letter).answer() for letter in letters)
-    return ChoiceTruth(options, letters.index(right))
+def _after(given: datetime | None, before: datetime) -> datetime:
+    """A time, never before that of the preceding message."""
+    return max(given, before) if given else before + timedelta(minutes=1)

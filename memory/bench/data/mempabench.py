@@ -16,18 +16,20 @@ does not contain the data. Scripts have no dates: sessions are a day apart, a ch
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal
 
-from memory.bench.data.nodes import Node, data_set
+from pydantic import BeforeValidator, Field
+
+from memory.bench.data.reading import Filled, Part, PartT, data_set
 from memory.bench.data.timeline import (
     CONTEXTS,
     Beat,
+    BeatKind,
     Cell,
     Preference,
     PreferenceTruth,
@@ -41,256 +43,211 @@ from memory.bench.data.timeline import (
 )
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
-from memory.plugins.blocks import Lines, load_yaml
+from memory.plugins.blocks import Lines, Problems, load_yaml, parse_block
 
 _START = datetime(2026, 1, 5, 9, tzinfo=UTC)
-_ACCUMULATION = re.compile(r"acc_(\d+)\.ya?ml\Z")
-_CHANGE = re.compile(r"evolv_(\d+)\.ya?ml\Z")
-_TRUTH = re.compile(r"resolved_gt\.ya?ml\Z")
-_BEAT = ("goal", "constraint", "branch", "hint", "attribute")
-_SCRIPT = ("life_context", "scenario", "context", "beats")
+
+
+def _number(after: Any) -> Any:
+    return after.removeprefix("acc_") if isinstance(after, str) else after
+
+
+_After = Annotated[int, BeforeValidator(_number)]
+_Context = Literal["work", "personal"]
+
+
+class _Beat(Part):
+    goal: Filled
+    constraint: str = ""
+    branch: str = ""
+    hint: str = ""
+    attribute: str | None = None
+
+
+class _Script(Part):
+    life_context: Filled
+    scenario: str | None = None
+    context: _Context
+    beats: list[_Beat] = Field(min_length=1)
+
+
+class _Said(Part):
+    role: Literal["user", "assistant"]
+    content: Filled
+
+
+class _Change(Part):
+    after: _After
+    context: _Context
+    scenario: str | None = None
+    attribute: str | None = None
+    transcript: list[_Said] = Field(min_length=1)
+
+
+class _Test(_Script):
+    id: str | None = None
+    after: _After
+
+
+class _Schedule(Part):
+    sessions: list[_Test] = Field(min_length=1)
+
+
+class _Phase(Part):
+    value: Filled
+    since: str | None = Field(None, validation_alias="from")
+
+
+def _phases(value: Any) -> Any:
+    return [{"value": value}] if isinstance(value, str) else value
+
+
+class _Truth(Part):
+    work: dict[str, Annotated[list[_Phase], BeforeValidator(_phases)]]
+    personal: dict[str, Annotated[list[_Phase], BeforeValidator(_phases)]]
 
 
 def load_mempabench(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
     """One timeline for each user's directory below a path. ``limit_questions`` counts test sessions."""
     root = Path(path).expanduser()
-    users = sorted(entry for entry in root.iterdir() if entry.is_dir()) if root.is_dir() else []
-    users = [entry for entry in users if any(_ACCUMULATION.match(file.name) for file in entry.rglob("*"))]
+    users = sorted(file.parent for file in root.glob("*/acc_001.yaml"))
     if not users:
         raise ConfigError(
             f"bench.data: {root} holds no user's directory with acc_001.yaml; give MemPABench's data"
         )
-    ignored: set[str] = set()
     read: dict[str, Any] = {}
     timelines = []
-    for user in users:
-        files = _Files(user, ignored)
-        timeline = _User(user.name, files).timeline()
+    for directory in users:
+        user = _User(directory)
+        timeline = user.timeline()
         timelines.append(replace(timeline, tests=timeline.tests[:limit_questions]))
-        read[user.name] = files.read
+        read[directory.name] = user.read
     note = "MemPABench's layout; times are made up, sessions a day apart"
-    return data_set("mempabench", timelines, read, root.name, note, ignored)
-
-
-@dataclass(frozen=True, slots=True)
-class _Node(Node):
-    """A value of a YAML file, with the keys that lead to it."""
-
-    lines: Lines = field(default_factory=Lines)
-    path: tuple[str, ...] = ()
-    ignored: set[str] = field(default_factory=set)
-
-    def inner(self, key: str | int, value: Any) -> Self:
-        return replace(self, value=value, path=(*self.path, str(key)))
-
-    def wrong(self, name: str, what: str) -> ConfigError:
-        path = (*self.path, name) if name else self.path
-        line = self.lines.of(path)
-        place = f", line {line}" if line is not None else ""
-        return ConfigError(f"{self.file}{place}: {'.'.join(path) or 'the file'} {what}")
-
-    def fields(self, *known: str) -> Mapping[str, Any]:
-        found: dict[str, Any] = self.typed(dict)
-        name = self.file.split("/")[-1].split("_")[0]
-        self.ignored.update(f"{key} of {name}" for key in found if known and key not in known)
-        return found
-
-    def optional(self, name: str) -> str:
-        return "" if self.fields().get(name) is None else self.get(name).typed(str).strip()
-
-    def filled(self) -> list[Self]:
-        if not self.value:
-            raise self.wrong("", "must be a list that is not empty")
-        return self.items()
-
-    def context(self) -> str:
-        return self.chosen("context", *CONTEXTS)
-
-
-class _Files:
-    """A user's files by kind."""
-
-    def __init__(self, user: Path, ignored: set[str]) -> None:
-        self._user, self._ignored = user, ignored
-        self.read: dict[str, Any] = {}
-        self.accumulation: dict[int, Path] = {}
-        self.changes: dict[int, Path] = {}
-        schedules, truths = [], []
-        for file in sorted(user.rglob("*")):
-            if match := _ACCUMULATION.match(file.name):
-                self._number(self.accumulation, int(match[1]), file)
-            elif match := _CHANGE.match(file.name):
-                self._number(self.changes, int(match[1]), file)
-            elif "schedule" in file.stem and file.suffix in (".yaml", ".yml"):
-                schedules.append(file)
-            elif _TRUTH.match(file.name):
-                truths.append(file)
-            elif file.is_file():
-                ignored.add(file.name)
-        self.schedule = self._only_file(schedules, "a probe schedule, such as probe_schedule.yaml")
-        self.truth = self._only_file(truths, "resolved_gt.yaml")
-
-    def _number(self, known: dict[int, Path], number: int, file: Path) -> None:
-        if number in known:
-            raise ConfigError(f"{self._user.name}: {known[number].name} and {file.name} have one number")
-        known[number] = file
-
-    def _only_file(self, found: list[Path], what: str) -> Path:
-        if len(found) != 1:
-            raise ConfigError(f"{self._user.name}: holds {len(found)} files for {what}; it needs one")
-        return found[0]
-
-    def node(self, file: Path) -> _Node:
-        content, lines = load_yaml(file)
-        name = f"{self._user.name}/{file.name}"
-        self.read[file.name] = content
-        return _Node(content, name, kind="MemPABench's layout", lines=lines, ignored=self._ignored)
+    return data_set("mempabench", timelines, read, root.name, note)
 
 
 class _User:
-    def __init__(self, persona: str, files: _Files) -> None:
-        self.persona, self.files = persona, files
-        self.starts: dict[str, datetime] = {}  # by script and change, in time order
+    """One user's files, and the timeline that they make."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.persona = directory, directory.name
+        self.read: dict[str, Any] = {}  # file name -> content
         self.preferences: list[Preference] = []
+        self.scripts = {
+            file.stem: self._parsed(_Script, file) for file in sorted(directory.glob("acc_*.yaml"))
+        }
+        names = [f"acc_{number:03}" for number in range(1, len(self.scripts) + 1)]
+        if missing := sorted(set(names) - self.scripts.keys()):
+            raise ConfigError(f"{self.persona}: {missing[0]}.yaml is missing")
+        self.changes = {
+            file.stem: self._parsed(_Change, file) for file in sorted(directory.glob("evolv_*.yaml"))
+        }
+        self.starts = self._times(names)
+        self.order = [*self.starts]
+
+    def _parsed(self, kind: type[PartT], file: Path) -> PartT:
+        if not file.exists():
+            raise ConfigError(f"{self.persona}: {file.name} is missing")
+        content, lines = load_yaml(file)
+        self.read[file.name] = content
+        placed = Lines({(file.stem, *path): line for path, line in lines.items()})
+        return parse_block(kind, content, file.stem, Problems(f"{self.persona}/{file.name}", placed))
+
+    def _wrong(self, name: str, what: str) -> ConfigError:
+        return ConfigError(f"{self.persona}/{name}: {what}")
+
+    def _times(self, scripts: list[str]) -> dict[str, datetime]:
+        """The start of each script and change, in time order."""
+        starts: dict[str, datetime] = {}
+        for number in range(len(scripts) + 1):
+            if number:
+                starts[scripts[number - 1]] = _START + timedelta(days=number - 1)
+            for name, change in self.changes.items():
+                if self._known(name, change.after) == number:
+                    later = timedelta(days=number - 1, hours=1, minutes=len(starts))
+                    starts[name] = _START + later
+        return starts
+
+    def _known(self, name: str, after: int) -> int:
+        """A number of accumulation scripts, unless there are fewer."""
+        if not 0 <= after <= len(self.scripts):
+            raise self._wrong(name, f"after is {after}; there are {len(self.scripts)} accumulation scripts")
+        return after
 
     def timeline(self) -> Timeline:
-        numbers = sorted(self.files.accumulation)
-        if numbers != list(range(1, len(numbers) + 1)):
-            gap = next(number for number in range(1, len(numbers) + 2) if number not in numbers)
-            raise ConfigError(f"{self.persona}: acc_{gap:03}.yaml is missing")
-        changes = []
-        for number, file in sorted(self.files.changes.items()):
-            node = self.files.node(file)
-            node.fields("after", "context", "scenario", "attribute", "transcript")
-            changes.append((f"evolv_{number:02}", self._after(node), node))
-        for number in range(len(numbers) + 1):
-            if number:
-                self.starts[f"acc_{number:03}"] = _START + timedelta(days=number - 1)
-            for name, after, _ in changes:
-                if after == number:
-                    later = timedelta(days=number - 1, hours=1, minutes=len(self.starts))
-                    self.starts[name] = _START + later
-        self.order = [*self.starts]
-        self._read_truth()
-        fixed = {name: node for name, _, node in changes}
+        truth = self._parsed(_Truth, self.directory / "resolved_gt.yaml")
+        for context in CONTEXTS:
+            for attribute, phases in getattr(truth, context).items():
+                self.preferences += self._preferences((context, attribute), phases)
+        self.preferences.sort(key=lambda known: known.since)
         sessions = tuple(
-            self._fixed(name, fixed[name]) if name in fixed else self._scripted(name) for name in self.order
+            self._changed(name, self.changes[name]) if name in self.changes else self._scripted(name, at)
+            for at, name in enumerate(self.order)
         )
+        schedule = self._parsed(_Schedule, self.directory / "probe_schedule.yaml")
         return Timeline(
             persona_id=self.persona,
             sessions=sessions,
             probes=(),
             preferences=tuple(self.preferences),
-            tests=tuple(self._tests()),
+            tests=tuple(sorted(self._tests(schedule), key=lambda test: test.after)),
         )
 
-    def _after(self, node: _Node) -> int:
-        """The number of accumulation scripts that come before."""
-        number = node.get("after").value
-        if isinstance(number, str) and (match := re.fullmatch(r"(?:acc_)?(\d+)", number)):
-            number = int(match[1])
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise node.wrong("after", "must be the name of a script, such as acc_015, or a number of them")
-        if not 0 <= number <= (scripts := len(self.files.accumulation)):
-            raise node.wrong("after", f"is {number}; there are {scripts} accumulation scripts")
-        return number
+    def _preferences(self, cell: Cell, phases: list[_Phase]) -> Iterator[Preference]:
+        last = -1
+        for phase in phases:
+            if phase.since is not None and phase.since not in self.starts:
+                what = f"{'.'.join(cell)}: from names {phase.since!r}, which is no script and no change"
+                raise self._wrong("resolved_gt", what)
+            since = 0 if phase.since is None else self.order.index(phase.since) + 1
+            if since <= last:
+                raise self._wrong("resolved_gt", f"{'.'.join(cell)}: put its values in order of time")
+            last = since
+            yield Preference(*cell, phase.value, self.starts[self.order[max(since - 1, 0)]], since)
 
-    def _scripted(self, name: str) -> Session:
-        node = self.files.node(self.files.accumulation[int(name[4:])])
-        node.fields(*_SCRIPT)
-        script = self._script(node, self.starts[name], self.order.index(name), tested=False)
+    def _scripted(self, name: str, sessions: int) -> Session:
+        script = self._script(self.scripts[name], self.starts[name], sessions)
         return Session(session_id=name, script=script)
 
-    def _script(self, node: _Node, start: datetime, sessions: int, *, tested: bool) -> Script:
-        context = node.context()
-        return Script(
-            life_context=node.text("life_context"),
-            scenario=node.optional("scenario") or None,
-            context=context,
-            start=start,
-            beats=tuple(
-                self._beat(beat, f"b{number}", context, sessions, tested=tested)
-                for number, beat in enumerate(node.get("beats").filled(), start=1)
-            ),
-        )
-
-    def _beat(self, node: _Node, beat_id: str, context: str, sessions: int, *, tested: bool) -> Beat:
-        node.fields(*_BEAT)
-        attribute = node.optional("attribute") or None
-        truth = None if attribute is None else self._truth((context, attribute), sessions)
-        if truth is None and tested and attribute is not None:
-            raise node.wrong("attribute", f"has no truth in resolved_gt for {context}.{attribute} by then")
-        return Beat(
-            beat_id=beat_id,
-            kind="task" if truth is not None else "other",
-            goal=node.text("goal"),
-            constraint=node.optional("constraint"),
-            branch=node.optional("branch"),
-            hint=node.optional("hint"),
-            attribute=attribute,
-            truth=truth,
-        )
-
-    def _fixed(self, name: str, node: _Node) -> Session:
-        context, start = node.context(), self.starts[name]
-        attribute = node.optional("attribute") or None
-        said: list[tuple[tuple[Message, ...], str | None]] = []
-        for message in node.get("transcript").filled():
-            message.fields("role", "content")
-            role = message.chosen("role", "user", "assistant")
-            said.append(((Message(role=role, content=message.text("content")),), attribute))
-        scenario = node.optional("scenario") or None
-        turns = turns_of(self.persona, name, start, said, scenario, context)
+    def _changed(self, name: str, change: _Change) -> Session:
+        said = [
+            ((Message(role=each.role, content=each.content),), change.attribute) for each in change.transcript
+        ]
+        start = self.starts[name]
+        turns = turns_of(self.persona, name, start, said, change.scenario, change.context)
         return Session(session_id=name, turns=turns, change=True)
 
-    def _tests(self) -> Iterator[TestSession]:
-        node = self.files.node(self.files.schedule)
-        node.fields("sessions")
-        found: list[TestSession] = []
-        before = [*accumulate(name.startswith("acc_") for name in self.order)]
-        for number, entry in enumerate(node.get("sessions").filled(), start=1):
-            entry.fields("id", "after", *_SCRIPT)
-            after = self._after(entry)
+    def _tests(self, schedule: _Schedule) -> Iterator[TestSession]:
+        before = [*accumulate(name in self.scripts for name in self.order)]
+        for number, test in enumerate(schedule.sessions, start=1):
+            name = test.id or f"test_{number:02}"
+            after = self._known(name, test.after)
             # Changes that follow the named script also come before the test.
             place = sum(scripts <= after for scripts in before)
             start = (self.starts[self.order[place - 1]] if place else _START) + timedelta(hours=2)
-            name = entry.optional("id") or f"test_{number:02}"
-            if name in {*self.order, *(test.session_id for test in found)}:
-                raise entry.wrong("", f"has the id {name}, which another session has")
-            script = self._script(entry, start, place, tested=True)
-            if all(beat.truth is None for beat in script.beats):
-                raise entry.wrong("beats", "name no attribute, so that nothing is tested")
-            found.append(TestSession(place, name, script))
-        yield from sorted(found, key=lambda test: test.after)
+            script = self._script(test, start, place)
+            for beat in script.beats:
+                if beat.attribute and beat.truth is None:
+                    cell = f"{test.context}.{beat.attribute}"
+                    raise self._wrong(name, f"attribute has no truth in resolved_gt for {cell} by then")
+            yield TestSession(place, name, script)
 
-    def _read_truth(self) -> None:
-        node = self.files.node(self.files.truth)
-        node.fields(*CONTEXTS)
-        for context in CONTEXTS:
-            cells = node.get(context)
-            for attribute in cells.fields():
-                self.preferences += self._phases(cells.get(attribute), (context, attribute))
-        self.preferences.sort(key=lambda entry: entry.since)
+    def _script(self, script: _Script, start: datetime, sessions: int) -> Script:
+        return Script(
+            life_context=script.life_context,
+            scenario=script.scenario,
+            context=script.context,
+            start=start,
+            beats=tuple(
+                self._beat(beat, f"b{number}", script.context, sessions)
+                for number, beat in enumerate(script.beats, start=1)
+            ),
+        )
 
-    def _phases(self, node: _Node, cell: Cell) -> Iterator[Preference]:
-        last = -1
-        for entry in node.filled() if isinstance(node.value, list) else [node]:
-            value, since = entry, 0
-            if isinstance(entry.value, Mapping):
-                entry.fields("value", "from")
-                value = entry.get("value")
-                if "from" in entry.value:
-                    name = entry.text("from")
-                    if name not in self.order:
-                        raise entry.wrong("from", f"names {name!r}, which is no script and no change")
-                    since = self.order.index(name) + 1
-            if not value.typed(str).strip():
-                raise value.wrong("", "must be text")
-            if since <= last:
-                raise entry.wrong("", "does not follow the value before it; put them in order of time")
-            last = since
-            yield Preference(*cell, value.value.strip(), self.starts[self.order[max(since - 1, 0)]], since)
-
-    def _truth(self, cell: Cell, sessions: int) -> PreferenceTruth | None:
-        truth = truth_at(self.persona, self.preferences, cell, sessions)
-        return None if truth.current is None else truth
+    def _beat(self, beat: _Beat, beat_id: str, context: str, sessions: int) -> Beat:
+        truth: PreferenceTruth | None = None
+        if beat.attribute:
+            found = truth_at(self.persona, self.preferences, (context, beat.attribute), sessions)
+            truth = found if found.current is not None else None
+        kind: BeatKind = "other" if truth is None else "task"
+        return Beat(beat_id=beat_id, kind=kind, truth=truth, **beat.model_dump())

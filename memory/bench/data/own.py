@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from memory.bench.data.nodes import data_set
+from memory.bench.data.reading import data_set
 from memory.bench.data.timeline import EvidenceTruth, Probe, Session, Timeline, TimelineSet, Turn
 from memory.contract.errors import ConfigError
 from memory.runtime._transcript_items import Conversation, Problem, Question
@@ -64,11 +64,12 @@ def read_own(path: str | Path, *, limit_questions: int | None = None) -> tuple[T
     left_out = Counter[str]()
     for talk in talks:
         left_out.update(talk.left_out)
-    ignored = {f"{count} {what}" for what, count in left_out.items()}
+    ignored = sorted(f"{count} {what}" for what, count in left_out.items())
     timed = all(said.at for talk in talks for said in talk.messages)
     note = "Own conversations" + ("" if timed else "; missing times are made up, a minute apart")
     content = {"conversations": talks, "questions": questions}
-    return data_set("own", timelines, content, source.name, note, ignored), problems
+    notes = [note, f"not used: {', '.join(ignored)}"] if ignored else [note]
+    return data_set("own", timelines, content, source.name, *notes), problems
 
 
 def _timeline(

@@ -1,9 +1,8 @@
 """Reads PrefEval: stated preferences, and questions whose answers must follow them.
 
-The package does not contain the data (Zhao et al. 2025); give the path of one of its JSON files. A file is a
-list of objects with ``preference``, ``question`` and ``explanation``. ``classification_task_options`` holds
-four answers, of which the first follows the preference. A ``conversation`` tells the preference in place of
-its sentence.
+The package does not contain the data (Zhao et al. 2025); give the path of one of its JSON files. Of the
+``classification_task_options``, the first follows the preference. A ``conversation`` tells the preference in
+place of its sentence.
 """
 
 from __future__ import annotations
@@ -11,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+from pydantic import Field
 
 from memory.bench.data.dice import Dice
-from memory.bench.data.nodes import Node, data_set, read_json
+from memory.bench.data.reading import Answer, Filled, Part, data_set, parsed_rows, read_rows
 from memory.bench.data.timeline import (
     ChoiceTruth,
     EvidenceTruth,
@@ -24,13 +25,40 @@ from memory.bench.data.timeline import (
     TimelineSet,
     Turn,
 )
-from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
-_WHAT = "a PrefEval JSON file"
 _START = datetime(2025, 1, 1, tzinfo=UTC)
-_OPTIONS = "classification_task_options"
-_KNOWN = {"preference", "question", "explanation", "conversation", _OPTIONS}
+
+
+class _Said(Part):
+    role: Literal["user", "assistant"]
+    content: Filled
+
+
+class _Exchange(Part):
+    user: str = ""
+    assistant: str = ""
+
+
+class _Entry(Part):
+    preference: Filled
+    question: Filled
+    conversation: list[_Said] | dict[str, Filled | _Exchange] | None = None
+    options: list[Answer] = Field([], min_length=2, validation_alias="classification_task_options")
+
+    def messages(self) -> Iterator[Message]:
+        if isinstance(self.conversation, list):
+            for said in self.conversation:
+                yield Message(role=said.role, content=said.content)
+        elif self.conversation is not None:
+            for turn in self.conversation.values():
+                if isinstance(turn, str):
+                    yield Message(role="user", content=turn)
+                    continue
+                spoken = (("user", turn.user), ("assistant", turn.assistant))
+                yield from (Message(role=role, content=text) for role, text in spoken if text)
+        else:
+            yield Message(role="user", content=self.preference)
 
 
 def load_prefeval(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
@@ -39,64 +67,38 @@ def load_prefeval(path: str | Path, *, limit_questions: int | None = None) -> Ti
     Each preference must therefore be found among all others. The order of the answers is drawn.
     """
     source = Path(path).expanduser()
-    data = read_json(source, _WHAT)
-    entries = Node(data, source.name, kind=_WHAT).items()
-    if not entries:
-        raise ConfigError(f"{source.name}: holds no preference; is this {_WHAT}?")
-    persona, sessions, probes, ignored = source.stem, [], [], set[str]()
-    for number, entry in enumerate(entries, start=1):
-        ignored |= entry.typed(dict).keys() - _KNOWN
+    rows = read_rows(source, "a PrefEval JSON file")
+    persona, sessions, probes = source.stem, [], []
+    for number, entry in enumerate(parsed_rows(_Entry, rows, source), start=1):
         start = _START + timedelta(hours=number)
-        turns = tuple(_turns(entry, f"{persona}:s{number}", f"s{number}", start))
+        turns = tuple(
+            Turn(
+                f"s{number}.{place}",
+                f"{persona}:s{number}.{place}",
+                start + timedelta(minutes=place),
+                (said,),
+            )
+            for place, said in enumerate(entry.messages(), start=1)
+        )
         sessions.append(Session(f"s{number}", turns))
-        told = tuple(turn.event_id for turn in turns)
         probes.append(
             Probe(
                 probe_id=f"{persona}:q{number}",
-                after=len(entries),
-                query=entry.text("question"),
-                category="choice" if _OPTIONS in entry.value else "preference",
-                truth=_truth(entry, told, number),
+                after=len(rows),
+                query=entry.question,
+                category="choice" if entry.options else "preference",
+                truth=_truth(entry, tuple(turn.event_id for turn in turns), number),
                 session_id="question",
-                asked_at=_START + timedelta(hours=len(entries) + 1),
+                asked_at=_START + timedelta(hours=len(rows) + 1),
             )
         )
     timeline = Timeline(persona, tuple(sessions), tuple(probes[:limit_questions]))
     note = "PrefEval by Zhao et al.; times are made up, an hour apart"
-    return data_set("prefeval", [timeline], data, source.name, note, ignored)
+    return data_set("prefeval", [timeline], rows, source.name, note)
 
 
-def _turns(entry: Node, prefix: str, session: str, start: datetime) -> Iterator[Turn]:
-    for place, message in enumerate(_said(entry), start=1):
-        at = start + timedelta(minutes=place)
-        yield Turn(f"{session}.{place}", f"{prefix}.{place}", at, (message,))
-
-
-def _said(entry: Node) -> Iterator[Message]:
-    given: dict[str, Any] = entry.typed(dict)
-    talk = given.get("conversation")
-    if isinstance(talk, list):
-        for said in entry.get("conversation").items():
-            role = said.chosen("role", "user", "assistant")
-            yield Message(role=role, content=said.text("content"))
-    elif isinstance(talk, dict):
-        for name in talk:
-            turn = entry.get("conversation").get(name)
-            if isinstance(turn.value, str):
-                yield Message(role="user", content=entry.get("conversation").text(name))
-                continue
-            for role in ("user", "assistant"):
-                if turn.typed(dict).get(role):
-                    yield Message(role=role, content=turn.text(role))
-    else:
-        yield Message(role="user", content=entry.text("preference"))
-
-
-def _truth(entry: Node, told: tuple[str, ...], number: int) -> ChoiceTruth | EvidenceTruth:
-    if _OPTIONS not in entry.value:
-        return EvidenceTruth(turns=told, answer=entry.text("preference"))
-    options = [option.answer() for option in entry.get(_OPTIONS).items()]
-    if len(options) < 2:
-        raise entry.wrong(_OPTIONS, "must hold two answers or more")
-    order = Dice(f"prefeval/{number}").shuffled(range(len(options)))
-    return ChoiceTruth(tuple(options[place] for place in order), order.index(0))
+def _truth(entry: _Entry, told: tuple[str, ...], number: int) -> ChoiceTruth | EvidenceTruth:
+    if not entry.options:
+        return EvidenceTruth(turns=told, answer=entry.preference)
+    order = Dice(f"prefeval/{number}").shuffled(range(len(entry.options)))
+    return ChoiceTruth(tuple(entry.options[place] for place in order), order.index(0))

@@ -264,10 +264,9 @@ class Timeline:
             times = [turn.timestamp for turn in session.turns]
             if times != sorted(times):
                 raise InputError(f"{where}, {session.session_id}: turns are not in time order")
-        ids = [turn.event_id for turn in self.turns]
-        known = set(ids)
-        if len(known) != len(ids):
-            raise InputError(f"{where}: an event id occurs twice")
+        known = {turn.event_id for turn in self.turns}
+        if (twice := repeated(turn.event_id for turn in self.turns)) is not None:
+            raise InputError(f"{where}: the event id {twice} occurs twice")
         for what, along in (("probe", self.probes), ("test session", self.tests)):
             points = [entry.after for entry in along]
             if points != sorted(points) or any(not 0 <= at <= len(self.sessions) for at in points):
@@ -315,8 +314,8 @@ class TimelineSet:
     wordings_sha256: str | None = None  # of the user's file of wordings; None for memslot's own
 
     def __post_init__(self) -> None:
-        if repeated(timeline.persona_id for timeline in self.timelines) is not None:
-            raise InputError(f"{self.name}: two timelines share a persona id")
+        if (twice := repeated(timeline.persona_id for timeline in self.timelines)) is not None:
+            raise InputError(f"{self.name}: two timelines have the persona id {twice}")
 
 
 def repeated(names: Iterable[str]) -> str | None:

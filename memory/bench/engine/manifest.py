@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
-from memory.bench.data.nodes import canonical_hash
+from memory.bench.data.reading import canonical_hash
 from memory.bench.engine.files import read_record
 from memory.bench.engine.prompts import RoleName
 from memory.bench.engine.settings import REFERENCES, EventContext

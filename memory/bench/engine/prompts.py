@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from memory.bench.data.nodes import canonical_hash
+from memory.bench.data.reading import canonical_hash
 from memory.contract.errors import ConfigError
 
 RoleName = Literal["assistant", "simulator", "judge", "reader", "answer_judge"]

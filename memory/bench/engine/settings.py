@@ -250,7 +250,7 @@ def _generated(size: GameSize, seed: int, mode: str, wordings: Path | None) -> T
 
 @lru_cache(maxsize=2)
 def _read(timeline: str, path: Path, limit: int | None, mode: str) -> TimelineSet:
-    data = data_sets()[timeline].load(path, limit_questions=limit)
+    data = data_sets()[timeline](path, limit_questions=limit)
     played = any(each.tests for each in data.timelines)
     return as_probes(data) if mode == "probe" and played else data
 

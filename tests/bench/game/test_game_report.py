@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from game_support import lines, play
 
-from memory.bench.data.personamem import _NEEDED as _PERSONAMEM
 from memory.bench.engine.manifest import CellRecord, LlmUse, PhaseRecord
 from memory.bench.engine.settings import REFERENCES
 from memory.bench.report import plots, report, tables
@@ -273,7 +272,9 @@ def test_what_was_left_out_stands_on_the_page(tmp_path, monkeypatch):
 def test_a_page_of_questions_shows_right_answers_and_no_behaviour(tmp_path):
     options = str(["(a) tea, green", "(b) coffee"])
     said = [{"role": "user", "content": "I like green tea."}, {"role": "assistant", "content": "Noted."}]
-    rows = [",".join(_PERSONAMEM), f'q,recall,Which drink?,(a),"{options}",c,2']
+    names = ("question_id,question_type,user_question_or_message,correct_answer,all_options,shared_context_id,"
+             "end_index_in_shared_context")  # fmt: skip
+    rows = [names, f'q,recall,Which drink?,(a),"{options}",c,2']
     (tmp_path / "questions_x.csv").write_text("\n".join(rows), "utf-8")
     (tmp_path / "shared_contexts_x.jsonl").write_text(json.dumps({"c": said}), "utf-8")
     outcome = play(tmp_path, "full_history", timeline="personamem", data=tmp_path)
