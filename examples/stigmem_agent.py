@@ -18,18 +18,13 @@ import anyio
 
 from memory.stigmem.abi import StigmemAbi
 from memory.stigmem.intent_client import IntentClient
-from memory.stigmem.intents import (
-    Estimate,
-    IntentRecord,
-    broken_constraints,
-    ranked_options,
-)
+from memory.stigmem.intents import Estimate, IntentEnvelope, broken_constraints, ranked_options
 from memory.stigmem.writers import carry_out
 
 Offers = Mapping[str, Mapping[str, float]]  # name -> cost in EUR, and days
 
 
-def chosen(envelope: IntentRecord, offers: Offers) -> tuple[float, tuple[str, ...]]:
+def chosen(envelope: IntentEnvelope, offers: Offers) -> tuple[float, tuple[str, ...]]:
     """The price of the best offer, and which limits it breaks; none if any offer keeps all of them."""
     best: tuple[float, tuple[str, ...]] | None = None
     for name, _ in ranked_options(envelope, offers):
@@ -43,7 +38,7 @@ def chosen(envelope: IntentRecord, offers: Offers) -> tuple[float, tuple[str, ..
 
 
 async def handle(
-    intents: IntentClient, abi: StigmemAbi, entity: str, envelope: IntentRecord, offers: Offers
+    intents: IntentClient, abi: StigmemAbi, entity: str, envelope: IntentEnvelope, offers: Offers
 ) -> str:
     """One envelope: ``done`` or ``escalated``, and why."""
     source = abi.surfaces.source

@@ -10,11 +10,6 @@ import warnings
 
 def main() -> None:
     """Entry point of the ``memslot`` script. Ends the process with the command's exit code."""
-    if sys.argv[1:3] == ["tools", "stigmem"]:
-        from memory.stigmem.spool import hand_over
-
-        if hand_over(sys.argv[3:]):
-            return
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the parent process has closed it
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115

@@ -19,10 +19,9 @@ import anyio
 from memory import BackendError, ConfigError, InputError, MemslotError
 from memory.adapter import BackendAuthError, BackendProtocolError
 from memory.adapter.http import check_url
-from memory.stigmem.client import MAX_LIMIT, NodeInfo, StigmemNode
+from memory.stigmem.client import MAX_LIMIT, NodeInfo, Query, StigmemNode
 from memory.stigmem.facts import Fact, build_uri, check_entity, check_uri, fold, render_context
-from memory.stigmem.intent_facts import names_envelope
-from memory.stigmem.writers import Surfaces, Write, carry_out, log
+from memory.stigmem.writers import Surfaces, Write, carry_out, is_escalation, log
 
 Archetype = Literal["middleware", "process"]
 
@@ -38,73 +37,53 @@ class BootContext:
     problems: tuple[str, ...] = ()  # one line per failed part, so that a failure does not look empty
 
 
-@dataclass
-class ContextPulls:
-    """The context pulls of one boot. ``addresses`` are the refs that name the agent."""
+class _Boot:
+    """The context pulls of one boot (12.3.2). A failed pull does not prevent the next one."""
 
-    node: StigmemNode
-    addresses: frozenset[str] = frozenset()
-    facts: dict[str, Fact] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    _handoffs: list[Fact] = field(default_factory=list)
+    def __init__(self, node: StigmemNode) -> None:
+        self.node = node
+        self.facts: dict[str, Fact] = {}
+        self.problems: list[str] = []
 
     def warn(self, what: str, problem: str, level: int = logging.WARNING) -> None:
         self.problems.append(f"{what}: {problem}")
         log.log(level, "stigmem: %s: %s", what, problem)
 
-    async def run(self, user: str, projects: Sequence[str], namespaces: Iterable[str] | None) -> None:
-        """Run the four pulls of 12.3.2, in order. A failed pull does not prevent the next one."""
+    async def run(
+        self, user: str, projects: Sequence[str], namespaces: Iterable[str] | None, addresses: frozenset[str]
+    ) -> None:
+        """Run the four pulls in order. Then pull the contents of handoffs, which are only URIs themselves."""
+        found = await self._pull("user facts", entity=user, min_confidence=0.7)
         wanted = None if namespaces is None else frozenset(namespaces)
-        for fact in await self._pull("user facts", entity=user, min_confidence=0.7):
-            if wanted is None or fact.relation.partition(":")[0] in wanted:
-                self.facts.setdefault(fact.id, fact)
+        self._keep(fact for fact in found if wanted is None or fact.relation.partition(":")[0] in wanted)
         for project in projects:
-            wanted_here = {"entity": project, "relation": "roadmap:constraint", "min_confidence": 0.7}
-            for fact in await self._pull("project constraints", **wanted_here):
-                self.facts.setdefault(fact.id, fact)
-        for fact in await self._pull("handoffs", relation="intent:handoff_to", min_confidence=0.8):
-            if fact.value.v in self.addresses:
-                self._handoffs.append(fact)
-                self.facts.setdefault(fact.id, fact)
-        for fact in (await self._escalations())[:10]:
-            self.facts.setdefault(fact.id, fact)
-
-    async def _escalations(self) -> list[Fact]:
-        """Return the escalations, without the priorities of envelopes, which use the same relation.
-
-        The priorities may outnumber the escalations, so they are removed before the cut to ten (12.3.2).
-        """
+            constraint = {"entity": project, "relation": "roadmap:constraint", "min_confidence": 0.7}
+            self._keep(await self._pull("project constraints", **constraint))
+        found = await self._pull("handoffs", relation="intent:handoff_to", min_confidence=0.8)
+        handoffs = [fact for fact in found if fact.value.v in addresses]
+        self._keep(handoffs)
+        # An envelope's priority uses the same relation, so these are removed before the cut to ten.
         found = await self._pull("escalations", relation="intent:escalation", min_confidence=0.8)
-        envelopes: set[str] = set()
-        if any(names_envelope(fact.entity) is None for fact in found):
-            envelopes = {fact.entity for fact in await self._pull("envelopes", relation="intent:from")}
-        return [fact for fact in found if not (names_envelope(fact.entity) or fact.entity in envelopes)]
-
-    async def details(self) -> None:
-        """Pull the contents of the newest handoffs to this agent, because a handoff itself is only a URI."""
-        for handoff in self._handoffs[:10]:
+        self._keep([fact for fact in found if is_escalation(fact.entity)][:10])
+        for handoff in handoffs[:10]:
             # The node regards several refs of one handoff as contradictions.
             asked = {"entity": handoff.entity, "include_contradicted": True}
-            for fact in await self._pull("handoff details", **asked):
-                if fact.relation in _HANDOFF_DETAILS:
-                    self.facts.setdefault(fact.id, fact)
+            details = await self._pull("handoff details", **asked)
+            self._keep(fact for fact in details if fact.relation in _HANDOFF_DETAILS)
 
-    def context(self, user: str) -> BootContext:
-        facts = list(self.facts.values())
-        summary = render_context(facts, user, max_value_chars=4096)
-        return BootContext(facts, summary, tuple(self.problems))
+    def _keep(self, facts: Iterable[Fact]) -> None:
+        for fact in facts:
+            self.facts.setdefault(fact.id, fact)
 
     async def _pull(self, what: str, **query: Any) -> list[Fact]:
-        entity = query.get("entity", "given")
-        if not entity.strip():
-            self.warn(what, "the entity is blank, and a node would answer with everybody's facts")
-            return []
-        if entity != entity.lower() or " " in entity:
-            # Folding the entity here, as the node does on writing, could show one user's facts to another.
-            self.warn(what, "the entity holds capitals or spaces, and a node knows none such; escape them")
-            return []
         try:
+            if "entity" in query:
+                # To a blank entity, a node answers with everybody's facts. It knows no capitals.
+                check_entity(query["entity"])
             found = await self.node.query(scope="company", **query)
+        except InputError as error:
+            self.warn(what, str(error))
+            return []
         except BackendError as error:
             # By 12.6, 4xx is an empty answer. But a wrong key must be noticed, as it empties every boot.
             refused = (error.status or 500) < 500 and not isinstance(error, BackendAuthError)
@@ -213,7 +192,6 @@ class StigmemAbi:
         project_entities: Sequence[str] = (),
         *,
         namespaces: Iterable[str] | None = ("preference",),
-        handoff_details: bool = True,
     ) -> BootContext:
         """Probe the node and, for middleware, pull the agent's context. Never raises.
 
@@ -221,21 +199,18 @@ class StigmemAbi:
             user_entity: the user's URI.
             project_entities: URIs of projects, whose ``roadmap:constraint`` facts are pulled.
             namespaces: which namespaces of the user's facts to keep; None keeps all.
-            handoff_details: whether to pull the contents of handoffs to this agent, too.
         """
         if self._surfaces is None:
             return BootContext(problems=(self.problem,) if self.problem else ())
         node = self.open_node(retry_pause_s=0.0)
-        pulls = ContextPulls(node)
+        pulls = _Boot(node)
         try:
             with anyio.move_on_after(self._boot_timeout_s) as limit:
                 async with node:
                     info = await probe(node)
-                    pulls.addresses = self._surfaces.addresses(urlsplit(info.node_url or "").netloc)
                     if self.archetype == "middleware":
-                        await pulls.run(user_entity, project_entities, namespaces)
-                        if handoff_details:
-                            await pulls.details()
+                        addresses = self._surfaces.addresses(urlsplit(info.node_url or "").netloc)
+                        await pulls.run(user_entity, project_entities, namespaces, addresses)
             if limit.cancelled_caught:
                 pulls.warn("boot", f"not finished within {self._boot_timeout_s:g} s")
         except MemslotError as error:
@@ -244,7 +219,9 @@ class StigmemAbi:
         except Exception as error:
             # The agent must start even after an unexpected error.
             pulls.warn("boot", f"unexpected {type(error).__name__}")
-        return pulls.context(user_entity)
+        facts = list(pulls.facts.values())
+        summary = render_context(facts, user_entity, max_value_chars=4096)
+        return BootContext(facts, summary, tuple(pulls.problems))
 
     def open_node(self, *, retry_pause_s: float | None = None) -> StigmemNode:
         """Create a client of the node. The caller closes it."""
@@ -271,21 +248,24 @@ class StigmemAbi:
             log.log(logging.WARNING if silent else logging.ERROR, "stigmem: not written: %s", why)
             return ()
 
-    async def perform(self, write: Write, on_fact: Callable[[Fact], None] | None = None) -> tuple[Fact, ...]:
+    async def perform(self, write: Write) -> tuple[Fact, ...]:
         """Send a write now and wait for it, so that the caller learns of a failure.
 
         While any agent's ping of the task is valid, another ping is not sent, and no facts are returned.
-        Errors and ``on_fact`` are those of :func:`carry_out`.
+        Errors are those of :func:`carry_out`.
         """
         async with self.open_node() as node:
             if write.what == "activity":
                 # Two valid pings contradict each other, and a default query would show neither.
-                relation, scope = write.facts[0].relation, write.facts[0].scope
-                if await node.query(
-                    entity=write.entity, relation=relation, scope=scope, include_contradicted=True, limit=1
-                ):
+                asked = Query(
+                    entity=write.entity,
+                    relation=write.facts[0].relation,
+                    scope="local",
+                    include_contradicted=True,
+                )
+                if await node.query(limit=1, **asked):
                     return ()
-            return await carry_out(node, write, on_fact)
+            return await carry_out(node, write)
 
 
 def _surfaces(url: str, source: str | None) -> Surfaces:

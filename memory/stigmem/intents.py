@@ -16,11 +16,10 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from memory.adapter.fields import AwareDatetime, Frozen, NotBlank, Text, check_aware, parse_time
+from memory.adapter.fields import AwareDatetime, Frozen, NotBlank, check_aware, parse_time
 from memory.stigmem.facts import (
     MAX_URI_BYTES,
     MAX_VALUE_BYTES,
-    FactScope,
     FactValue,
     Goal,
     Ref,
@@ -44,8 +43,6 @@ def _uuid(value: str) -> str:
 
 
 Word = Annotated[NotBlank, AfterValidator(limited(MAX_URI_BYTES))]
-
-
 _now = partial(datetime.now, UTC)
 
 
@@ -90,64 +87,37 @@ class Artifact(Frozen):
     ref: Ref
 
 
-class ReceivedHandoff(Frozen):
-    """A handoff from another agent. ``fact_refs`` may be missing, although section 4.6 requires them."""
-
-    summary: Text
-    fact_refs: Annotated[tuple[Text, ...], Field(max_length=MAX_PARTS)] = ()
-    continuation: Text | None = None
-    artifacts: Annotated[tuple[Artifact, ...], Field(max_length=MAX_PARTS)] = ()
-
-
-class HandoffPayload(ReceivedHandoff):
+class HandoffPayload(Frozen):
     """The context that the next agent needs (4.6)."""
 
     summary: Summary
     fact_refs: Annotated[tuple[Ref, ...], Field(min_length=1, max_length=MAX_PARTS)]
     # A cursor for resumable work.
     continuation: Annotated[NotBlank, AfterValidator(limited(MAX_VALUE_BYTES))] | None = None
+    artifacts: Annotated[tuple[Artifact, ...], Field(max_length=MAX_PARTS)] = ()
 
 
-class IntentRecord(Frozen):
-    """An envelope read from a node. It may break rules of section 4."""
-
-    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
-
-    id: Text
-    from_: Annotated[Text, Field(alias="from")]
-    to: Annotated[tuple[Text, ...], Field(max_length=MAX_PARTS)]
-    goal: Text
-    constraint: Annotated[tuple[Constraint, ...], Field(max_length=MAX_PARTS)] = ()
-    preference: Annotated[tuple[Preference, ...], Field(max_length=MAX_PARTS)] = ()
-    deference: Annotated[tuple[DeferenceRule, ...], Field(max_length=MAX_PARTS)] = ()
-    escalation: EscalationPolicy | None = None
-    handoff: ReceivedHandoff | None = None
-    scope: FactScope = "company"
-    created_at: AwareDatetime
-    expires_at: AwareDatetime | None = None  # None: never
-
-    def is_expired(self, now: datetime | None = None) -> bool:
-        return self.expires_at is not None and self.expires_at <= check_aware(now or _now())
-
-    def body(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", by_alias=True)
-
-
-class IntentEnvelope(IntentRecord):
-    """An envelope to send. By Spec-19 12.4.5, agents query the scope ``company``.
+class IntentEnvelope(Frozen):
+    """An envelope, to send or as a node returns it. By Spec-19 12.4.5, agents query the scope ``company``.
 
     Raises:
         InputError: a rule of section 4 is broken. The message names the field and the fix.
     """
 
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
     id: Annotated[str, AfterValidator(_uuid)] = Field(default_factory=lambda: str(uuid.uuid4()))
     from_: Annotated[Uri, Field(alias="from")]
     to: Annotated[tuple[Uri, ...], Field(min_length=1, max_length=MAX_PARTS)]
     goal: Goal
-    scope: Literal["company"] = "company"
+    constraint: Annotated[tuple[Constraint, ...], Field(max_length=MAX_PARTS)] = ()
+    preference: Annotated[tuple[Preference, ...], Field(max_length=MAX_PARTS)] = ()
+    deference: Annotated[tuple[DeferenceRule, ...], Field(max_length=MAX_PARTS)] = ()
     escalation: EscalationPolicy
     handoff: HandoffPayload | None = None
+    scope: Literal["company"] = "company"
     created_at: AwareDatetime = Field(default_factory=_now)
+    expires_at: AwareDatetime | None = None  # None: never
 
     @model_validator(mode="after")
     def _keeps_every_rule(self) -> Self:
@@ -156,6 +126,12 @@ class IntentEnvelope(IntentRecord):
         if len(set(self.to)) != len(self.to):
             raise ValueError("to: names a recipient twice")
         return self
+
+    def is_expired(self, now: datetime | None = None) -> bool:
+        return self.expires_at is not None and self.expires_at <= check_aware(now or _now())
+
+    def body(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True)
 
 
 @dataclass(frozen=True)
@@ -166,7 +142,7 @@ class Estimate:
     unit: str | None = None
 
 
-def broken_constraints(envelope: IntentRecord, plan: Mapping[str, Any]) -> tuple[str, ...]:
+def broken_constraints(envelope: IntentEnvelope, plan: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the constraints that a plan breaks. If there are any, the recipient must escalate (4.2).
 
     Args:
@@ -205,7 +181,7 @@ def _as_time(value: Any) -> Any:
 
 
 def ranked_options(
-    envelope: IntentRecord, options: Mapping[str, Mapping[str, Any]]
+    envelope: IntentEnvelope, options: Mapping[str, Mapping[str, Any]]
 ) -> tuple[tuple[str, float], ...]:
     """Rank options by the envelope's preferences (4.3), best first. Equal options keep their order.
 

@@ -9,17 +9,16 @@ contradict each other. So readers must query with ``include_contradicted``, and 
 from __future__ import annotations
 
 import logging
+import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from memory import InputError
-from memory.adapter import normalise_error
+from memory import BackendError, InputError
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import (
-    BACKEND,
     MAX_GOAL_BYTES,
     MAX_SUMMARY_BYTES,
     MAX_VALUE_BYTES,
@@ -67,32 +66,22 @@ _RULES: Mapping[str, _Rule] = {
     "intent:escalate_to": _Rule("ref"),
     "intent:goal": _Rule("text", max_bytes=MAX_GOAL_BYTES),
 }
-_REQUIRED: Mapping[str, set[str]] = {
-    "checkout": {"paperclip:checkout"},
-    "done": {"paperclip:issue_status"},
-    "blocked": {"paperclip:issue_status"},
-    "activity": {"paperclip:last_active"},
-    "handoff": {"intent:handoff_to", "intent:handoff_summary"},
-    "decision": {"roadmap:decision"},
-    "escalation": {"intent:escalation", "intent:escalate_to", "intent:goal"},
-}
+
+_ESCALATION = re.compile(r"(?:stigmem://[^/]*/)?escalation[:/]", re.I)
+
+
+def is_escalation(entity: str) -> bool:
+    """Whether an entity is an escalation (12.4.4). An envelope uses the same relations for its own goal."""
+    return _ESCALATION.match(entity) is not None
 
 
 @dataclass(frozen=True)
 class Write:
     """The facts of one lifecycle event, in the order of sending."""
 
-    what: str  # a key of ``_REQUIRED``
+    what: str  # such as ``handoff``
     entity: str
     facts: tuple[NewFact, ...]
-
-
-def _account(write: Write, existing: Sequence[Fact], uncertain: NewFact | None) -> str:
-    present = ", ".join(f"{fact.relation} as {fact.id}" for fact in existing) or "none"
-    unsure = f"; {uncertain.relation} may exist" if uncertain is not None else ""
-    missing = ", ".join(fact.relation for fact in write.facts[len(existing) + (uncertain is not None) :])
-    absent = f"; missing: {missing}" if missing else ""
-    return f"of the {write.what} {write.entity} these facts exist: {present}{unsure}{absent}"
 
 
 def check_fact(fact: NewFact, where: str | None = None) -> NewFact:
@@ -117,25 +106,6 @@ def check_fact(fact: NewFact, where: str | None = None) -> NewFact:
     return fact
 
 
-def check_write(write: Write) -> Write:
-    """Check a write by the rules for its event and its relations.
-
-    Raises:
-        InputError: the write breaks a rule.
-    """
-    for fact in write.facts:
-        check_fact(fact)
-        if fact.entity != write.entity:
-            raise InputError(f"{write.what}: every fact must be about the write's entity")
-    required = _REQUIRED.get(write.what)
-    if required is None:
-        raise InputError(f"what: must be one of {', '.join(_REQUIRED)}")
-    absent = sorted(required - {fact.relation for fact in write.facts})
-    if absent:
-        raise InputError(f"{write.what}: the required fact {absent[0]} is missing")
-    return write
-
-
 @dataclass(frozen=True)
 class Surfaces:
     """Builds the writes of one agent, without I/O.
@@ -148,7 +118,6 @@ class Surfaces:
 
     source: str  # the agent's URI
     authority: str  # the node authority of new entities
-    unique: str = ""  # the ids of new entities are derived from this; random if it is empty
 
     def checkout(self, task: str) -> Write:
         """The agent claimed a task."""
@@ -263,36 +232,26 @@ class Surfaces:
         return self._shared("fact_refs", "fact", ref.id if isinstance(ref, Fact) else ref)
 
     def _minted(self, kind: str) -> str:
-        name = uuid.uuid5(uuid.NAMESPACE_OID, self.unique) if self.unique else uuid.uuid4()
-        return build_uri(self.authority, kind, str(name))
+        return build_uri(self.authority, kind, str(uuid.uuid4()))
 
 
-async def carry_out(
-    node: StigmemNode, write: Write, on_fact: Callable[[Fact], None] | None = None
-) -> tuple[Fact, ...]:
-    """Assert a write's facts in order, until the first failure. ``on_fact`` is called with each stored fact.
+async def carry_out(node: StigmemNode, write: Write) -> tuple[Fact, ...]:
+    """Assert a write's facts in order, until the first failure.
 
     Raises:
-        InputError: the write breaks a rule.
-        BackendError: the node failed. The message names the facts that exist or may exist. Facts cannot be
-            deleted. Send the same write again to complete it, because a node stores equal facts once.
+        InputError: a fact breaks its rule. Nothing was sent.
+        BackendError: the node failed. The message tells how many facts are stored. Send the same write again to
+            complete it, because a node stores equal facts once.
     """
-    check_write(write)
-    existing: list[Fact] = []
+    for fact in write.facts:
+        check_fact(fact)
+    stored: list[Fact] = []
     for fact in write.facts:
         try:
-            stored = await node.assert_fact(fact)
-        except Exception as error:
-            failure = normalise_error(error, backend_name=BACKEND, operation="POST /v1/facts")
-            # An unreadable or failed answer does not tell whether the node stored the fact first.
-            uncertain = fact if failure.ambiguous else None
-            if existing or uncertain is not None:
-                failure.args = (f"{failure}; {_account(write, existing, uncertain)}",)
-            raise failure from (error.__cause__ if failure is error else error)
-        except BaseException:  # after a cancellation, the log still tells what was written
-            log.warning("stigmem: abandoned half-way; %s", _account(write, existing, fact))
+            stored.append(await node.assert_fact(fact))
+        except BackendError as error:
+            if stored:
+                progress = f"{len(stored)} of {len(write.facts)} facts are stored"
+                error.args = (f"{error}; of the {write.what} {write.entity}, {progress}; send it again",)
             raise
-        existing.append(stored)
-        if on_fact is not None:
-            on_fact(stored)
-    return tuple(existing)
+    return tuple(stored)

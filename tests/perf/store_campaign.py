@@ -5,8 +5,8 @@ python tests/perf/store_campaign.py kills=1000 clocks=200 hangs=50 forks=40 roun
 python tests/perf/store_campaign.py kills=200 kinds=hooks,mirror stores=file
 
 Every kind of entry runs on a SQLite file and, where PyPI's ``pgserver`` is installed, on a real PostgreSQL. Reports
-of hooks and Stigmem's hand-overs always lie in a file; their memory is on the server then. The destination of an
-event is a file of lines, a model node of Stigmem, a model server of MemOS, or a pair of real memories.
+of hooks always lie in a file; their memory is on the server then. The destination of an event is a file of lines, a
+model server of MemOS, or a pair of real memories.
 """
 
 import logging
@@ -30,7 +30,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends" / "memos"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends" / "stigmem"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
@@ -45,7 +44,7 @@ from memory.storage import leases
 from memory.storage.insert import FILE_NAME
 from memory.storage.store import SqliteStore
 
-KINDS = ("journal", "write-behind", "hooks", "stigmem", "mirror", "memos")
+KINDS = ("journal", "write-behind", "hooks", "mirror", "memos")
 LATE_S = 0.5
 _ON_THE_WAY_S = 0.2  # a request of a killed process reaches its server; no look-up finds what is on the way
 logging.disable(logging.CRITICAL)
@@ -99,7 +98,7 @@ def play(forker: Forker, place: Place, chance: random.Random, kills: int, clocks
             length = 1000 if kills else 15
             given = (f"r{round_}x{number}", length, clocks, again if not number else [])
             pids.append(forker.start("speak", place, *given))
-        senders = [forker.start("deliver", place)] if place.kind in ("hooks", "stigmem") else []
+        senders = [forker.start("deliver", place)] if place.kind == "hooks" else []
         if not kills:
             wait_for(pids)
             for sender in senders:
@@ -132,7 +131,7 @@ def finish_all(forker: Forker, place: Place) -> None:
     """Send again what was not answered, and deliver the rest."""
     again = unanswered(place)
     wait_for([forker.start("speak", place, "last", 1, False, again)])
-    if place.kind in ("hooks", "stigmem"):
+    if place.kind == "hooks":
         sender = forker.start("deliver", place)
         ends = time.monotonic() + 60
         while time.monotonic() < ends and left(place):
@@ -148,7 +147,7 @@ def finish_all(forker: Forker, place: Place) -> None:
 def left(place: Place) -> int:
     """Reports that wait in the file of the hooks."""
     with closing_store(Path(place.directory, FILE_NAME)) as store:
-        waits = "SELECT count(*) FROM outbox WHERE kind IN ('hook', 'stigmem') AND state = 'waiting'"
+        waits = "SELECT count(*) FROM outbox WHERE kind = 'hook' AND state = 'waiting'"
         return int(store.call(lambda db: db.execute(waits).fetchone()[0], writes=False))
 
 
@@ -184,8 +183,6 @@ async def deliver_rest(place: Place) -> None:
 
 def found(place: Place) -> list[list[str]]:
     """Events that arrived, in order, for each memory that they went to."""
-    if place.kind == "stigmem":
-        return [[fact["entity"].removeprefix("issue:") for fact in MODELS[place.url].node.facts]]
     if place.kind == "memos":
         text = [row.memory for row in MODELS[place.url].model.rows]
         # Readiness writes rows of its own, by which it sees that the server is done.
@@ -229,11 +226,10 @@ def judge(place: Place, seen: Seen) -> None:
         seen.repeated += sum(
             times > 1 and name not in unanswered_for for name, times in Counter(arrived).items()
         )
-        if place.kind != "stigmem":  # a sender sends eight at a time
-            numbers: dict[str, list[str]] = {}
-            for name in dict.fromkeys(arrived):
-                numbers.setdefault(name.partition("-")[0], []).append(name)
-            seen.out_of_order += sum(names != sorted(names) for names in numbers.values())
+        numbers: dict[str, list[str]] = {}
+        for name in dict.fromkeys(arrived):
+            numbers.setdefault(name.partition("-")[0], []).append(name)
+        seen.out_of_order += sum(names != sorted(names) for names in numbers.values())
     if len(arrivals) == 2 and seen.reported:
         seen.lost = len(set(acknowledged) - set(arrivals[0]))  # the shadow's difference was reported
 
@@ -363,8 +359,6 @@ def destination(kind: str) -> Iterator[str]:
     """URL of the model server that a kind needs, or an empty string."""
     if kind == "memos":
         from memos_double import MemosDouble as Model
-    elif kind == "stigmem":
-        from stigmem_double import StigmemDouble as Model
     else:
         yield ""
         return

@@ -30,7 +30,6 @@ from memory.adapter import BaseAdapter
 from memory.hosts import hooks
 from memory.plugins.opening import build_slot
 from memory.runtime import TurnMemory, TurnPolicy
-from memory.stigmem.commands._sender import Sender
 from memory.storage import leases
 from memory.storage.insert import FILE_NAME, insert
 from memory.storage.journal import Journal
@@ -182,7 +181,7 @@ class Speaker:
 
 async def speak(place: Place, speaker: Speaker) -> None:
     """Write until the end, or until killed."""
-    if place.kind in ("hooks", "stigmem"):
+    if place.kind == "hooks":
         report(place, speaker)
         return
     async with opened(place) as slot:
@@ -206,24 +205,17 @@ def report(place: Place, speaker: Speaker) -> None:
     """Insert what hooks report, as they do: with the standard library alone."""
     file = Path(place.directory, FILE_NAME)
     for name in speaker.names():
-        if place.kind == "stigmem":
-            insert(file, "stigmem", name, json.dumps({"arguments": ["done", name]}))
-        else:
-            for did in ("prompt", "stop", "end"):
-                row = {"host": "h", "session_id": speaker.name, "did": did, "at": time.time()}
-                row["turn"] = name if did == "prompt" else f"{name}-{did}"  # each hook names its own report
-                text = {"prompt": f"I prefer word-{name}-tea.", "stop": "Fine."}.get(did, "")
-                insert(file, "hook", f"{name}-{did}", json.dumps({**row, "text": text}), scope=speaker.name)
+        for did in ("prompt", "stop", "end"):
+            row = {"host": "h", "session_id": speaker.name, "did": did, "at": time.time()}
+            row["turn"] = name if did == "prompt" else f"{name}-{did}"  # each hook names its own report
+            text = {"prompt": f"I prefer word-{name}-tea.", "stop": "Fine."}.get(did, "")
+            insert(file, "hook", f"{name}-{did}", json.dumps({**row, "text": text}), scope=speaker.name)
         speaker.written(name)
         time.sleep(speaker.chance.random() * 0.005)
 
 
 async def deliver(place: Place) -> None:
     """Deliver what hooks reported, until killed."""
-    if place.kind == "stigmem":
-        os.environ.update(STIGMEM_URL=place.url, STIGMEM_SOURCE_ENTITY="agent:campaign")
-        await Sender(Path(place.directory)).run()
-        return
     hooks._AGAIN_S = 0.01
     async with opened(place) as slot:
         await hooks.answer_hooks(slot, Path(place.directory))

@@ -4,8 +4,6 @@ import asyncio
 import builtins
 import json
 import logging
-import sqlite3
-from contextlib import closing
 from importlib.metadata import EntryPoint
 
 import anyio
@@ -31,7 +29,6 @@ from memory.runtime import (
 from memory.runtime import _serving as serving
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.slot.background import Background
-from memory.stigmem.commands import _sender as sender
 from memory.storage.insert import insert
 from memory.testing import FakeBackend
 
@@ -301,22 +298,6 @@ async def test_turns_are_delivered_on_whatever_the_memory_of_one_person_throws(t
                 await anyio.sleep(0.05)
         assert memory.status()["recorded"] == len(THROWN) + 1
         assert slot.delivery.waiting() > 0, "the others are tried again later"
-
-
-async def test_the_sender_of_hooks_answers_on_whatever_one_hand_over_throws(tmp_path, monkeypatch):
-    def read(payload):
-        raise THROWN[json.loads(payload)["arguments"][0]]
-
-    monkeypatch.setattr(sender, "_read_command", read)
-    monkeypatch.setattr(sender, "_LINGER_S", 0.2)
-    for number in range(len(THROWN)):
-        insert(tmp_path / "memslot.db", sender.KIND, str(number), json.dumps({"arguments": [number]}))
-    with anyio.fail_after(60):
-        await sender.Sender(tmp_path).run()
-    with closing(sqlite3.connect(tmp_path / "memslot.db")) as db:
-        answers = db.execute("SELECT outcome FROM outbox WHERE state = 'sent'").fetchall()
-    assert len(answers) == len(THROWN)
-    assert all("warning: " in json.loads(answer)["stderr"] for (answer,) in answers)
 
 
 async def test_an_owner_answers_on_whatever_a_call_throws(tmp_path):

@@ -180,7 +180,6 @@ class StigmemAdapter(SequentialBulk):
         with self.clearing():
             opened = await self._scopes.renew(scope, before)
             _, found = await look(opened)
-        await self._scopes.leave(opened.ids.scope_id)  # after a reset, the key is not needed
         left: tuple[str, ...] = ()
         if old or opened.ids.generation > 1:
             hidden = self._options.isolation == "tenant"

@@ -12,14 +12,13 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from datetime import UTC, datetime
+from typing import TypeVar
 
 import anyio
 
 from memory import BackendError, ConfigError, MemoryScope, ScopeError
-from memory.adapter import BackendAuthError, BackendProtocolError, BackendRejected, release
-from memory.adapter.fields import parse_time
+from memory.adapter import BackendAuthError, BackendRejected, release
 from memory.adapter.http import expect
 from memory.backends.stigmem.options import SCOPE_FIELD, NodeAddress, StigmemOptions
 from memory.stigmem.client import StigmemNode
@@ -73,7 +72,6 @@ def _digest(text: str, letters: int) -> str:
 
 
 _ROUTE = "/v1/auth/keys"
-_ABANDONED_AFTER = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -86,55 +84,39 @@ class OpenScope:
 
 
 class TenantKeys:
-    """One key for each scope, derived from the admin key, so that no key is stored.
+    """One key for each scope and month, derived from the admin key, so that no key is stored.
 
-    A node tries every live key on each request, so unused keys slow it down. A closing slot deletes its own
-    keys, and an opening slot deletes keys older than a day, which killed processes left behind. Deleting a
-    key in use costs three requests, because the next call is refused and the key is created again.
+    A node tries every live key on each request, so a closing slot deletes the keys that it made. A process that
+    still uses one makes it anew after its next call is refused. A killed process leaves keys, which expire
+    after 90 days.
     """
 
     def __init__(self, admin_key: str, owner: str) -> None:
         self._secret = admin_key.encode()
         self._owner = owner
-        self._looked_at: set[str] = set()  # nodes known to separate tenants, and cleared of abandoned keys
+        self._separating: set[str] = set()  # nodes known to separate tenants
 
     async def enter(self, admin: StigmemNode, ids: ScopeIds) -> tuple[StigmemNode, str | None]:
         """Return a client with the tenant's key, and the key's id if this process must delete it."""
-        for rotation in range(64):  # keys live 90 days, so this lasts 15 years
-            raw_key = self._derived(f"{ids.name}/{rotation}")
-            key_id = await self._register(admin, ids, raw_key)
-            node = admin.with_key(raw_key)
-            if key_id is not None and admin.url in self._looked_at:
-                return node, key_id
-            try:
-                who = await node.me()
-            except BackendAuthError:
-                if key_id is not None:
-                    raise
-                continue  # this key has expired
-            if who.get("tenant_id") != ids.name:
-                await self.drop(node, ids, key_id)
+        raw_key = self._derived(f"{ids.name}/{datetime.now(UTC):%Y-%m}")
+        key_id = await self._register(admin, ids, raw_key)
+        node = admin.with_key(raw_key)
+        if admin.url not in self._separating:
+            if (await node.me()).get("tenant_id") != ids.name:
+                await self.drop_all([OpenScope(ids, node, key_id)])
                 raise ConfigError(
                     f"{self._owner}.isolation: the node puts every key into one tenant, so scopes would share "
                     "memory; turn its multi-tenant plugin on, or set isolation: node"
                 )
-            if admin.url not in self._looked_at:
-                self._looked_at.add(admin.url)
-                if await self._drop_abandoned(node, ids):
-                    continue
-            return node, key_id
-        raise BackendProtocolError("stigmem: every key of this scope has expired; give another admin key")
+            self._separating.add(admin.url)
+        return node, key_id
 
-    async def drop(self, node: StigmemNode, ids: ScopeIds, key_id: str | None = None) -> None:
-        """Delete one key, or all keys of the tenant if ``key_id`` is None.
-
-        The newest, in use here, goes last.
-        """
-        found = [key_id] if key_id else []
-        if not found:
-            found = [key["id"] for key in reversed(await _listed(node)) if _tenant(key) == ids.name]
-        for key in found:
-            await node.request("DELETE", f"{_ROUTE}/{key}")
+    async def drop_tenant(self, node: StigmemNode, ids: ScopeIds) -> None:
+        """Delete all keys of a tenant. The newest, in use here, goes last."""
+        found = expect(list, await node.request("GET", _ROUTE), f"stigmem: GET {_ROUTE}")
+        for key in reversed(found):
+            if expect(dict, key, f"stigmem: GET {_ROUTE}: a key").get("description") == _described(ids):
+                await node.request("DELETE", f"{_ROUTE}/{key['id']}")
 
     async def drop_all(self, opened: Sequence[OpenScope]) -> None:
         """Delete the keys of these scopes. For each node, its first key deletes all, itself last.
@@ -148,17 +130,6 @@ class TenantKeys:
             with suppress(BackendError):
                 await first[scope.node.url].request("DELETE", f"{_ROUTE}/{scope.key_id}")
 
-    async def _drop_abandoned(self, node: StigmemNode, ids: ScopeIds) -> bool:
-        """Delete old keys, with the own key last. Returns whether the own key was among them."""
-        with anyio.move_on_after(5.0), suppress(BackendError):
-            abandoned = [key for key in await _listed(node) if _is_abandoned(key)]
-            abandoned.sort(key=lambda key: _tenant(key) == ids.name)
-            for key in abandoned:
-                await node.request("DELETE", f"{_ROUTE}/{key['id']}")
-                if _tenant(key) == ids.name:
-                    return True
-        return False
-
     async def _register(self, admin: StigmemNode, ids: ScopeIds, raw_key: str) -> str | None:
         """Register a key and return its id, or None if it is already registered."""
         body = {
@@ -167,7 +138,7 @@ class TenantKeys:
             "entity_uri": f"stigmem://{AUTHORITY}/agent/{self._derived('agent')[:32]}",
             "permissions": ["read", "write"],
             "tenant_id": ids.name,
-            "description": f"memslot {ids.name}",
+            "description": _described(ids),
         }
         try:
             return str((await admin.object("POST", _ROUTE, json=body)).get("id"))
@@ -190,18 +161,8 @@ class TenantKeys:
         return hmac.new(self._secret, purpose.encode(), hashlib.sha256).hexdigest()
 
 
-async def _listed(node: StigmemNode) -> list[dict[str, Any]]:
-    found = expect(list, await node.request("GET", _ROUTE), f"stigmem: GET {_ROUTE}")
-    return [expect(dict, key, f"stigmem: GET {_ROUTE}: a key") for key in found]
-
-
-def _tenant(key: dict[str, Any]) -> str:
-    return str(key.get("description")).partition(" ")[2]
-
-
-def _is_abandoned(key: dict[str, Any]) -> bool:
-    made_at = parse_time(key.get("created_at"), naive_is_utc=True)
-    return made_at is not None and made_at < datetime.now(UTC) - _ABANDONED_AFTER
+def _described(ids: ScopeIds) -> str:
+    return f"memslot {ids.name}"
 
 
 T = TypeVar("T")
@@ -298,13 +259,8 @@ class Scopes:
         fact = NewFact(entity=began, relation=_GENERATION, value=value, source=ids.counter, scope="local")
         await node.assert_fact(fact)
         if self._keys is not None:
-            await self._keys.drop(old.node, old.ids, old.key_id)
+            await self._keys.drop_tenant(old.node, old.ids)
         return await self._enter(node, ids)
-
-    async def leave(self, scope: str) -> None:
-        opened = self._opened.pop(scope, None)
-        if opened is not None and self._keys is not None:
-            await self._keys.drop_all([opened])
 
     async def aclose(self) -> None:
         """Delete this process's keys if the nodes answer within five seconds, and close all connections."""

@@ -8,11 +8,17 @@ import pytest
 from both_loops import anyio_backend as anyio_backend
 from intent_samples import AGENT, BOSS, READER, SENDER, fields, full
 
-from memory.contract.errors import BackendAuthError, BackendProtocolError, BackendTimeout, BackendUnavailable
+from memory.contract.errors import (
+    BackendAuthError,
+    BackendProtocolError,
+    BackendTimeout,
+    BackendUnavailable,
+    InputError,
+)
 from memory.stigmem.client import StigmemNode
-from memory.stigmem.facts import FactValue, NewFact
+from memory.stigmem.facts import MAX_GOAL_BYTES, FactValue, NewFact
 from memory.stigmem.intent_client import IntentClient
-from memory.stigmem.intents import IntentEnvelope, IntentRecord
+from memory.stigmem.intents import IntentEnvelope
 
 
 @pytest.fixture
@@ -27,7 +33,7 @@ def client(double):
 
 def same(found, sent):
     """The native route puts the node's time for the sender's."""
-    return found.model_copy(update={"created_at": sent.created_at}) == IntentRecord(**sent.body())
+    return found.model_copy(update={"created_at": sent.created_at}) == sent
 
 
 async def test_an_envelope_makes_the_round_trip(intents, double):
@@ -42,19 +48,6 @@ async def test_an_envelope_makes_the_round_trip(intents, double):
         goals = [fact for fact in double.node.facts if fact["entity"] == receipt.entity]
         assert envelope.goal in [fact["value"]["v"] for fact in goals if fact["relation"] == "intent:goal"]
     assert not any(fact["contradicted"] for fact in double.node.facts)
-
-
-async def test_a_node_is_probed_once_and_again_after_a_failure(double):
-    async with client(double) as node:
-        intents = IntentClient(node)
-        double.faults.add("503")
-        with pytest.raises(BackendUnavailable):
-            await intents.in_flight()
-        for _ in range(3):
-            await intents.in_flight()
-        paths = [request.path for request in double.requests]
-        assert (paths.count("/v1/intents"), paths.count("/v1/me")) == (2, 1)
-        assert double.node.facts == []
 
 
 async def test_submitting_twice_changes_nothing(intents, double):
@@ -174,6 +167,21 @@ async def test_an_unreadable_envelope_hides_no_other(double):
         assert "escalation.priority" in found.unreadable[broken.entity]
         with pytest.raises(BackendProtocolError):
             await intents.get(broken.entity)
+
+
+async def test_an_envelope_that_cannot_be_escalated_says_why(intents):
+    with pytest.raises(InputError, match="bytes of UTF-8"):
+        await intents.escalate("intent:x", full(), source=READER, problem="é" * MAX_GOAL_BYTES)
+
+
+async def test_timeouts_are_recorded_one_per_rule(intents):
+    facts = [await intents.record_timeout(full(), rule, source=READER) for rule in (0, 1)]
+    assert facts[0].entity != facts[1].entity
+    for rule in (-1, 2):
+        with pytest.raises(InputError, match="has 2 deference rules"):
+            await intents.record_timeout(full(), rule, source=READER)
+    with pytest.raises(InputError, match="timezone-aware"):
+        await intents.record_timeout(full(), 0, source=READER, at=datetime(2030, 1, 1))
 
 
 async def test_a_key_that_may_not_read_is_not_an_empty_board(tenant_double):

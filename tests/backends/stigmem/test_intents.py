@@ -1,28 +1,17 @@
-"""Intent envelopes: the rules of section 4, and the node's own body of them."""
+"""Intent envelopes: the rules of section 4."""
 
-import json
 import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from intent_samples import AGENT, BOSS, ENVELOPES, READER, SENDER, fields, full
+from intent_samples import AGENT, BOSS, SENDER, fields
 
-from memory.contract.errors import BackendProtocolError, InputError
-from memory.stigmem.facts import MAX_GOAL_BYTES, MAX_SUMMARY_BYTES, MAX_VALUE_BYTES, Fact
-from memory.stigmem.intent_facts import (
-    GOAL,
-    escalation_write,
-    from_body,
-    names_envelope,
-    native_body,
-    timeout_fact,
-)
-from memory.stigmem.intents import MAX_PARTS, IntentEnvelope, IntentRecord
-from memory.stigmem.writers import Surfaces
+from memory.contract.errors import InputError
+from memory.stigmem.facts import MAX_GOAL_BYTES, MAX_SUMMARY_BYTES
+from memory.stigmem.intents import MAX_PARTS, IntentEnvelope
 
-SURFACES = Surfaces(READER, "node.example")
 BUDGET = {"kind": "budget", "limit": {"type": "number", "v": 5}}
 QUIET = {"kind": "quiet", "value": {"type": "boolean", "v": True}, "weight": 1}
 HANDOFF = {"summary": "s", "fact_refs": [AGENT + "f"]}
@@ -110,100 +99,3 @@ def test_expiry_is_told_at_any_moment():
     assert not endless.is_expired(NOW + timedelta(days=9999))
     with pytest.raises(ValueError, match="timezone-aware"):
         envelope.is_expired(datetime(2030, 1, 1))
-
-
-def record_of(envelope):
-    return IntentRecord(**envelope.body())
-
-
-@pytest.mark.thorough
-@given(ENVELOPES)
-def test_an_envelope_comes_back_from_the_nodes_own_body(envelope):
-    answer = json.loads(json.dumps({**native_body(envelope), "created_at": envelope.created_at.isoformat()}))
-    for entry in answer["constraint"] + answer["preference"]:
-        value = entry["limit" if "limit" in entry else "value"]
-        shown = {"null": "null", "boolean": str(value["v"]).lower()}.get(value["type"], str(value["v"]))
-        value.update(v=shown, interpret_as="content")
-    assert from_body({**answer, "fact_ids": [], "a_new_field": 1}) == record_of(envelope)
-
-
-@pytest.mark.parametrize(
-    "body", [{}, {"id": "i"}, {**fields(), "id": "i"}, {**fields(), "id": 5, "created_at": "x"}]
-)
-def test_bodies_that_are_no_envelopes_are_a_protocol_error(body):
-    with pytest.raises(BackendProtocolError, match="cannot be read"):
-        from_body(body)
-
-
-def test_foreign_envelopes_are_read_as_far_as_they_go():
-    body = {
-        "id": "intent:x",
-        "from": "agent:a",
-        "to": ["agent:b"],
-        "goal": "g",
-        "created_at": NOW.isoformat(),
-    }
-    read = from_body({**body, "escalation": None, "handoff": {"summary": "s", "fact_refs": []}})
-    assert (read.id, read.from_, read.escalation) == ("intent:x", "agent:a", None)
-
-
-@pytest.mark.parametrize(
-    ("entity", "is_envelope"),
-    [
-        ("intent:e528c61e", True),
-        ("stigmem://node:1/intent/e528c61e", True),
-        ("stigmem://node:1/escalation/e528c61e", False),
-        ("escalation:e528c61e", False),
-        ("e528c61e-52d1-4c43-a0dd-0d35b0d6f1f6", True),
-        ("handoff:intent", None),
-        ("intent", None),
-    ],
-)
-def test_envelopes_are_told_from_escalations(entity, is_envelope):
-    assert names_envelope(entity) is is_envelope
-
-
-def test_an_escalation_carries_the_envelope_only_where_the_policy_says_so():
-    brief, whole = full(), IntentEnvelope(**fields())
-    fact = Fact(id="f1", entity=AGENT + "f", relation="m:x", value={"type": "text", "v": "seen"})
-    values = {}
-    for envelope in (brief, whole):
-        write = escalation_write(envelope, "intent:1", SURFACES, "no table free", {AGENT + "f": [fact]})
-        values = {row.relation: row.value.v for row in write.facts}
-        assert write.facts[-1].relation == "intent:escalation"
-        assert values["intent:escalation"] == envelope.escalation.priority
-        assert values["intent:escalate_to"] == BOSS
-        assert values[GOAL] == "no table free"
-        assert values["intent:escalation_of"] == "intent:1"
-        assert {(row.source, row.scope) for row in write.facts} == {(READER, "company")}
-        context = json.loads(values["intent:escalation_context"])
-        if envelope is brief:
-            assert context == {"envelope_id": brief.id, "query": {"entity": "intent:1", "limit": 500}}
-        else:
-            assert context["envelope"] == whole.body()
-            assert context["facts"][0]["value"] == {"type": "text", "v": "seen"}
-
-
-def test_an_escalation_that_cannot_be_sent_says_why():
-    record = IntentRecord(**{**fields(escalation=None), "id": "x", "created_at": NOW})
-    with pytest.raises(InputError, match="names nobody"):
-        escalation_write(record, "intent:x", SURFACES, "stuck")
-    with pytest.raises(InputError, match="bytes of UTF-8"):
-        escalation_write(full(), "intent:x", SURFACES, "é" * MAX_GOAL_BYTES)
-    large = Fact(
-        id="f1", entity=AGENT + "f", relation="m:x", value={"type": "text", "v": "x" * MAX_VALUE_BYTES}
-    )
-    with pytest.raises(InputError, match="include_context"):
-        escalation_write(IntentEnvelope(**fields()), "intent:x", SURFACES, "stuck", {AGENT + "f": [large]})
-
-
-def test_timeouts_are_recorded_one_per_rule():
-    envelope = full()
-    facts = [timeout_fact(envelope, SURFACES, rule, NOW) for rule in (0, 1)]
-    assert facts[0].entity != facts[1].entity
-    assert dict(facts[0].value) == {"type": "datetime", "v": NOW.isoformat()}
-    for rule in (-1, 2):
-        with pytest.raises(InputError, match="has 2 deference rules"):
-            timeout_fact(envelope, SURFACES, rule, NOW)
-    with pytest.raises(InputError, match="timezone-aware"):
-        timeout_fact(envelope, SURFACES, 0, datetime(2030, 1, 1))

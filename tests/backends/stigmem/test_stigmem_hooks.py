@@ -1,57 +1,13 @@
-"""What a hook must survive: streams that are gone, wrong usage, a node that drips, input that never comes."""
+"""What a hook must survive: wrong usage, and a node that drips."""
 
-import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
 
 import pytest
-from abi_support import AGENT, OTHER, USER
-from test_abi_cli import ALL, every, relations, run
-
-COMMAND = [sys.executable, "-c", "from memory.cli import main; main()", "tools", "stigmem"]
-
-
-def shell(line, url, **variables):
-    """A line of bash, in which ``memslot`` is ours."""
-    env = {**os.environ, "STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": AGENT, **variables}
-    script = f"memslot() {{ shift 2; {COMMAND[0]} -c '{COMMAND[2]}' tools stigmem \"$@\"; }}; {line}"
-    return subprocess.run(
-        ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "streams", [">&-", ">/dev/full", "2>&-", ">&- 2>&-", ">/dev/full 2>/dev/full", "<&-"]
-)
-@pytest.mark.parametrize("command", ["done t-1", "done", "boot stigmem://node/user/alice"])
-def test_a_hook_whose_streams_are_closed_or_full_ends_well(double, streams, command):
-    result = shell(f"memslot tools stigmem {command} {streams}; echo $? >&2", double.url)
-    assert result.stderr.splitlines()[-1:] == ["0"], result.stderr
-    assert "Traceback" not in result.stderr
-    assert "Exception ignored" not in result.stderr
-    if command == "done t-1":
-        assert "paperclip:issue_status" in relations(double)
-
-
-def test_a_hook_whose_reader_has_gone_ends_well(double):
-    result = shell(
-        "set -o pipefail; { memslot tools stigmem done t-1; echo $? >&2; } | (exec <&-; sleep 1)", double.url
-    )
-    assert result.stderr.splitlines() == ["0"]
-
-
-@pytest.mark.thorough
-def test_a_result_that_cannot_be_written_is_said(double):
-    result = shell("memslot tools stigmem done t-1 >/dev/full", double.url)
-    assert (result.returncode, result.stderr.count("\n")) == (0, 1)
-    assert result.stderr.startswith("warning: the result cannot be written: No space left on device")
-    assert shell("memslot tools stigmem done t-1 --process >/dev/full", double.url).returncode == 1
-
+from abi_support import OTHER, USER
+from test_abi_cli import ALL, every, run
 
 WRONG = {
     "an empty variable": (["done"], "Missing argument 'TASK'"),
@@ -61,9 +17,7 @@ WRONG = {
     "a misspelt option": (["--bogus"], "No such option"),
     "no number": (["done", "t-1", "--wait", "soon"], "Invalid value for '--wait'"),
     "a missing option": (["handoff", "--to", OTHER], "Missing option '--summary'"),
-    "not a time": (["done", "t-1", "--wait", "nan"], "--wait: must be"),
-    "no time": (["boot", USER, "--wait", "0"], "--wait: must be"),
-    "for ever": (["boot", USER, "--wait", "inf"], "--wait: must be"),
+    "no time": (["boot", USER, "--wait", "0"], "Invalid value for '--wait'"),
     "no URI": (["escalate", "--to", "reviewer", "--goal", "g"], "to: is not a URI with '://'"),
     "no priority": (
         ["escalate", "--to", OTHER, "--goal", "g", "--priority", "urgent"],
@@ -86,17 +40,6 @@ def test_wrong_usage_breaks_no_hook_and_fails_a_process(double, wrong):
     failed = run(*arguments, "--process", url=double.url)
     assert (failed.exit_code, failed.stdout) == (2, "")
     assert message in failed.stderr
-    assert double.node.facts == []
-
-
-@pytest.mark.thorough
-def test_a_closed_stdin_and_one_that_is_no_text_are_said(double):
-    line = f"memslot tools stigmem handoff --to {OTHER} --summary -"
-    assert "warning: stdin is closed" in shell(f"{line} <&-", double.url).stderr
-    strict = {"PYTHONIOENCODING": "utf-8:strict"}
-    assert "warning: stdin is not UTF-8" in shell(f"printf '\\xff' | {line}", double.url, **strict).stderr
-    assert "warning: summary: holds half" in shell(f"printf '\\xff' | {line}", double.url).stderr
-    assert shell(f"{line} --process <&-", double.url).returncode == 2
     assert double.node.facts == []
 
 
@@ -149,4 +92,3 @@ def test_a_slow_node_is_waited_for_and_each_wait_is_told(double):
     for command in ("done", "boot", "ping"):
         help_text = run(command, "--help", url=None).stdout
         assert "--wait" in help_text, command
-        assert "5.0" in help_text, command
