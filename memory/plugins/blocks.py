@@ -268,14 +268,15 @@ def parse_block(
     Args:
         model: the model of the block. Its ``FORMER``, if any, explains former keys.
         data: the block.
-        where: the block's path, such as ``memory.backends.mem0``, which begins every message.
+        where: the block's path, such as ``memory.backends.mem0``, which begins every message. It is empty for
+            a whole file.
         problem: builds errors for the block's file.
 
     Raises:
         ConfigError: fields are wrong. Each line names one field, the mistake, and for a typo the nearest
             known name. No line repeats a value, which may be a secret.
     """
-    path, found = tuple(where.split(".")), _Found(model, data)
+    path, found = tuple(filter(None, where.split("."))), _Found(model, data)
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "experiment.md"
 @pytest.fixture(scope="module")
 def rows():
     """What the label says, and what the rules make of it."""
-    reader = Reader(load_language("en"))
+    reader = Reader(load_language())
     return [
         (row["reads"], reader.choose(reader.read(row["section"]), row["attribute"], row["context"]))
         for row in yaml.safe_load(FILE.read_text(encoding="utf-8"))

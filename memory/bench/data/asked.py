@@ -41,7 +41,7 @@ def _transcript(persona_id: str, session: Session) -> Session:
     script = session.script
     if script is None:
         return session
-    replies = load_language("en").forms.replies
+    replies = load_language().forms.replies
     lines = [(beat, words) for beat in script.beats for words in (beat.goal, beat.branch, beat.hint) if words]
     said = []
     for number, (beat, words) in enumerate(lines, start=1):

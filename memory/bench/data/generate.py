@@ -17,7 +17,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from memory.bench.data.dice import Dice
-from memory.bench.data.language import Language, LanguageName, load_language
+from memory.bench.data.language import Language, Setting, load_language
 from memory.bench.data.plan import TESTS_PER_CHANGE, Plan, PlannedChange, other_context
 from memory.bench.data.reading import canonical_hash
 from memory.bench.data.timeline import (
@@ -36,7 +36,6 @@ from memory.bench.data.timeline import (
     truth_at,
     turns_of,
 )
-from memory.bench.data.words import Setting
 from memory.bench.data.worlds import World, worlds
 from memory.contract.formatting import Utf8TokenCounter
 
@@ -55,7 +54,6 @@ class GameSize(BaseModel):
     attributes: Annotated[int, Field(ge=4, le=14)] = 14  # each has a cell in one context or both
     # Talk without preferences, for each persona. It shares words with wordings and requests.
     tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
-    language: LanguageName = "en"
 
 
 def make_game(size: GameSize | None = None, *, seed: int = 7, wordings: Path | None = None) -> TimelineSet:
@@ -65,8 +63,8 @@ def make_game(size: GameSize | None = None, *, seed: int = 7, wordings: Path | N
         wordings: a file that replaces memslot's own wordings.
     """
     size = size or GameSize()
-    language = load_language(size.language, wordings)
-    scripts = [_PersonaScript(language, world, seed, size) for world in worlds(size.language, size.users)]
+    language = load_language(wordings)
+    scripts = [_PersonaScript(language, world, seed, size) for world in worlds(size.users)]
     timelines = tuple(script.timeline() for script in scripts)
     said: dict[str, dict[str, None]] = {}
     for script in scripts:
@@ -212,7 +210,7 @@ class _PersonaScript:
         said = [self._aside(context) for _ in range(6 + self.dice.below(8))]
         if self.dice.chance(0.25):
             said.insert(self.dice.below(len(said)), self._decoy(context, index).goal)
-        return self.language.sentence_gap.join(said)
+        return " ".join(said)
 
     def _aside(self, context: str) -> str:
         kind, forms = self.dice.below(5), self.language.forms

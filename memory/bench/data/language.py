@@ -1,34 +1,79 @@
-"""A language of the game: attributes, worlds, sentence forms, and the meaning of each wording.
+"""What is said in the game: attributes, their settings, sentence forms, and the meaning of each wording.
 
 A user states a setting outright, or implies it by a complaint, praise, an example or a correction. All
 wordings of a setting mean the same. No provider sees which wordings belong together, because only sentences
 reach it.
 
-``words_<language>.yaml`` holds the wordings, ``worlds_...`` the names, ``forms_...`` the sentence forms, and
-``synonyms_...`` the surface forms of words. A user's own file can replace the wordings and their synonyms.
+``words.yaml`` holds the wordings, ``forms.yaml`` the sentence forms, and ``synonyms.yaml`` the surface forms of
+words. A file of the user can replace the wordings and their synonyms, so that no memory knows them beforehand::
+
+    wordings:
+      verbosity:                      # each attribute, with its four settings in order
+        - explicit: [one line is plenty]          # asks for it outright; used in a sentence
+          implied: [I fell asleep over page two.] # whole sentences; optional
+    synonyms:                         # optional; each choice gives a surface form
+      - [plenty, enough]
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
 from memory.bench.data.dice import Dice
-from memory.bench.data.grammar import Grammar
-from memory.bench.data.own_wordings import own_wordings
 from memory.bench.data.timeline import TimelineSet
-from memory.bench.data.words import IMPLIED, Attribute, Setting
-from memory.bench.data.worlds import World, read_part, worlds
-from memory.contract.errors import ConfigError
+from memory.bench.data.worlds import read_part
+from memory.plugins.blocks import Problems, load_yaml, parse_block
 
-LanguageName = Literal["en", "zh"]
+_IMPLIED = ("complaint", "praise", "example", "correction")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value of an attribute."""
+
+    acted: str  # how a reply shows it; neither a wording nor part of one
+    explicit: tuple[str, ...]  # phrases that ask for it outright, for use in a sentence
+    implied: tuple[str, ...] = ()  # whole sentences that imply it
+    name: str = ""  # empty: the first explicit wording
+
+    @property
+    def marker(self) -> str:
+        """Its name, in which the truth is written."""
+        return self.name or self.explicit[0]
+
+    @property
+    def wordings(self) -> tuple[str, ...]:
+        return (*self.explicit, *self.implied)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One aspect of an assistant's communication."""
+
+    name: str
+    topic: str  # how users refer to it
+    settings: tuple[Setting, ...]
+    # Requests to which it matters without naming it, with placeholders for a matter or a person. Practice
+    # uses the first half and tests the second, so that no test repeats an earlier request.
+    requests: tuple[str, ...] = ()
+    talk: tuple[str, ...] = ()  # sentences that share words with its wordings but mean none of them
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return tuple(setting.marker for setting in self.settings)
+
+    def practised(self, *, tested: bool) -> tuple[str, ...]:
+        """The requests for practice, or those for tests."""
+        half = len(self.requests) // 2
+        return self.requests[half:] if tested else self.requests[:half]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +101,57 @@ class Forms:
     neutral_reply: str  # a reply in no particular way
     replies: tuple[str, ...]  # the assistant's replies to statements and talk
     lead_in: str  # the beginning of a reply
+    context_words: Mapping[str, tuple[str, ...]]  # words by which a line names a context
+
+
+class Grammar:
+    """Surface forms of a wording, in which each synonym is exchanged or kept.
+
+    Args:
+        groups: of synonyms. The first word of a group is the word that wordings contain.
+    """
+
+    def __init__(self, groups: Iterable[Sequence[str]] = ()) -> None:
+        self._options = {group[0].casefold(): tuple(group) for group in groups}
+        longest = sorted(self._options, key=len, reverse=True)
+        self._words = re.compile("|".join(map(whole_word, longest)) or r"(?!)", re.IGNORECASE)
+
+    def forms(self, wording: str) -> Iterator[str]:
+        """Every surface form of a wording, beginning with the wording itself."""
+        parts, at = list[Sequence[str]](), 0
+        for found in self._words.finditer(wording):
+            parts += [(wording[at : found.start()],), self._exchanged(found[0])]
+            at = found.end()
+        for chosen in product(*parts, (wording[at:],)):
+            yield "".join(chosen)
+
+    def drawn(self, wording: str, dice: Dice) -> str:
+        """A random surface form of a wording."""
+        return self._words.sub(lambda found: dice.pick(self._exchanged(found[0])), wording)
+
+    def _exchanged(self, found: str) -> Sequence[str]:
+        options = self._options[found.casefold()]
+        if not found[0].isupper():
+            return options
+        return [option[:1].upper() + option[1:] for option in options]
+
+
+def whole_word(word: str) -> str:
+    """A pattern for a whole word. Punctuation and scripts without spaces have no word boundaries."""
+    begin = r"\b" if word[0].isascii() and word[0].isalnum() else ""
+    end = r"\b" if word[-1].isascii() and word[-1].isalnum() else ""
+    return f"{begin}{re.escape(word)}{end}"
 
 
 @dataclass(frozen=True, eq=False)
 class Language:
-    """Everything that is said in one language."""
+    """Everything that is said."""
 
-    name: LanguageName
     attributes: tuple[Attribute, ...]
-    worlds: tuple[World, ...]
     forms: Forms
-    context_words: Mapping[str, Sequence[str]]  # words by which a line names a context
     grammar: Grammar = Grammar()
     # Request -> the attribute of its beat, in data read from a file; None: found by the words of the request.
     named_requests: Mapping[str, str] | None = None
-
-    @property
-    def sentence_gap(self) -> str:
-        """The space between two sentences, if any."""
-        return "" if self.name == "zh" else " "
 
     @cached_property
     def by_name(self) -> dict[str, Attribute]:
@@ -168,43 +245,33 @@ class Language:
             return self.named_requests.get(request)
         return next((name for form, name in self._requests if form.search(request)), None)
 
+    @cached_property
+    def context_words(self) -> list[tuple[str, re.Pattern[str]]]:
+        """Patterns of the words that name a context, with their contexts."""
+        return [
+            (context, re.compile(whole_word(word), re.IGNORECASE))
+            for context, words in self.forms.context_words.items()
+            for word in words
+        ]
+
     def says_context(self, text: str) -> str | None:
         """The context that a text names; None if it names none or both."""
-        named = [
-            context
-            for context, words in self.context_words.items()
-            if any(self.word(word).search(text) for word in words)
-        ]
-        return named[0] if len(named) == 1 else None
-
-    @staticmethod
-    @cache
-    def word(word: str) -> re.Pattern[str]:
-        """Finds a whole word. Scripts without spaces have no word boundaries to check."""
-        return re.compile(rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word), re.IGNORECASE)
-
-
-def load_language(name: str, words: Path | None = None) -> Language:
-    """A language by its short name. ``words`` is a file that replaces memslot's own wordings.
-
-    Raises:
-        ConfigError: the language is unknown, or the file is not a valid file of wordings.
-    """
-    return _loaded(name, words)
+        named = {context for context, word in self.context_words if word.search(text)}
+        return named.pop() if len(named) == 1 else None
 
 
 @cache
-def _loaded(name: str, words: Path | None) -> Language:
-    for known in get_args(LanguageName):
-        if name == known:
-            given = read_part(f"forms_{name}")
-            context_words = given.pop("context_words")
-            forms = TypeAdapter(Forms).validate_python(given)
-            attributes, groups = _attributes(name), read_part(f"synonyms_{name}")
-            if words is not None:
-                attributes, groups = own_wordings(words, attributes)
-            return Language(known, attributes, worlds(name), forms, context_words, Grammar(groups))
-    raise ConfigError(f"language: is {name!r}; the game speaks en and zh")
+def load_language(words: Path | None = None) -> Language:
+    """The language of the game. ``words`` is a file that replaces memslot's own wordings.
+
+    Raises:
+        ConfigError: has one line for each fault of the file.
+    """
+    forms = TypeAdapter(Forms).validate_python(read_part("forms"))
+    attributes, groups = _attributes(), read_part("synonyms")
+    if words is not None:
+        attributes, groups = _own_wordings(words, attributes)
+    return Language(attributes, forms, Grammar(groups))
 
 
 def language_of(data: TimelineSet) -> Language:
@@ -217,10 +284,7 @@ def language_of(data: TimelineSet) -> Language:
     for timeline in data.timelines:
         for known in timeline.preferences:
             values.setdefault(known.attribute, {})[known.value] = None
-        scripts = [
-            *(session.script for session in timeline.sessions),
-            *(test.script for test in timeline.tests),
-        ]
+        scripts = [session.script for session in timeline.sessions] + [test.script for test in timeline.tests]
         for beat in (beat for script in scripts if script is not None for beat in script.beats):
             if beat.attribute is not None:
                 requests[beat.goal] = beat.attribute
@@ -229,16 +293,72 @@ def language_of(data: TimelineSet) -> Language:
         signs = (f"(acts by setting {number} of {name})" for number in range(1, len(markers) + 1))
         settings = (Setting(sign, (marker,)) for sign, marker in zip(signs, markers, strict=True))
         attributes.append(Attribute(name, name, tuple(settings)))
-    return replace(load_language("en"), attributes=tuple(attributes), worlds=(), named_requests=requests)
+    return replace(load_language(), attributes=tuple(attributes), named_requests=requests)
 
 
-def _attributes(language: str) -> tuple[Attribute, ...]:
+def _attributes() -> tuple[Attribute, ...]:
     found = []
-    for name, given in read_part(f"words_{language}").items():
+    for name, given in read_part("words").items():
         settings = []
         for entry in given["settings"]:
-            implied = tuple(said for kind in IMPLIED for said in entry[kind])
+            implied = tuple(said for kind in _IMPLIED for said in entry[kind])
             settings.append(Setting(entry["acted"], tuple(entry["explicit"]), implied))
         requests, talk = tuple(given["requests"]), tuple(given["talk"])
         found.append(Attribute(name, given["topic"], tuple(settings), requests, talk))
     return tuple(found)
+
+
+_Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _OwnSetting(_Strict):
+    explicit: _Texts
+    implied: _Texts = ()
+
+
+def _own_wordings(
+    file: Path, attributes: Sequence[Attribute]
+) -> tuple[tuple[Attribute, ...], list[Sequence[str]]]:
+    """The attributes with the wordings of a file, and its groups of synonyms."""
+    of_attributes: dict[str, Any] = {
+        attribute.name: Annotated[list[_OwnSetting], Field(min_length=size, max_length=size)]
+        for attribute in attributes
+        if (size := len(attribute.settings))
+    }
+    wordings = create_model("_Wordings", __base__=_Strict, **of_attributes)
+    model = create_model("_File", __base__=_Strict, wordings=wordings, synonyms=(list[_Texts], []))
+    content, lines = load_yaml(file)
+    problem = Problems(f"bench.wordings: {file.name}", lines)
+    given: Any = parse_block(model, content, "", problem)
+    found = tuple(
+        replace(
+            attribute,
+            settings=tuple(
+                # The package's marker stays as the name: the truth uses it, and no sentence contains it.
+                replace(known, name=known.marker, explicit=own.explicit, implied=own.implied or own.explicit)
+                for known, own in zip(
+                    attribute.settings, getattr(given.wordings, attribute.name), strict=True
+                )
+            ),
+        )
+        for attribute in attributes
+    )
+    _check_apart(found, problem)
+    return found, given.synonyms
+
+
+def _check_apart(attributes: Sequence[Attribute], problem: Problems) -> None:
+    """Refuses wordings that are part of another setting's wording."""
+    said = [
+        (wording.casefold(), setting.marker, attribute.name)
+        for attribute in attributes
+        for setting in attribute.settings
+        for wording in setting.wordings
+    ]
+    for wording, marker, name in said:
+        if any(wording in other and marker != owner for other, owner, _ in said):
+            raise problem(("wordings", name), "has a wording that is part of another setting's")

@@ -43,7 +43,7 @@ from memory.bench.data.timeline import (
 )
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
-from memory.plugins.blocks import Lines, Problems, load_yaml, parse_block
+from memory.plugins.blocks import Problems, load_yaml, parse_block
 
 _START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
@@ -150,8 +150,7 @@ class _User:
             raise ConfigError(f"{self.persona}: {file.name} is missing")
         content, lines = load_yaml(file)
         self.read[file.name] = content
-        placed = Lines({(file.stem, *path): line for path, line in lines.items()})
-        return parse_block(kind, content, file.stem, Problems(f"{self.persona}/{file.name}", placed))
+        return parse_block(kind, content, "", Problems(f"{self.persona}/{file.name}", lines))
 
     def _wrong(self, name: str, what: str) -> ConfigError:
         return ConfigError(f"{self.persona}/{name}: {what}")

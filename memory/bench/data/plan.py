@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from memory.bench.data.dice import Dice
+from memory.bench.data.language import Attribute
 from memory.bench.data.timeline import CONTEXTS, Cell
-from memory.bench.data.words import Attribute
 
 CHANGES = 5
 """Forced changes of a persona with enough tests.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,8 @@ import yaml
 
 from memory.bench.data.timeline import CONTEXTS
 
-_LISTED = 40  # personas with names listed in the files
-_SYLLABLES = {
-    "en": [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"],
-    "zh": list("安宁康泰福禄寿喜庆吉祥瑞嘉华茂盛丰裕隆昌永恒晖朗清"),
-}
+_LISTED = 40  # personas with names listed in the file
+_SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 _STEP = 7919  # prime, so that neighbouring names sound different
 
 
@@ -41,14 +37,14 @@ def read_part(name: str) -> Any:
     return yaml.load(Path(__file__).with_name(f"{name}.yaml").read_text("utf-8"), loader)
 
 
-def worlds(language: str, count: int = _LISTED) -> tuple[World, ...]:
+def worlds(count: int = _LISTED) -> tuple[World, ...]:
     """The first ``count`` personas. Personas beyond the listed ones get names built from syllables."""
-    parts = read_part(f"worlds_{language}")
-    return tuple(_world(language, parts, number) for number in range(count))
+    parts = read_part("worlds")
+    return tuple(_world(parts, number) for number in range(count))
 
 
-def _world(language: str, parts: dict[str, Any], number: int) -> World:
-    made = _made_names(language, number)
+def _world(parts: dict[str, Any], number: int) -> World:
+    made = _made_names(number)
     listed = number < _LISTED
     matters: dict[str, tuple[str, ...]] = {}
     people: dict[str, tuple[str, ...]] = {}
@@ -63,17 +59,11 @@ def _world(language: str, parts: dict[str, Any], number: int) -> World:
     return World(parts["personas"][number] if listed else f"p{number + 1:04}", matters, people)
 
 
-@cache
-def _size(language: str) -> int:
-    return len(_SYLLABLES[language]) ** 3
-
-
-def _made_names(language: str, number: int) -> Iterator[str]:
+def _made_names(number: int) -> Iterator[str]:
     """Names of three syllables. All have the same length, so that no name is part of another."""
-    syllables = _SYLLABLES[language]
     for place in range(6 * number, 6 * number + 6):
-        rest, name = place * _STEP % _size(language), ""
+        rest, name = place * _STEP % len(_SYLLABLES) ** 3, ""
         for _ in range(3):
-            rest, digit = divmod(rest, len(syllables))
-            name += syllables[digit]
-        yield f"{name}x".capitalize() if language == "en" else name
+            rest, digit = divmod(rest, len(_SYLLABLES))
+            name += _SYLLABLES[digit]
+        yield f"{name}x".capitalize()

@@ -90,7 +90,7 @@ class Experiment:
         """A variant with ``phrase_list`` gets the public phrases of the package as an option."""
         if not variant.phrase_list:
             return variant
-        language = load_language(self.settings.game.language)
+        language = load_language()
         markers = (marker for attribute in language.attributes for marker in attribute.markers)
         phrases = sorted({form for marker in markers for form in language.forms_of(marker)})
         return variant.model_copy(update={"options": {**variant.options, "phrases": phrases}})

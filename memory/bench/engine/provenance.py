@@ -59,7 +59,7 @@ def oracle_matrix(data: TimelineSet) -> dict[str, dict[str, dict[str, list[dict[
 
 def static_profile(data: TimelineSet) -> dict[str, str]:
     """Each persona's first preferences, as the ``profiles`` option of ``static_profile``."""
-    topics = {name: attribute.topic for name, attribute in load_language("en").by_name.items()}
+    topics = {name: attribute.topic for name, attribute in load_language().by_name.items()}
     profiles = {}
     for timeline in data.timelines:
         first: dict[tuple[str, str], str] = {}

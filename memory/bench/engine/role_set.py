@@ -123,9 +123,7 @@ class RoleSet(AsyncExitStack):
         self._given = providers or {}
         roles = settings.roles
         game = data.name == "game"
-        language = (
-            load_language(settings.game.language).speaking(data.wordings) if game else language_of(data)
-        )
+        language = load_language().speaking(data.wordings) if game else language_of(data)
         assistant: Provider = self._model("assistant", roles.assistant) or RuleAssistant(language)
         known_reader = reader_of(language)
         prompts = {role: prompts_of(role, getattr(roles, role).prompt) for role in ROLES}

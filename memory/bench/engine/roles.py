@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from memory.bench.data.language import Language
-from memory.bench.data.timeline import CONTEXTS, Beat, Script
+from memory.bench.data.timeline import Beat, Script
 from memory.bench.engine.prompts import Prompt, load_prompt
 from memory.bench.scores.sections import SectionEntry, entries_of
 from memory.contract.events import Message
@@ -45,9 +45,7 @@ class Reader:
     def __init__(self, language: Language) -> None:
         self._language = language
         forms = language.forms
-        self._words = [
-            (context, language.word(word)) for context in CONTEXTS for word in language.context_words[context]
-        ]
+        self._words = language.context_words
         # The words between lead and setting identify a correction.
         corrections = [form.replace("{lead}", "").split("{")[0] for form in forms.corrected]
         self._objections = [line.casefold() for line in (*forms.complaint, *forms.not_mine, *corrections)]

@@ -251,15 +251,6 @@ def test_nothing_is_begun_where_a_provider_does_not_exist(tmp_path):
 
 
 @pytest.mark.thorough
-def test_chinese_is_played_alike(tmp_path):
-    done = play(tmp_path, "no_memory", "full_history", "oracle_ipas", game={**SIZE, "language": "zh"})
-    shares = scores(done)
-    assert shares["oracle_ipas"]["style fit"] == 1.0
-    assert shares["no_memory"]["style fit"] == 0.0
-    assert (shares["full_history"]["style fit"] or 0) > 0.0
-
-
-@pytest.mark.thorough
 def test_budgets_and_ways_to_tell_the_context_are_factors(tmp_path):
     done = play(
         tmp_path,

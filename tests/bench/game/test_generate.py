@@ -52,13 +52,10 @@ def test_another_process_makes_the_same_game(hash_seed):
     assert done.stdout.strip() == GOLDEN
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_tested_was_told_before_and_can_be_told_apart(language, seed):
-    words = load_language(language)
-    size = SMALL.model_copy(update={"language": language, "tests": 21})
-
-    game = make_game(size, seed=seed)
+def test_what_is_tested_was_told_before_and_can_be_told_apart(seed):
+    words = load_language()
+    game = make_game(SMALL.model_copy(update={"tests": 21}), seed=seed)
 
     def mentioned(marker, text):
         return any(form.casefold() in text for form in game.wordings[marker])
@@ -81,9 +78,8 @@ def test_what_is_tested_was_told_before_and_can_be_told_apart(language, seed):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_no_test_asks_in_words_that_were_heard_before(language):
-    for timeline in make_game(GameSize(users=10, language=language)).timelines:
+def test_no_test_asks_in_words_that_were_heard_before():
+    for timeline in make_game(GameSize(users=10)).timelines:
         said = texts(timeline, len(timeline.sessions))
         for test in timeline.tests:
             for beat in test.script.beats:
@@ -146,8 +142,7 @@ def test_few_tests_are_of_few_changes(tests):
 def test_another_seed_is_another_game_and_other_sizes_too():
     hashes = {make_game(SMALL, seed=seed).data_hash for seed in range(5)}
     hashes.add(make_game(SMALL.model_copy(update={"tests": 7})).data_hash)
-    hashes.add(make_game(SMALL.model_copy(update={"language": "zh"})).data_hash)
-    assert len(hashes) == 7
+    assert len(hashes) == 6
 
 
 def test_more_users_leave_the_first_ones_alone():
@@ -155,12 +150,11 @@ def test_more_users_leave_the_first_ones_alone():
     assert many.timelines[:1] == few.timelines
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_there_are_as_many_users_as_the_file_says(language):
-    names = [sorted(world.names) for world in worlds(language, 300)]
+def test_there_are_as_many_users_as_the_file_says():
+    names = [sorted(world.names) for world in worlds(300)]
     every = [name for own in names for name in own]
     assert len(set(every)) == len(every)
     made = [name for own in names[40:] for name in own]
     assert not [name for name in names[0] if any(name in other for other in made)]
-    game = make_game(GameSize(users=41, sessions=10, tests=2, attributes=4, language=language))
+    game = make_game(GameSize(users=41, sessions=10, tests=2, attributes=4))
     assert len({timeline.persona_id for timeline in game.timelines}) == 41

@@ -154,7 +154,7 @@ class GoesBack(Honest):
 class MixesContexts(Honest):
     """Shows everything as if it had been said of the context that asks."""
 
-    leads = re.compile("|".join(lead for leads in load_language("en").forms.leads.values() for lead in leads))
+    leads = re.compile("|".join(lead for leads in load_language().forms.leads.values() for lead in leads))
 
     def shown(self, entries, request):
         return [
@@ -200,7 +200,7 @@ LIES = {
 
 
 def other_phrases():
-    words = load_language("en")
+    words = load_language()
     markers = [marker for attribute in words.attributes for marker in attribute.markers]
     return tuple(
         wording.casefold() for marker in markers for wording in words.in_play(marker, SEED + 1).wordings
@@ -315,7 +315,7 @@ class Pretends(Honest):
         return [ContextEntry(line, native_id=str(at)) for at, line in enumerate(self.lines(request))]
 
 
-ATTRIBUTES = load_language("en").attributes
+ATTRIBUTES = load_language().attributes
 
 
 class Shotgun(Pretends):

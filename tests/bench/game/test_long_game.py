@@ -29,7 +29,7 @@ class Life:
     """One person's turns, with what the memories below look up."""
 
     def __init__(self, data, timeline):
-        self.timeline, self.language = timeline, load_language("en").speaking(data.wordings)
+        self.timeline, self.language = timeline, load_language().speaking(data.wordings)
         self.words = {turn.event_id: re.findall(r"\w+", turn.text.casefold()) for turn in timeline.turns}
         self.counts = {name: Counter(words) for name, words in self.words.items()}
         self.common = Counter(word for counts in self.counts.values() for word in counts)
@@ -146,7 +146,7 @@ def test_distractors_tell_no_preference():
     (timeline,) = data.timelines
     talk = [turn for turn in timeline.turns if ".t" in turn.turn_id]
     assert sum(COUNT(message.content) for turn in talk for message in turn.messages) >= 20_000
-    language = load_language("en").speaking(data.wordings)
+    language = load_language().speaking(data.wordings)
     reader = reader_of(language)
     section = "\n".join(f"- {turn.messages[0].content}" for turn in talk)
     assert not reader.read(section)

@@ -27,7 +27,7 @@ from memory.testing._http_server import HttpServer
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
 ROLES = {role: {"provider": "scripted"} for role in ("assistant", "simulator", "judge")}
-ENGLISH = load_language("en")
+ENGLISH = load_language()
 BEAT = Beat(
     "b1",
     "task",

@@ -15,7 +15,7 @@ from memory.bench.engine.play import CellPlayer
 from memory.bench.engine.roles import Roles, RuleAssistant, RuleJudge, RuleSimulator
 from memory.testing import FakeBackend
 
-ENGLISH = load_language("en")
+ENGLISH = load_language()
 ROLES = Roles(RuleAssistant(ENGLISH), RuleSimulator(), RuleJudge(ENGLISH))
 (TIMELINE,) = make_game(GameSize(users=1, sessions=10, tests=2, attributes=4)).timelines
 SCOPE = MemoryScope(run_id="r", persona_id=TIMELINE.persona_id)

@@ -14,7 +14,7 @@ from memory.contract.formatting import render_section
 from memory.contract.receipts import ContextEntry
 from memory.runtime._provider import CompletionOptions
 
-ENGLISH = load_language("en")
+ENGLISH = load_language()
 READER = Reader(ENGLISH)
 SHORT, LIST, LONG = "answer in a single sentence", "give me three short bullets", "write one full paragraph"
 ASKED = "What came out of the choir trip?"

@@ -142,7 +142,7 @@ def test_neither_seed_nor_change_can_be_read_in_a_name(tmp_path):
 @pytest.mark.thorough
 def test_a_list_of_the_package_s_phrases_finds_little(tmp_path):
     """The eight wordings of each setting: 99 % of style fit before they had surface forms."""
-    words = load_language("en")
+    words = load_language()
     phrases = [w.casefold() for item in words.attributes for m in item.markers for w in words.wordings(m)]
 
     class KnowsThePackage(Honest):
