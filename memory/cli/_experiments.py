@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memory.cli._group import FAILED, tracebacks
-from memory.cli.doctor import report_waiting
 from memory.plugins.console import complain, print_json, print_table, progress, say
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ def play(
             listeners = Listeners(
                 progress=lambda at: bars("steps", at.done, at.total, at.label),
                 on_directory=made,
-                on_wait=report_waiting,
                 on_error=tracebacks(context),
                 write_page=write_page,
             )

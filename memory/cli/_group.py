@@ -114,15 +114,10 @@ class CommandGroup(TyperGroup):
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
-        run, prog_name = super().main, prog_name or "memslot"
-        if command := self._plugged_in(given):
-            # Bypass the root: parsing its options would take longer than a hook's own work.
-            run, words = command.main, 2 if given[0] == "tools" else 1
-            prog_name, given = " ".join([prog_name, *given[:words]]), given[words:]
         try:
-            code = run(
+            code = super().main(
                 given,
-                prog_name,
+                prog_name or "memslot",
                 complete_var,
                 False,
                 windows_expand_args,
@@ -133,13 +128,6 @@ class CommandGroup(TyperGroup):
         except Exception as error:
             code = _explain(_single(error), debug)
         sys.exit(code if isinstance(code, int) else 0)
-
-    def _plugged_in(self, given: Sequence[str]) -> Any:
-        """The entry point's command that these arguments call. None for a command of this room."""
-        name = given[0] if given else "-"
-        if name == "tools":
-            return _loaded(given[1]) if len(given) > 1 and given[1] in _TOOLS else None
-        return None if name.startswith("-") or name in self.commands else self.get_command(None, name)
 
 
 class ToolGroup(TyperGroup):

@@ -27,13 +27,6 @@ def status_of(row: PluginRow) -> str:
     return "installed"
 
 
-def complete_provider(incomplete: str) -> list[str]:
-    """Names of providers, for the shell's completion. Imports no plugin."""
-    from memory.plugins.registry import MemoryAdapterRegistry
-
-    return [name for name in MemoryAdapterRegistry().names() if name.startswith(incomplete)]
-
-
 def list_memories(*, as_json: bool) -> None:
     """Print backends and conditions, and whether each is installed. JSON output adds their capabilities."""
     from memory.plugins.registry import MemoryAdapterRegistry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from memory.cli.backends import list_memories
 from memory.plugins.console import STYLES, AsJson, print_json, say
 
 if TYPE_CHECKING:
-    from memory.doctor.report import CheckResult, DoctorReport, Waiting
+    from memory.doctor.report import CheckResult, DoctorReport
 
 _BEFORE_THE_BACKEND = ("config", "plugin")
 
@@ -70,7 +71,7 @@ def checked(
             config,
             registry=registry,
             on_check=None if as_json else _show,
-            on_wait=report_waiting,
+            on_begin=None if as_json else show_begin,
             on_error=tracebacks(context),
             ready_timeout_s=timeout,
             write_s=write_s,
@@ -89,13 +90,10 @@ def checked(
     return report
 
 
-def report_waiting(waiting: Waiting) -> None:
-    """Print to stderr what a slow call waits for, and how long it may take."""
-    typer.echo(
-        f"{waiting.check}: waiting for {waiting.what}, {waiting.elapsed_s:.0f} s of at most "
-        f"{waiting.limit_s:.0f} s",
-        err=True,
-    )
+def show_begin(check: str) -> None:
+    """Name a check that has begun, on a terminal. The line of its result replaces the name."""
+    if sys.stderr.isatty():
+        typer.echo(f"{check} ...\r", nl=False, err=True)
 
 
 def _show(check: CheckResult) -> None:

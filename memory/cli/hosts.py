@@ -11,19 +11,10 @@ import typer
 from memory.plugins.console import AsJson, print_json, print_table, say
 
 
-def complete_host(incomplete: str) -> list[str]:
-    """Names of hosts, for the shell's completion."""
-    from memory.hosts._table import HOSTS
-
-    return [name for name in HOSTS if name.startswith(incomplete)]
-
-
 def hosts(
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[NAME]", help="A host, for the lines to paste.", autocompletion=complete_host
-        ),
+        typer.Argument(metavar="[NAME]", help="A host, for the lines to paste."),
     ] = None,
     action: Annotated[
         str | None,

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from memory.cli._experiments import Out, conclude, play
-from memory.cli.backends import complete_provider
 from memory.plugins.console import AsJson, say
 
 FAIR_TOKENS = 2_000
@@ -34,7 +33,6 @@ def run(
         typer.Argument(
             help="Memories to compare, in place of the file's; one without a block runs with its defaults.",
             show_default=False,
-            autocompletion=complete_provider,
         ),
     ] = None,
     data: Annotated[

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from memory import ConfigError, InputError
-from memory.cli.backends import complete_provider
-from memory.cli.hosts import complete_host
 from memory.plugins.console import AsJson, print_json, say
 
 if TYPE_CHECKING:
@@ -33,15 +31,12 @@ def setup(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("memslot.yaml"),
     host: Annotated[
         str | None,
-        typer.Option(
-            help="The agent; see 'memslot tools hosts'. none for no agent.", autocompletion=complete_host
-        ),
+        typer.Option(help="The agent; see 'memslot tools hosts'. none for no agent."),
     ] = None,
     backend: Annotated[
         str | None,
         typer.Option(
             help="The memory, a backend or a condition; see 'memslot doctor'. Default: mem0.",
-            autocompletion=complete_provider,
         ),
     ] = None,
     source: Annotated[

@@ -6,7 +6,7 @@ import json
 import re
 import traceback
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,11 @@ from memory.contract.errors import (
 )
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
-from memory.plugins.redaction import HIDDEN
 
 LEAK = "do not use this configuration: memory would leak between users"
 
 _REACHED = "it was reached and failed: the backend's own log says why"
 _FULL = frozenset({"ENOSPC", "EDQUOT", "EFBIG", "SQLITE_FULL", "SQLITE_IOERR_WRITE"})
-_ADDRESS_KEYS = frozenset({"url", "uri", "base_url", "host", "port"})
 _LISTED_S = 5.0
 _LONGEST_LIST = 4_000_000  # bytes
 _CONTEXT_FIELDS = ("max_model_len", "n_ctx", "context_length", "max_context_length")
@@ -82,42 +80,40 @@ class Hints:
             return LEAK
         if not isinstance(error, BackendError):
             return None  # messages of configuration, input, scope and plugin errors name the fix
-        if "module" in error.diagnostics:
-            return self.install
-        if "disk" in error.diagnostics:
-            return self._disk(str(error.diagnostics["disk"]))
+        if (known := self._local(error.diagnostics, model)) is not None:
+            return known
         if isinstance(error, BackendAuthError):
             return self._key(model)
         if isinstance(error, BackendRateLimited):
             return "the quota is used up: wait, or use another key"
-        if unreached(error.diagnostics):
-            return f"start it, or correct {self._places(model)}"
         if isinstance(error, BackendTimeout):
             return "see what keeps it, in the backend's own log; or raise memory.deadlines"
         return _REACHED if isinstance(error, BackendUnavailable) else None
 
     def unavailable(self, diagnostics: Mapping[str, Any]) -> str | None:
         """Advice about an ``unavailable`` backend. None if its warnings are enough."""
-        if "module" in diagnostics:
-            return self.install
-        if "disk" in diagnostics:
-            return self._disk(diagnostics["disk"])
-        if unreached(diagnostics):
-            return f"start it, or correct {self._places()}"
+        if (known := self._local(diagnostics)) is not None:
+            return known
         if "deadline_s" in diagnostics:
-            return f"see whether it runs, at {self._places()}; or raise memory.deadlines.health_s"
+            return (
+                f"see whether it runs at its address in {self._block()}; or raise memory.deadlines.health_s"
+            )
         status = diagnostics.get("status") or 0
         if status in (401, 403):
             return self._key()
         return _REACHED if status >= 500 else None
 
+    def _local(self, diagnostics: Mapping[str, Any], model: str = "") -> str | None:
+        """Advice about a package, a disk or an address; None if the backend was reached."""
+        if "module" in diagnostics:
+            return (self._info.install or None) if self._info else None
+        if "disk" in diagnostics:
+            return self._disk(str(diagnostics["disk"]))
+        return f"start it, or correct its address in {self._block(model)}" if unreached(diagnostics) else None
+
     @property
     def templates(self) -> str:  # for two scopes with the same native id
         return f"let the id templates in {self._block()} tell scopes apart: use {{run_id}} and {{persona_id}}"
-
-    @property
-    def install(self) -> str | None:
-        return self._info.install if self._info and self._info.install else None
 
     def _disk(self, code: str) -> str:
         where = str(self._config.data_dir) if self._config else "the directory of memory.data_dir"
@@ -126,9 +122,6 @@ class Hints:
         mend = "make room" if full else "change its owner or mode"
         return f"{what} ({code}) at {where} or at a path among its options: {mend}, or set another memory.data_dir"
 
-    def _places(self, model: str = "") -> str:
-        return ", ".join(self._addresses(model)) or f"its address in {self._block(model)}"
-
     def _key(self, model: str = "") -> str:
         return f"correct the key in {self._block(model)}: it is missing, wrong, expired, or may not do this"
 
@@ -136,35 +129,12 @@ class Hints:
         where = self._config.where if self._config else "the configuration"
         return f"{where}.{model}" if model else where
 
-    def _addresses(self, model: str) -> Iterator[str]:
-        """Addresses in the provider's block, without credentials: of ``model``, or of all but models."""
-        if self._config is None or self._info is None:
-            return
-        options = self._config.parse_options(self._info.options)
-        shown = self._config.redacted(options)["memory"][self._config.group][self._config.provider]
-        block: Mapping[str, Any] = self._config.options
-        if model:
-            block, shown = block.get(model) or {}, shown.get(model)
-        else:
-            block = {**{name: shown[name] for name in ("url", "base_url") if name in shown}, **block}
-        yield from _addresses_in(block, shown, self._block(model))
-
     async def model_context(self) -> int | None:
         """How many tokens the extracting model accepts, if its endpoint tells; else None."""
         block = self._config.options.get("llm") if self._config else None
         if not isinstance(block, Mapping) or not block.get("base_url"):
             return None
         return await anyio.to_thread.run_sync(_context_of, block)
-
-
-def _addresses_in(block: Mapping[str, Any], shown: Any, where: str) -> Iterator[str]:
-    for name, value in block.items():
-        public = shown.get(name) if isinstance(shown, dict) else HIDDEN
-        if isinstance(value, dict):
-            if "model" not in value:
-                yield from _addresses_in(value, public, f"{where}.{name}")
-        elif name in _ADDRESS_KEYS and isinstance(value, (str, int)):
-            yield f"{where}.{name}" + ("" if public == HIDDEN else f" ({public})")
 
 
 def _context_of(block: Mapping[str, Any]) -> int | None:

@@ -1,16 +1,12 @@
-"""The result of each check, the synthetic personas, and notices about long calls."""
+"""The result of each check, and the synthetic personas."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Self
-
-import anyio
 
 from memory.contract._model import Frozen
 from memory.contract.events import MemoryEvent, Message
@@ -70,15 +66,6 @@ class DoctorReport(Frozen):
         return tuple(check.name for check in self.checks if check.status == "pending")
 
 
-class Waiting(Frozen):
-    """A slow call that is under way; ``elapsed_s`` and ``limit_s`` count from its beginning."""
-
-    check: str
-    what: str
-    elapsed_s: float
-    limit_s: float
-
-
 def new_word() -> str:
     return f"oolong{uuid.uuid4().hex[:10]}"
 
@@ -136,51 +123,3 @@ def shows(result: RetrieveResult, word: str, *, raw: bool = False) -> bool:
     if raw:
         shown.append(json.dumps(result.raw, ensure_ascii=False, default=str))
     return any(word.casefold() in text.casefold() for text in shown)
-
-
-_FIRST_NOTICE_S = 2.0
-_NEXT_NOTICE_S = 5.0
-
-
-class WaitNotices:
-    """Tracks the call under way, and reports a slow one: after 2 s, then every 5 s."""
-
-    def __init__(self, report: Callable[[Waiting], None] | None) -> None:
-        self.check = ""
-        self.report = report
-        self._call: tuple[float, Waiting] | None = None  # (start by the loop's clock, call)
-
-    @contextmanager
-    def waiting_for(self, what: str, limit_s: float) -> Iterator[None]:
-        waiting = Waiting(check=self.check, what=what, elapsed_s=0.0, limit_s=limit_s)
-        self._call = anyio.current_time(), waiting
-        try:
-            yield
-        finally:
-            self._call = None
-
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        """Report long calls while the body runs. Errors of the body and of ``report`` pass unchanged."""
-        problem: BaseException | None = None
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch)
-                yield
-                tasks.cancel_scope.cancel()
-        except BaseExceptionGroup as group:
-            problem = group.exceptions[0]
-        if problem is not None:
-            raise problem
-
-    async def _watch(self) -> None:
-        reported: tuple[float, Waiting] | None = None
-        reported_at = 0.0
-        while self.report is not None:
-            await anyio.sleep(_FIRST_NOTICE_S / 4)
-            call, now = self._call, anyio.current_time()
-            if call is None or now - call[0] < _FIRST_NOTICE_S:
-                continue
-            if call is not reported or now - reported_at >= _NEXT_NOTICE_S:
-                reported, reported_at = call, now
-                self.report(call[1].model_copy(update={"elapsed_s": now - call[0]}))

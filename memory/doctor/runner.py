@@ -12,7 +12,7 @@ import anyio
 
 from memory.doctor.checks import CheckFailed, Outcome, SlotChecks
 from memory.doctor.hints import Hints, explained, hides_us
-from memory.doctor.report import CHECKS, NEEDS, CheckResult, DoctorReport, Waiting, WaitNotices
+from memory.doctor.report import CHECKS, NEEDS, CheckResult, DoctorReport
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot, open_journal
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -26,7 +26,7 @@ async def run_doctor(
     *,
     registry: MemoryAdapterRegistry | None = None,
     on_check: Callable[[CheckResult], None] | None = None,
-    on_wait: Callable[[Waiting], None] | None = None,
+    on_begin: Callable[[str], None] | None = None,
     on_error: Callable[[Exception], None] | None = None,
     ready_timeout_s: float = 30.0,
     write_s: float | None = None,
@@ -40,15 +40,17 @@ async def run_doctor(
         config: a YAML file, its content, or a loaded configuration.
         registry: replaces the installed plugins.
         on_check: gets each result as it comes.
-        on_wait: is called after 2 s of a slow call, and then every 5 s.
+        on_begin: gets the name of each check before it runs.
         on_error: gets each error behind a failed check.
-        ready_timeout_s: longest wait, in seconds, for asynchronous derivation. The resets together get this
-            time, but at least 10 s and at most the configured deadline.
+        ready_timeout_s: longest wait, in seconds, for asynchronous derivation. Each reset gets this time, but
+            at least 10 s and at most the configured deadline.
         write_s: replaces the configured deadline, in seconds, so that a slow model can be timed.
         data_dir: replaces the configured directory.
     """
-    found, notices = registry or MemoryAdapterRegistry(), WaitNotices(on_wait)
-    return await _Doctor(config, found, on_check, on_error, notices, ready_timeout_s, write_s, data_dir).run()
+    found = registry or MemoryAdapterRegistry()
+    return await _Doctor(
+        config, found, on_check, on_begin, on_error, ready_timeout_s, write_s, data_dir
+    ).run()
 
 
 @dataclass
@@ -56,8 +58,8 @@ class _Doctor:
     source: str | Path | Mapping[str, Any] | MemslotConfig
     registry: MemoryAdapterRegistry
     on_check: Callable[[CheckResult], None] | None
+    on_begin: Callable[[str], None] | None
     on_error: Callable[[Exception], None] | None
-    notices: WaitNotices
     ready_timeout_s: float
     write_s: float | None
     data_dir: Path | None
@@ -71,12 +73,11 @@ class _Doctor:
     culprits: dict[str, str] = field(default_factory=dict)
 
     async def run(self) -> DoctorReport:
-        async with self.notices.watching():
-            try:
-                for name in CHECKS:
-                    await self._run_check(name)
-            finally:
-                await self._clean_up()
+        try:
+            for name in CHECKS:
+                await self._run_check(name)
+        finally:
+            await self._clean_up()
         source = "config" if isinstance(self.source, Mapping) else str(self.source)
         return DoctorReport(
             source=self.config.problem.source if self.config else source,
@@ -93,7 +94,8 @@ class _Doctor:
             self.culprits[name] = culprit
             why = f"not run, because {culprit} failed"
             return self._note(CheckResult(name=name, status="skipped", evidence=why))
-        self.notices.check = name
+        if self.on_begin is not None:
+            self.on_begin(name)
         started = time.perf_counter()
         fix = None
         try:
@@ -143,7 +145,7 @@ class _Doctor:
             open_journal(self.given).close()  # no other check would notice that the server is down
         slot = build_slot(self.config, registry=self.registry, data_dir=self.data_dir)
         self.kind, self.label = slot.traits.kind, info.label(slot.traits)
-        self.checks = SlotChecks(slot, info, self.hints, self.notices, self.ready_timeout_s)
+        self.checks = SlotChecks(slot, info, self.hints, self.ready_timeout_s)
         return "passed", f"{self.label}: {info.summary}; configuration hash {known[:12]}"
 
     async def _clean_up(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from memory import __version__
-from memory.hosts._foreign_files import JsonEntries, TomlTables
+from memory.hosts._foreign_files import HostFile, JsonEntries, TomlTables
 from memory.hosts._installing import HermesFolder, HookFolder, HostFolder, write_json
 
 _TIMEOUT_S = 15  # a hook's time limit; the first recall of a session takes longest
@@ -32,13 +32,13 @@ class ClaudeCodeFolder(HookFolder):
     def hook(self) -> Path:
         return self.folder / "memslot" / "hooks" / "hook.py"
 
-    def named(self, config: Path) -> Sequence[JsonEntries | TomlTables]:
+    def named(self, config: Path) -> Sequence[HostFile]:
         source = {"source": {"source": "directory", "path": str(self.folder)}}
         entries = {
             ("extraKnownMarketplaces", "memslot"): source,
             ("enabledPlugins", "memslot@memslot"): True,
         }
-        return [_json(self, "settings.json", "/memslot", entries)]
+        return [JsonEntries(self.directory / "settings.json", entries, "/memslot")]
 
     def write_more(self, config: Path) -> None:
         plugin = self.folder / "memslot"
@@ -67,13 +67,13 @@ class CodexFolder(HookFolder):
     def usual(self) -> Path:
         return Path(os.environ.get("CODEX_HOME", "~/.codex"))
 
-    def named(self, config: Path) -> Sequence[JsonEntries | TomlTables]:
+    def named(self, config: Path) -> Sequence[HostFile]:
         entries = {("hooks", event): _group(self._command()) for event in self.events}
         server = "".join(
             f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in _server(config).items()
         )
         return [
-            _json(self, "hooks.json", _HOOK, entries),
+            JsonEntries(self.directory / "hooks.json", entries, _HOOK),
             TomlTables(self.directory / "config.toml", f"[mcp_servers.memslot]\n{server}"),
         ]
 
@@ -88,18 +88,14 @@ class CursorFolder(HookFolder):
     def usual(self) -> Path:
         return Path("~/.cursor")
 
-    def named(self, config: Path) -> Sequence[JsonEntries | TomlTables]:
+    def named(self, config: Path) -> Sequence[HostFile]:
         entries = {
             ("hooks", event): [{"command": self._command(), "timeout": _TIMEOUT_S}] for event in self.events
         }
         return [
-            _json(self, "hooks.json", _HOOK, entries, version=1),
-            _json(self, "mcp.json", "--hooks", {("mcpServers", "memslot"): _server(config)}),
+            JsonEntries(self.directory / "hooks.json", entries, _HOOK, version=1),
+            JsonEntries(self.directory / "mcp.json", {("mcpServers", "memslot"): _server(config)}, "--hooks"),
         ]
-
-
-def _json(folder: HookFolder, name: str, mark: str, entries: Any, **base: Any) -> JsonEntries:
-    return JsonEntries(folder.directory / name, folder.folder / f"before-{name}", entries, mark, base)
 
 
 def _group(command: str) -> list[dict[str, Any]]:

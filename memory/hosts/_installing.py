@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from memory import ConfigError, MemslotError
-from memory.hosts._foreign_files import JsonEntries, TomlTables, take_entries, write_entries
+from memory.hosts._foreign_files import HostFile
 from memory.hosts._shared import check_exists
 from memory.hosts._table import HOSTS
 from memory.hosts.hooks import socket_path
@@ -89,7 +89,7 @@ class HookFolder(HostFolder):
     def hook(self) -> Path:
         return self.folder / "hook.py"
 
-    def named(self, config: Path) -> Sequence[JsonEntries | TomlTables]:
+    def named(self, config: Path) -> Sequence[HostFile]:
         """Return memslot's entries in the host's own files."""
         raise NotImplementedError
 
@@ -113,7 +113,7 @@ class HookFolder(HostFolder):
         write_json(self.hook.with_name("settings.json"), settings)
         self.write_more(config)
         for file in files:
-            write_entries(file)
+            file.write()
         named = " and ".join(file.file.name for file in files)
         server = HOSTS["mcp"]
         missing = server.untested or (None if server.installed else server.install)
@@ -127,7 +127,7 @@ class HookFolder(HostFolder):
         """Write further files that this host needs."""
 
     def uninstall(self) -> list[str]:
-        found = [take_entries(file) for file in self.named(Path())]
+        found = [file.remove() for file in self.named(Path())]
         if not (any(found) or self.folder.exists()):
             return [f"nothing of memslot is in {self.directory}"]
         lines = [f"removed {self.folder}"]

@@ -1,10 +1,9 @@
-"""Common parts of the bindings: the check of the SDK's release, the words of messages, and one memory an agent."""
+"""Common parts of the bindings: the check of the SDK's release, and the words of messages."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,22 +95,3 @@ def add_section(content: Any, section: str, *, kind: str = "text") -> Any:
     if isinstance(content, list):
         return [*content, {"type": kind, "text": section}]
     return f"{content}\n\n{section}"
-
-
-_bound: dict[int, weakref.ref[object]] = {}
-
-
-def bind(agent: object, host: str) -> None:
-    """Note that an agent has a memory.
-
-    Raises:
-        ConfigError: the agent already has a memory.
-    """
-    known = _bound.get(id(agent))
-    if known is not None and known() is agent:
-        raise ConfigError(f"this {host} agent has a memory already; one agent takes one memory")
-    _bound[id(agent)] = weakref.ref(agent)
-
-
-def unbind(agent: object) -> None:
-    _bound.pop(id(agent), None)

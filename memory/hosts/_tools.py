@@ -48,14 +48,6 @@ class ModelTools:
         except MemslotError as error:
             return f"error: {error}"
 
-    async def answer_json(self, name: str, arguments: str, scope: MemoryScope | None, session_id: str) -> str:
-        """Run a tool like :meth:`answer`, with the model's arguments as JSON text."""
-        try:
-            given = json.loads(arguments)[ARGUMENTS[name]]
-        except (ValueError, KeyError, TypeError):
-            return f"error: {name} takes one argument, {ARGUMENTS[name]!r}, as a JSON object"
-        return await self.answer(name, str(given), scope, session_id)
-
     def answer_blocking(self, name: str, given: str, scope: MemoryScope | None, session_id: str) -> str:
         """Run a tool like :meth:`answer`, for synchronous hosts."""
         try:

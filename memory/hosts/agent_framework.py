@@ -27,14 +27,9 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
     the whole conversation each time. The section is a separate message before that input, and in no history.
 
     Args:
-        memory: an open memory. The code that opened it closes it, after the agent's last run.
-        user_id: a user id within the memory's scope, a whole scope, or a function that returns either. It
-            gets the run's ``SessionContext``, with ``session_id``, ``metadata`` and ``options``.
-        source_id: the provider's name.
+        memory, user_id: as for :class:`memory.runtime.HostTurns`. A function of ``user_id`` gets the run's
+            ``SessionContext``.
         tools: whether the model may search the memory and store facts.
-
-    Raises:
-        ScopeError: the memory has no scope.
     """
 
     def __init__(

@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from memory.hosts._shared import bind, tested, unbind
+from memory import ConfigError
+from memory.hosts._shared import tested
 from memory.hosts._tools import DESCRIPTIONS, SEARCH, STORE, ModelTools
 from memory.runtime import HostTurns, OpenMemory, UserOf, strip_context
 
@@ -34,15 +35,12 @@ class CrewMemory:
 
     Args:
         crew: a ``Crew`` that runs one kickoff at a time.
-        memory: an open memory. The code that opened it closes it, after this. Open it with
-            ``open_memory_sync``, because CrewAI calls hooks synchronously.
+        memory, user_id: as for :class:`memory.runtime.HostTurns`. Open the memory with ``open_memory_sync``,
+            because CrewAI calls hooks synchronously. A function of ``user_id`` gets ``session_id``.
         session_id: the conversation.
-        user_id: a user id within the memory's scope, a whole scope, or a function of ``session_id`` that
-            returns either.
         tools: whether the crew's agents may search the memory and store facts.
 
     Raises:
-        ScopeError: the memory has no scope.
         ConfigError: the crew already has a memory.
     """
 
@@ -56,7 +54,8 @@ class CrewMemory:
         tools: bool = False,
     ) -> None:
         self._turns = HostTurns(memory, "crewai", user_id, session_id)
-        bind(crew, "CrewAI")
+        if isinstance(getattr(crew.task_callback, "__self__", None), CrewMemory):
+            raise ConfigError("this crew has a memory already; one crew takes one memory")
         self._tools = [self._tool(name) for name in DESCRIPTIONS] if tools else []
         for agent in crew.agents:
             agent.tools = [*(agent.tools or ()), *self._tools]
@@ -81,7 +80,6 @@ class CrewMemory:
             self._crew.task_callback = self._inner
             for agent in self._crew.agents:
                 agent.tools = [tool for tool in agent.tools or () if tool not in self._tools]
-            unbind(self._crew)
             self._crew = None
 
     def _tool(self, name: str) -> Any:

@@ -32,13 +32,9 @@ class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
     run in the thread of the memory's event loop, see ``open_memory_sync``.
 
     Args:
-        memory: an open memory. The code that opened it closes it, after the agent's last run.
-        user_id: a user id within the memory's scope, a whole scope, or a function of LangGraph's ``Runtime``
-            that returns either. Its ``context`` may name the user.
+        memory, user_id: as for :class:`memory.runtime.HostTurns`. A function of ``user_id`` gets LangGraph's
+            ``Runtime``.
         tools: whether the model may search the memory and store facts.
-
-    Raises:
-        ScopeError: the memory has no scope.
     """
 
     state_schema = TurnState

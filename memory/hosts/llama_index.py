@@ -33,13 +33,8 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
     the last turn by ``await memory.aget()``. Messages that leave the short-term memory stay in their turn.
 
     Args:
-        memory: an open memory. The code that opened it closes it, after the agent's last run.
-        user_id: a user id within the memory's scope, a whole scope, or a function of ``session_id`` that
-            returns either.
+        memory, user_id: as for :class:`memory.runtime.HostTurns`. A function of ``user_id`` gets the session id.
         name: the block's name. It must be unique among the blocks.
-
-    Raises:
-        ScopeError: the memory has no scope.
     """
 
     accept_short_term_memory: bool = True

@@ -15,11 +15,11 @@ from typing import Any
 
 from memory import ConfigError
 from memory.hosts._shared import add_section, left_out, tested, unknown, words
-from memory.hosts._tools import DESCRIPTIONS, ModelTools, schema
+from memory.hosts._tools import DESCRIPTIONS, ModelTools
 from memory.runtime import HostTurns, OpenMemory, UserOf, answer_text
 
 with tested("openai-agents"):
-    from agents import FunctionTool, ItemHelpers, RunConfig, RunHooks
+    from agents import FunctionTool, ItemHelpers, RunConfig, RunHooks, function_tool
     from agents.run import CallModelData, ModelInputData
 
 _MAX_RUNS = 100
@@ -36,16 +36,14 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
     ``super()`` in ``on_agent_start``, ``on_agent_end`` and ``on_tool_*``.
 
     Args:
-        memory: an open memory. The code that opened it closes it, after the last run.
+        memory, user_id: as for :class:`memory.runtime.HostTurns`. A function of ``user_id`` gets ``session_id``.
         session_id: the conversation. If the run has an SDK ``Session``, use its id.
-        user_id: a user id within the memory's scope, a whole scope, or a function of ``session_id``.
         records: whether hooks record. Use False and :meth:`record` for runs with guardrails, because hooks
             get an answer before a guardrail stops it.
         base: your own ``RunConfig`` for ``**turns``. Its filter runs after this one.
 
     Raises:
         ConfigError: ``base`` already has a memory.
-        ScopeError: the memory has no scope.
     """
 
     def __init__(
@@ -87,14 +85,11 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
 
     def tools(self) -> list[FunctionTool]:
         """Return the tools for an agent's ``tools=``: a search, and a way to store a fact."""
-        answers = ModelTools(self._turns)
-        return [self._tool(answers, name) for name in DESCRIPTIONS]
-
-    def _tool(self, answers: ModelTools, name: str) -> FunctionTool:
-        async def invoke(context: Any, arguments: str) -> str:
-            return await answers.answer_json(name, arguments, None, self._session_id)
-
-        return FunctionTool(name, DESCRIPTIONS[name], schema(name), invoke)
+        functions = ModelTools(self._turns).functions(None, self._session_id)
+        return [
+            function_tool(made, name_override=name, description_override=DESCRIPTIONS[name])
+            for name, made in functions.items()
+        ]
 
     async def section(self, agent: Any, items: Sequence[Any]) -> str:
         """Return the memories for the last user message of a model's input.

@@ -24,14 +24,10 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
     The model sees the section below the user's prompt. The message history does not contain it.
 
     Args:
-        memory: an open memory. The code that opened it closes it, after the agent's last run.
+        memory, user_id: as for :class:`memory.runtime.HostTurns`. A function of ``user_id`` gets the
+            ``RunContext``.
         session_id: replaces the run's ``conversation_id``.
-        user_id: a user id within the memory's scope, a whole scope, or a function of the ``RunContext`` that
-            returns either. Its ``deps`` may name the user.
         tools: whether the model may search the memory and store facts.
-
-    Raises:
-        ScopeError: the memory has no scope.
     """
 
     memory: OpenMemory

@@ -40,15 +40,8 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
     agent.invoke_async(...)``; ``agent(...)`` works in other threads.
 
     Args:
-        memory: an open memory. The code that opened it closes it, after ``flush``.
+        memory, user_id: as for :class:`memory.runtime.HostTurns`. A function of ``user_id`` gets ``session_id``.
         session_id: the conversation, which Strands does not tell its stores.
-        user_id: a user id within the memory's scope, a whole scope, or a function of ``session_id`` that
-            returns either.
-        name: the store's name in Strands' tools and logs.
-        writable: whether to record.
-
-    Raises:
-        ScopeError: the memory has no scope.
     """
 
     def __init__(

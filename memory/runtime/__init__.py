@@ -1,18 +1,8 @@
 """Sessions and servers around a slot, for authors of hosts.
 
-- :class:`TurnMemory`, :class:`TurnPolicy`, :class:`Recall`: a host's use of a memory that may be slow or
-  down.
-- :func:`turns_of`: counters and policy of a memory's turns. :class:`HostTurns`, :class:`ShownSections`: the
-  base of every binding in :mod:`memory.hosts`. :func:`said_by_user`: the user's own words in a prompt.
-- :class:`AgentSession`, :class:`Provider`, :class:`Channel`, :class:`ToolRegistry`: an agent's session.
-- :class:`MemoryItems`: single memories.
-- :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer` with
-  :class:`ServeSettings` and :class:`TokenGrant`: Signet's runtime contract.
-- :func:`open_shared`: a memory that several processes of one user share. :func:`open_reach`: every memory
-  that belongs to one user.
-- :func:`load_config`, :func:`build_slot`: the first calls of a host that reads a configuration file.
-  :class:`Failures`: keeps a shared loop alive. :class:`SocketOwner`: the right to listen at a socket.
-- :class:`HookQueue`: turns made from the reports of coding agents' hooks.
+Turns of a host (:class:`TurnMemory`, :class:`HostTurns`), an agent's session (:class:`AgentSession`), single
+memories (:class:`MemoryItems`), Signet's runtime contract (:class:`RuntimeAdapter`), memories that several
+processes share (:func:`open_shared`) and turns of coding agents' hooks (:class:`HookQueue`).
 
 Enters: what a host would otherwise write itself. Stays out: SDKs of one host (``memory.hosts``) or of one backend.
 Names load on first use.
@@ -65,7 +55,6 @@ if TYPE_CHECKING:
         Usage,
     )
     from memory.runtime._said import said_by_user
-    from memory.runtime._serving import serve_app
     from memory.runtime._sockets import SocketOwner, socket_in
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
     from memory.runtime.providers import ProviderPlugin, create_provider
@@ -160,7 +149,6 @@ __all__ = [
     "reports_file",
     "run_session",
     "said_by_user",
-    "serve_app",
     "socket_in",
     "strip_context",
     "tool_running",
@@ -191,7 +179,6 @@ _LATE = {
         ToolDefinition Usage
     """,
     "memory.runtime._said": "said_by_user",
-    "memory.runtime._serving": "serve_app",
     "memory.runtime._sockets": "SocketOwner socket_in",
     "memory.runtime._tools": "Tool ToolContext ToolRegistry ToolResult memory_tools",
     "memory.runtime.providers": "ProviderPlugin create_provider",

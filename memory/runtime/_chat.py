@@ -19,15 +19,12 @@ from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import InputFile, Public
 from memory.runtime._attach import open_shared
 from memory.runtime._channel import (
-    AgentOutput,
     ChannelClosed,
     CommandLine,
     SessionSettings,
     TurnReport,
-    UserTurn,
 )
 from memory.runtime._hook_turns import drop_reports
-from memory.runtime._listening import cancelled_at_interrupt
 from memory.runtime._loop import AgentSession
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
@@ -88,9 +85,7 @@ class Chat:
     def __init__(
         self, config: MemslotConfig, channel: CommandLine | None, say: Callable[[str], None]
     ) -> None:
-        read = _reader() if channel is None else None
-        self._interruptible = read is not None
-        self._channel = channel or CommandLine(read)
+        self._channel = channel or CommandLine(_reader())
         self._config = config
         self._settings = config.section("agent", AgentSettings)
         self._provider = self._settings.model(config)
@@ -115,27 +110,13 @@ class Chat:
                             break
                         continue
                     try:
-                        await self._answer(turn)
+                        report = await self.session.turn(turn, self._channel.send)
+                        await self._channel.send(report.output)
                     except MemslotError as error:
                         self._say(f"error: {error}")
             except ChannelClosed as closed:
                 if closed.args:
                     raise LifecycleError(str(closed)) from closed
-
-    async def _answer(self, turn: UserTurn) -> None:
-        """Answer one turn. An interrupt from the terminal ends the answer, and the chat goes on."""
-        shown: list[str] = []
-
-        async def emit(output: AgentOutput) -> None:
-            shown.append(output.content)
-            await self._channel.send(output)
-
-        async with cancelled_at_interrupt(self._interruptible) as scope:
-            report = await self.session.turn(turn, emit)
-            await self._channel.send(report.output)
-        if scope.cancelled_caught:
-            await self.session.cut_off(turn, "".join(shown))
-            await self._channel.send(AgentOutput(error="stopped"))
 
     async def _command(self, line: str) -> bool:
         """Run a command that begins with a slash. Returns False if the chat should end."""

@@ -13,11 +13,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import BaseModel, InstanceOf
 
 from memory.contract._surviving import ends_the_task
 from memory.contract.errors import BackendRejected, InputError, MemslotError, ScopeError
@@ -35,55 +38,45 @@ from memory.storage.store import SqliteStore
 KIND = "hook"
 Did = Literal["begin", "prompt", "answer", "stop", "end"]
 HOLD_S = 20.0  # another plugin may block a stop; the agent then continues and stops again
-UNBALANCED_S = 600.0  # some prompts have no answer yet, because the agent still works on them
-UNANSWERED_S = 3600.0
+UNANSWERED_S = 3600.0  # the agent may still work on the last prompts
 _MAX_ROWS = 1000  # read from one session at a time
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(BaseModel, frozen=True):
     """One event that a hook reported.
 
     Attributes:
+        entry: the row of the outbox.
         did: the kind of event.
-        text: the prompt or the answer.
         turn: the hook's own name for the event.
-        host_turn: the host's name for its turn; empty if the host gives none.
         at: seconds since the epoch.
+        text: the prompt or the answer.
+        host_turn: the host's name for its turn; empty if the host gives none.
         completed: whether the host reports that the agent finished.
         again: whether the agent stopped earlier in this turn and another plugin made it continue.
     """
 
-    entry: Entry
+    entry: InstanceOf[Entry]
     host: str
     session_id: str
     did: Did
-    text: str
     turn: str
-    host_turn: str
     at: float
-    completed: bool
-    again: bool
+    text: str = ""
+    host_turn: str = ""
+    completed: bool = True
+    again: bool = False
 
     @classmethod
     def of(cls, entry: Entry) -> Reported:
-        """Read a row.
+        """Read a row. Unpaired surrogates, which remain where a host cuts a text short, are replaced.
 
         Raises:
-            ValueError, KeyError, TypeError: the row does not have the format that hooks write.
+            ValueError, TypeError, RecursionError: the row does not have the format that hooks write.
         """
         given = json.loads(entry.payload)
         return cls(
-            entry,
-            _text(given["host"]),
-            _text(given["session_id"]),
-            given["did"],
-            _text(given.get("text") or ""),
-            _text(given["turn"]),
-            _text(given.get("host_turn") or ""),
-            float(given["at"]),
-            bool(given.get("completed", True)),
-            bool(given.get("again", False)),
+            entry=entry, **json.loads(json.dumps(given, ensure_ascii=False).encode("utf-8", "replace"))
         )
 
 
@@ -173,7 +166,7 @@ class _Group:
 
     def _add_stop(self, row: Reported) -> None:
         if not row.text and self._answer is not None:
-            row = replace(row, text=self._answer.text)
+            row = row.model_copy(update={"text": self._answer.text})
         self._answer = None
         earlier = [stop for stop in self.stops if stop.host_turn and stop.host_turn == row.host_turn]
         if earlier or (row.again and not row.host_turn and self.stops):
@@ -185,7 +178,7 @@ class _Group:
         last = self.rows[-1].at
         if self.over or last < since:
             return True
-        wait_s = HOLD_S if self.balanced else UNBALANCED_S if self.stops else UNANSWERED_S
+        wait_s = HOLD_S if self.balanced else UNANSWERED_S
         return now - last >= wait_s or now < last - UNANSWERED_S  # the clock was set back
 
     def paired(self) -> list[HookTurn]:
@@ -287,24 +280,25 @@ class HookQueue(AbstractContextManager["HookQueue"]):
                 return
             try:
                 rows.append(Reported.of(entry))
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 failed(f"entry {entry.seq}", error)
                 await self._note(lease, [entry], Verdict("aside", error=type(error).__name__))
         for turn in finished_turns(rows, time.time(), self._since):
             entries = [row.entry for row in turn.rows]
             name = f"entry {entries[0].seq}"
-            if not await self._begin(lease, entries):
-                return
+            # If this process dies now, the next one looks the turn up before it writes it.
+            marked = await self._store.run(partial(self._mark_sent, lease, entries))
+            if not marked:
+                return  # another process has taken the session over
             try:
                 receipt = await record(turn)
             except BaseException as error:
                 if ends_the_task(error):
                     raise
                 failed(name, error)
-                refused = isinstance(error, (BackendRejected, InputError, ScopeError)) or not isinstance(
-                    error, MemslotError
-                )
-                why = str(error) if isinstance(error, MemslotError) else type(error).__name__
+                known = isinstance(error, MemslotError)
+                refused = not known or isinstance(error, (BackendRejected, InputError, ScopeError))
+                why = str(error) if known else type(error).__name__
                 state = "aside" if refused else "waiting"
                 await self._note(lease, entries, Verdict(state, why, type(error).__name__))
                 if not refused:
@@ -317,14 +311,8 @@ class HookQueue(AbstractContextManager["HookQueue"]):
             if state == "unknown":
                 return  # the next drain looks the turn up by its event id
 
-    async def _begin(self, lease: Lease, entries: Sequence[Entry]) -> bool:
-        """Mark a turn's rows as sent. If this process dies, the next one looks the turn up before writing it.
-
-        Returns False if another process has taken the session over.
-        """
-        return await self._store.run(
-            lambda db: all(self._outbox.mark_sent(db, lease, entry.seq) for entry in entries)
-        )
+    def _mark_sent(self, lease: Lease, entries: Sequence[Entry], db: Any) -> bool:
+        return all(self._outbox.mark_sent(db, lease, entry.seq) for entry in entries)
 
     async def _note(self, lease: Lease, entries: Sequence[Entry], verdict: Verdict) -> None:
         made = [(entry, verdict) for entry in entries]
@@ -347,35 +335,18 @@ def reports_file(data_dir: Path) -> Path:
 
 def waiting_reports(data_dir: Path) -> int:
     """Count the reports of hooks that wait in a ``data_dir``. Blocks."""
-    return _on_rows(data_dir, "SELECT count(*) FROM outbox WHERE kind = ?")
+    with closing(SqliteStore(reports_file(data_dir), (OUTBOX,))) as store:
+        if not store.begun:
+            return 0
+        count = "SELECT count(*) FROM outbox WHERE kind = ?"
+        return int(store.call(lambda db: db.execute(count, (KIND,)).fetchone()[0]))
 
 
 def drop_reports(data_dir: Path) -> bool:
     """Remove the reports of hooks that were not recorded, and return whether there were any. Blocks."""
-    waiting = bool(waiting_reports(data_dir))
-    if waiting:
-        _on_rows(data_dir, "DELETE FROM outbox WHERE kind = ?")
-    return waiting
-
-
-def _on_rows(data_dir: Path, statement: str) -> int:
-    store = SqliteStore(reports_file(data_dir), (OUTBOX,))
-    if not store.begun:
-        return 0
-    try:
-        row = store.call(lambda db: db.execute(statement, (KIND,)).fetchone())
+    if not waiting_reports(data_dir):
+        return False
+    with closing(SqliteStore(reports_file(data_dir), (OUTBOX,))) as store:
+        store.call(lambda db: db.execute("DELETE FROM outbox WHERE kind = ?", (KIND,)).rowcount)
         store.fold()
-    finally:
-        store.close()
-    return int(row[0]) if row else 0
-
-
-def _text(given: Any) -> str:
-    """Replace unpaired surrogates, which remain where a host cuts a text short.
-
-    Raises:
-        TypeError: ``given`` is not a string.
-    """
-    if not isinstance(given, str):
-        raise TypeError(f"a text is wanted, not {type(given).__name__}")
-    return given.encode("utf-8", "replace").decode()
+    return True

@@ -17,24 +17,14 @@ from memory.contract.errors import ConfigError
 from memory.plugins.console import AsJson, ConfigFile, Persona, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from memory.plugins.config import MemslotConfig
     from memory.storage.entries import Entry
     from memory.storage.store import Store
-
-_NAMED = 20  # events
 
 commands = typer.Typer(
     help="List, retry or erase the events that the journal keeps.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-
-
-def _alone(config: MemslotConfig) -> MemslotConfig:
-    """The configuration without its scope and journal, because the caller has opened the journal itself."""
-    return dataclasses.replace(
-        config, memory=config.memory.model_copy(update={"scope": None, "journal": None})
-    )
 
 
 @commands.command("list")
@@ -115,10 +105,8 @@ def retry(
     if as_json:
         print_json({"retried": found})
         return
-    say(
-        quantity(len(found), "entries wait again", "entry waits again")
-        + (f": {', '.join(map(str, found))}" if found else "")
-    )
+    listed = f": {', '.join(map(str, found))}" if found else ""
+    say(quantity(len(found), "entries wait again", "entry waits again") + listed)
 
 
 @commands.command()
@@ -129,53 +117,41 @@ def forget(
         list[int] | None, typer.Option(help="An entry to remove, in place of a person's.", show_default=False)
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    keep_memory: Annotated[
-        bool, typer.Option("--keep-memory", help="Do not reset the person's scopes in the backend.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Erase a person's events, and reset their scopes in the backend."""
     import anyio
 
     from memory.plugins.config import load_config
-    from memory.plugins.opening import build_slot, recorded_journal
+    from memory.plugins.opening import recorded_journal
     from memory.runtime._hook_turns import drop_reports
     from memory.runtime._past import forget_person
+    from memory.storage.entries import forget_entries
 
     if number:
-        _forget_numbers(config, number, as_json)
+        with _outbox(config) as store:
+            gone = forget_entries(store, number)
+        if as_json:
+            print_json({"forgotten": gone})
+        else:
+            say(f"{quantity(len(gone), 'entries')} removed")
         return
     if persona is None:
         raise ConfigError("give --persona, or --number of an entry")
     if not yes:
         typer.confirm(f"Remove all events of {persona} and reset their memory?", abort=True, err=True)
     loaded = load_config(config)
+    # The journal is open already, and each scope of the person is reset by its own name.
+    memory = loaded.memory.model_copy(update={"scope": None, "journal": None})
+    alone = dataclasses.replace(loaded, memory=memory)
     with recorded_journal(config) as journal:
-        open_slot = None if keep_memory else lambda: build_slot(_alone(loaded))
-        forgotten = anyio.run(forget_person, journal, persona, loaded.provider, open_slot)
-        if (
-            own := loaded.memory.scope
-        ) is not None and own.persona_id == persona:  # hooks report for this scope alone
-            forgotten.recorded |= drop_reports(loaded.data_dir)
+        forgotten = anyio.run(forget_person, journal, persona, alone)
+    if (own := loaded.memory.scope) is not None and own.persona_id == persona:  # hooks report for it alone
+        forgotten.recorded |= drop_reports(loaded.data_dir)
     if as_json:
         print_json({"persona": persona, "scopes": forgotten.scopes, "left": forgotten.left})
         return
-    say(
-        (
-            f"forgot {persona}: {quantity(forgotten.scopes, 'scopes')}"
-            if forgotten.recorded
-            else f"nothing was recorded of {persona!r}"
-        )
-        + (f"; left in the backend: {'; '.join(forgotten.left)}" if forgotten.left else "")
-    )
-
-
-def _forget_numbers(config: Path, numbers: list[int], as_json: bool) -> None:
-    from memory.storage.entries import forget_entries
-
-    with _outbox(config) as store:
-        gone = forget_entries(store, numbers)
-    if as_json:
-        print_json({"forgotten": gone})
-        return
-    say(f"{quantity(len(gone), 'entries')} removed")
+    what = f"forgot {persona}: {quantity(forgotten.scopes, 'scopes')}"
+    if not forgotten.recorded:
+        what = f"nothing was recorded of {persona!r}"
+    say("; left in the backend: ".join([what, *(["; ".join(forgotten.left)] if forgotten.left else [])]))

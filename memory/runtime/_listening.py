@@ -5,12 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
-
-import anyio
-from anyio.abc import TaskStatus
 
 from memory.contract.errors import ConfigError
 
@@ -57,27 +52,3 @@ def stop_at_signals(running: uvicorn.Server) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
         running.handle_exit = end  # type: ignore[assignment, method-assign]
-
-
-@asynccontextmanager
-async def cancelled_at_interrupt(wanted: bool = True) -> AsyncIterator[anyio.CancelScope]:
-    """Let SIGINT cancel only the body. Outside the main thread, or if not ``wanted``, this does nothing."""
-    with anyio.CancelScope() as scope:
-        if not wanted or threading.current_thread() is not threading.main_thread():
-            yield scope
-            return
-
-        async def watch(*, task_status: TaskStatus[None]) -> None:
-            with anyio.open_signal_receiver(signal.SIGINT) as signals:
-                task_status.started()
-                async for _ in signals:
-                    scope.cancel()
-
-        before = signal.getsignal(signal.SIGINT)
-        try:
-            async with anyio.create_task_group() as tasks:
-                await tasks.start(watch)
-                yield scope
-                tasks.cancel_scope.cancel()
-        finally:
-            signal.signal(signal.SIGINT, before)

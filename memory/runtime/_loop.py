@@ -170,16 +170,6 @@ class AgentSession:
             raise gone
         return report
 
-    async def cut_off(self, turn: UserTurn, shown: str) -> None:
-        """Record a cancelled turn: the question and the part of the answer that was shown."""
-        if self._drop_erased():
-            return
-        said = _with_attachments(turn)
-        answered = [Message(role="assistant", content=shown)] if shown.strip() else []
-        await self._record(said, answered)
-        self.history = [*self.history, said, *answered]
-        self._opening = None
-
     async def compact(self) -> bool:
         """Replace the conversation by the model's summary, and record it. Returns whether it has one."""
         if not self.history:

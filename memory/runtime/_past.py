@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from memory.contract.errors import InputError
-from memory.slot.slot import MemorySlot
+from memory.plugins.config import MemslotConfig
+from memory.plugins.opening import build_slot
 from memory.storage.journal import Journal
 from memory.storage.resets import JournalKey
 
@@ -39,12 +39,7 @@ class Forgotten:
     left: list[str] = field(default_factory=list)  # data that remains elsewhere, as phrases for the user
 
 
-async def forget_person(
-    journal: Journal,
-    persona_id: str,
-    provider: str,
-    open_slot: Callable[[], AbstractAsyncContextManager[MemorySlot]] | None,
-) -> Forgotten:
+async def forget_person(journal: Journal, persona_id: str, config: MemslotConfig) -> Forgotten:
     """Reset a person's scopes, then remove their events from the journal for good.
 
     If the backend is down, the events stay, because they tell which scopes to reset.
@@ -52,15 +47,14 @@ async def forget_person(
     Args:
         journal: the journal that holds the events.
         persona_id: the person.
-        provider: the backend of the configuration.
-        open_slot: opens the memory of ``provider``. None does not reset the memory.
+        config: the memory whose scopes are reset. It has no scope and no journal.
     """
     events = (entry.event for entry in journal.entries(everything=True))
     scopes = {event.scope for event in events if event.scope.persona_id == persona_id}
     forgotten = Forgotten(scopes=len(scopes))
     reset: set[JournalKey] = set()
-    if scopes and open_slot is not None:
-        async with open_slot() as slot:
+    if scopes:
+        async with build_slot(config) as slot:
             for scope in scopes:
                 reset.add(JournalKey.of_adapter(slot, scope))
                 await slot.setup_scope(scope)
@@ -71,8 +65,10 @@ async def forget_person(
     removed = journal.forget(persona_id)
     forgotten.recorded = bool(scopes or removed)  # the resets have already removed some events
     for other in sorted({key.destination for key in removed if key not in reset}):
-        another = other.split(":")[0] != provider
-        if another or open_slot is not None:
-            store = other if another else f"another store of {provider}, {other}"
-            forgotten.left.append(f"what was delivered to {store}; run forget with its configuration")
+        kind = (
+            other
+            if other.split(":")[0] != config.provider
+            else f"another store of {config.provider}, {other}"
+        )
+        forgotten.left.append(f"what was delivered to {kind}; run forget with its configuration")
     return forgotten

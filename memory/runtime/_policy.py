@@ -134,7 +134,6 @@ class TurnMemory:
         self._closed = False
         self._recalls = self._failed_recalls = self._left_out = 0
         self._last_failure: str | None = None
-        self._new: set[MemoryScope] = set()  # scopes whose set-up has already timed out once
 
     async def __aenter__(self) -> Self:
         self.resume()
@@ -313,14 +312,14 @@ class TurnMemory:
         """Ask in a separate task, so that a hanging call delays no caller and a scope's set-up continues."""
         slot, answered, stop = self.slot, anyio.Event(), anyio.CancelScope()
         answer: list[RetrieveResult | MemslotError] = []
-        late = begun = False
+        begun = False
 
         async def ask() -> None:
             nonlocal begun
             try:
                 async with slot.delivery.leases.lease(request.scope):
                     begun = True
-                    if not late:
+                    if not stop.cancel_called:
                         with stop:
                             answer.append(await slot.retrieve(request))
             except MemslotError as error:
@@ -331,7 +330,6 @@ class TurnMemory:
                 why = f"{slot.backend_name}: recall failed ({type(error).__name__})"
                 answer.append(errors.BackendError(why, backend_name=slot.backend_name))
             finally:
-                self._new.discard(request.scope)
                 answered.set()
 
         self._background.start(ask)
@@ -339,18 +337,19 @@ class TurnMemory:
             with anyio.move_on_after(self.policy.recall_s):
                 await answered.wait()
         finally:
-            late = True
-            if not answered.is_set():
-                stop.cancel()
-        if not (answered.is_set() or begun or request.scope in self._new):
-            # The next time-out counts as a failure, because the memory may be down.
-            self._new.add(request.scope)
-            why = f"{slot.backend_name}: the scope is still being set up after {self.policy.recall_s:g} s"
-            raise SetUpTimedOut(why, backend_name=slot.backend_name, operation="setup_scope")
+            stop.cancel()
         if not answer:
-            what = "was given up" if answered.is_set() else f"has no answer within {self.policy.recall_s:g} s"
-            why = f"{slot.backend_name}: recall {what}"
-            raise errors.BackendTimeout(why, backend_name=slot.backend_name, operation="retrieve")
+            late = f"after {self.policy.recall_s:g} s"
+            kind, operation, what = errors.BackendTimeout, "retrieve", f"recall has no answer {late}"
+            if answered.is_set():
+                what = "recall was given up"
+            elif not begun:
+                kind, operation, what = (
+                    SetUpTimedOut,
+                    "setup_scope",
+                    f"the scope is still being set up {late}",
+                )
+            raise kind(f"{slot.backend_name}: {what}", backend_name=slot.backend_name, operation=operation)
         if isinstance(answer[0], MemslotError):
             raise answer[0]
         return answer[0]

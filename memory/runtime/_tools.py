@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -209,11 +209,31 @@ class _MemoryTool:
     name: str
     description: str
     input_schema: Mapping[str, Any]
-    work: Callable[[MemoryItems, Mapping[str, Any], ToolContext], Awaitable[Any]]
     run_before_generation: bool = False
 
     async def execute(self, input: Mapping[str, Any], context: ToolContext) -> Any:
-        return await self.work(context.items, input, context)
+        items = context.items
+        match self.name:
+            case "memory_search":
+                limit, session_id = input.get("limit", 10), context.session_key
+                found = await items.search(input["query"], limit, session_id=session_id)
+                return list(map(_row, found)) or "no memories were found"
+            case "memory_store":
+                stored = await items.store(input["content"])
+                return {"id": (*stored.native_ids, stored.event_id)[0], "status": stored.status}
+            case "memory_get":
+                if (item := await items.get(input["id"])) is None:
+                    raise InputError("there is no memory of this id")
+                return {"id": item.id, "content": item.content}
+            case "memory_modify":
+                return {"status": (await items.modify(input["id"], input["content"])).status}
+            case _:
+                return {"status": (await items.forget(input["id"])).status}
+
+
+def _row(item: Item) -> dict[str, Any]:
+    when = item.timestamp.isoformat() if item.timestamp else None
+    return {"id": item.id, "content": item.content, "score": item.score, "timestamp": when}
 
 
 def memory_tools(slot: MemorySlot) -> list[Tool]:
@@ -229,43 +249,13 @@ def _object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-async def _search(items: MemoryItems, given: Mapping[str, Any], context: ToolContext) -> Any:
-    found = await items.search(given["query"], given.get("limit", 10), session_id=context.session_key)
-    return list(map(_row, found)) or "no memories were found"
-
-
-def _row(item: Item) -> dict[str, Any]:
-    when = item.timestamp.isoformat() if item.timestamp else None
-    return {"id": item.id, "content": item.content, "score": item.score, "timestamp": when}
-
-
-async def _store(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:
-    receipt = await items.store(given["content"])
-    return {"id": (*receipt.native_ids, receipt.event_id)[0], "status": receipt.status}
-
-
-async def _get(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:
-    item = await items.get(given["id"])
-    if item is None:
-        raise InputError("there is no memory of this id")
-    return {"id": item.id, "content": item.content}
-
-
-async def _modify(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:
-    return {"status": (await items.modify(given["id"], given["content"])).status}
-
-
-async def _forget(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:
-    return {"status": (await items.forget(given["id"])).status}
-
-
 _TEXT = {"type": "string", "minLength": 1, "maxLength": 20_000}
 _ID = {"type": "string", "minLength": 1, "maxLength": 512}
 _LIMIT = {"type": "integer", "minimum": 1, "maximum": 100}
 _TOOLS: tuple[Tool, ...] = (
-    _MemoryTool("memory_search", "Search long-term memory.", _object(query=_TEXT, limit=_LIMIT), _search),
-    _MemoryTool("memory_store", "Keep something in long-term memory.", _object(content=_TEXT), _store),
-    _MemoryTool("memory_get", "Read one memory by its id.", _object(id=_ID), _get),
-    _MemoryTool("memory_modify", "Correct the text of one memory.", _object(id=_ID, content=_TEXT), _modify),
-    _MemoryTool("memory_forget", "Delete one memory.", _object(id=_ID), _forget),
+    _MemoryTool("memory_search", "Search long-term memory.", _object(query=_TEXT, limit=_LIMIT)),
+    _MemoryTool("memory_store", "Keep something in long-term memory.", _object(content=_TEXT)),
+    _MemoryTool("memory_get", "Read one memory by its id.", _object(id=_ID)),
+    _MemoryTool("memory_modify", "Correct the text of one memory.", _object(id=_ID, content=_TEXT)),
+    _MemoryTool("memory_forget", "Delete one memory.", _object(id=_ID)),
 )

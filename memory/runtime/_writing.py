@@ -180,15 +180,14 @@ class WriteBehind:
             return bool(native_ids)
         return True
 
-    async def drained(self, within_s: float) -> bool:
-        """Wait until the outbox is empty, at most ``within_s`` seconds. Returns whether it is."""
-        return await self._ended(within_s, delivered=True)
+    async def drained(self, within_s: float, *, once: bool = False) -> bool:
+        """Wait until the outbox is empty or, with ``once``, until each waiting event was tried once.
 
-    async def _ended(self, within_s: float, *, delivered: bool) -> bool:
-        """Wait until each event was tried once or, if ``delivered``, until the outbox is empty."""
+        Returns whether that happened within ``within_s`` seconds.
+        """
         with anyio.move_on_after(within_s):
             await self._take_up()
-            while self._lanes or (delivered and self.waiting):
+            while self._lanes or (self.waiting and not once):
                 await self._changed.wait()
             return True
         return False
@@ -199,7 +198,7 @@ class WriteBehind:
         Events in a lasting outbox are tried once, without waiting for the pause after a failed attempt.
         """
         self._closed = True
-        await self._ended(within_s, delivered=not self._slot.delivery.lasting)
+        await self.drained(within_s, once=self._slot.delivery.lasting)
         if self._looking is not None:
             self._looking.cancel()
         for lane in list(self._lanes.values()):

@@ -12,12 +12,9 @@ from typing import Any
 import anyio
 import pytest
 from mcp_client import Client, connected, over_stdio
-from mcp_client import over_http as session_over_http
 
-from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError
-from memory.hosts.mcp import running
+from memory import AdapterMode, MemoryScope, MemorySlot
 from memory.hosts.mcp.server import build_server
-from memory.plugins.config import load_config
 from memory.runtime import MemoryItems
 from memory.testing import FakeBackend, FakeNativeStore
 from memory.testing._faults import FAKE_KEY
@@ -304,92 +301,11 @@ async def test_over_stdio_a_client_that_cannot_be_written_to_is_one_line(tmp_pat
     ]
 
 
-@pytest.fixture
-def over_http(tmp_path: Path) -> Callable[..., Any]:
-    @asynccontextmanager
-    async def serving(**options: Any) -> AsyncIterator[str]:
-        config, urls, ready = load_config(configured(tmp_path)), list[str](), anyio.Event()
-
-        def listening(url: str) -> None:
-            urls.append(url)
-            ready.set()
-
-        async with anyio.create_task_group() as tasks:
-
-            async def serve() -> None:
-                await running.serve_http(config, 0, listening, **options)
-
-            tasks.start_soon(serve)
-            await ready.wait()
-            yield urls[0]
-            tasks.cancel_scope.cancel()
-
-    return serving
-
-
-async def test_over_http_many_clients_share_one_memory(over_http):
-    async with over_http() as url:
-        for turn in range(2):
-            async with session_over_http(url) as session:
-                if turn == 0:
-                    await session.use("memory_store", content="I like oolong.")
-                found = await session.use("memory_search", query="What do I like?")
-                assert [row["content"] for row in found] == ["I like oolong."]
-
-
-async def test_over_http_read_only_writes_nothing(over_http):
-    async with over_http(read_only=True) as url, session_over_http(url) as session:
-        assert [tool["name"] for tool in await session.tools()] == ["memory_search"]
-
-
-async def test_over_http_arguments_in_a_string_are_read_as_well(over_http):
-    import httpx
-
-    async with over_http() as url, httpx.AsyncClient() as http, session_over_http(url) as session:
-        await session.use("memory_store", content="I like oolong.")
-        for arguments, said in AS_TEXT:
-            asked = {"name": "memory_search", "arguments": arguments}
-            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": asked}
-            accept = {"accept": "application/json, text/event-stream"}
-            answer = (await http.post(url, json=body, headers=accept)).json()
-            assert said in answer["result"]["content"][0]["text"]
-
-
-async def test_over_http_a_page_under_another_name_is_refused(over_http):
-    import httpx
-
-    async with over_http() as url, httpx.AsyncClient() as browser:
-        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-        accept = {"accept": "application/json, text/event-stream"}
-        for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
-            answer = await browser.post(url, json=body, headers={**accept, **headers})
-            assert answer.status_code in (403, 421)
-        assert (await browser.get(url.replace("/mcp", "/"))).status_code == 404
-
-
-async def test_over_http_requests_have_the_limits_of_memslot_serve(over_http):
-    import httpx
-
-    async with over_http() as url, httpx.AsyncClient() as http:
-        accept = {"accept": "application/json, text/event-stream"}
-        large = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"x": "x" * 3_000_000}}
-        assert (await http.post(url, json=large, headers=accept)).status_code == 413
-
-
-@pytest.mark.thorough
-def test_over_http_nothing_of_signets_extra_is_needed():
-    gone = "import sys; sys.modules.update(dict.fromkeys(['fastapi', 'httptools']))"
-    needed = "import memory.hosts.mcp.running, memory.runtime._serving, memory.runtime.signet.http"
-    subprocess.run([sys.executable, "-c", f"{gone}; {needed}"], check=True)
-
-
-async def test_what_cannot_be_served_is_told_before_anything_starts(tmp_path):
-    with pytest.raises(ScopeError, match=r"memory\.scope"):
-        await running.serve_http(load_config(configured(tmp_path, scope=None)), 0, print)
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="--port"):
-        await running.serve_http(load_config(configured(tmp_path)), taken.getsockname()[1], print)
+async def test_a_memory_without_a_scope_is_refused_at_once(tmp_path):
+    command = [*SERVER, str(configured(tmp_path, scope=None))]
+    done = await anyio.run_process(command, input=b"", check=False)
+    assert done.returncode == 2
+    assert "memory.scope says whose memory is served" in done.stderr.decode()
 
 
 @pytest.mark.thorough

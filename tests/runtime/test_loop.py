@@ -363,7 +363,7 @@ async def test_what_was_said_before_a_reset_does_not_come_back_with_the_turn_in_
         report = await talk.turn(turn)
         assert not report.recorded
     if when == "stopped":
-        await talk.cut_off(turn, "Under")
+        talk.checkpoint()
     assert (talk.history, talk.last) == ([], None)
     assert await memory.drain(20)
     assert backend.rows == []

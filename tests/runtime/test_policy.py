@@ -202,9 +202,6 @@ async def test_new_scopes_that_take_their_time_keep_nobody_from_recall(slot, ada
             assert "still being set up" in str(recall.failure)
         assert memory.status()["recall_circuit"] == "closed"
         assert (await memory.recall("tea?", session_id="s")).failure is None
-        for _ in range(2):  # one that never ends is a failure from the second time on
-            assert "has no answer" in str((await memory.recall("tea?", session_id="s", scope=new)).failure)
-        assert memory.status()["recall_circuit"] == "open"
         gate.set()
 
 

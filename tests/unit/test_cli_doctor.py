@@ -63,14 +63,6 @@ def test_what_cannot_be_settled_in_time_is_pending_and_said_so(add_plugin, tmp_p
     )
 
 
-def test_a_long_wait_is_said_on_stderr(add_plugin, tmp_path, monkeypatch):
-    monkeypatch.setattr("memory.doctor.report._FIRST_NOTICE_S", 0.04)
-    add_plugin("slow", fake_plugin("slow", store="derivation_s=60.0"))
-    result = invoke("doctor", config_for("slow", tmp_path), "--timeout", "0.3", "--json")
-    assert "readiness: waiting for what was written to be processed, 0 s of at most 0 s" in result.stderr
-    assert json.loads(result.stdout)
-
-
 def test_debug_shows_the_traceback_behind_a_failed_check(add_plugin, tmp_path):
     add_plugin("down", fake_plugin("down", then="store.faults.add('401', times=None, endpoint='insert')"))
     assert "Traceback" not in invoke("doctor", config_for("down", tmp_path)).output

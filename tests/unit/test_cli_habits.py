@@ -60,9 +60,6 @@ def shell(instruction, words=""):
         ("memslot jo", ["journal"]),
         ("memslot tools config ", ["show"]),
         ("memslot tools stig", ["stigmem"]),
-        ("memslot setup --backend hon", ["honcho"]),
-        ("memslot setup --backend full", ["full_history"]),
-        ("memslot run some.yaml no", ["no_memory"]),
         ("memslot run --no", ["--no-doctor"]),
     ],
 )

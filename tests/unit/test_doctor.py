@@ -2,7 +2,6 @@
 
 import json
 from contextlib import closing
-from typing import Any
 
 import anyio
 import pytest
@@ -33,7 +32,7 @@ from journals import backlog, open_journal
 from slot_support import until
 
 from memory import InputError
-from memory.adapter import AdapterTraits, PluginOptions, Public
+from memory.adapter import AdapterTraits
 from memory.doctor.report import CHECKS
 from memory.plugins.opening import build_slot
 from memory.testing import FakeNativeStore
@@ -213,37 +212,20 @@ async def test_a_running_server_is_not_down_and_may_be_mended_by_a_setup():
     )  # fmt: skip
 
 
-class Addressed(PluginOptions):
-    base_url: Public[str]
-    store: dict[str, Any]
-    llm: dict[str, Any]
-
-
-async def test_nobody_there_names_the_address_without_its_password():
+async def test_nobody_there_names_the_block_with_the_address():
     store = FakeNativeStore()
     store.faults.add("refused", times=None)
-    given = {"base_url": "http://ada:secret@127.0.0.1:9", "store": {"host": "db.internal"}, "llm": {
-        "model": "m", "base_url": "http://model"}}  # fmt: skip
-    config = {"memory": {"backend": "fake", "backends": {"fake": given}}}
-    report = await examine(on(store), config=config, described={"options": Addressed})
-    check = found(report, "health")
-    assert check.status == "failed"
-    assert check.fix == (
-        "start it, or correct memory.backends.fake.base_url (http://127.0.0.1:9), "
-        "memory.backends.fake.store.host"
-    )
+    check = found(await examine(on(store)), "health")
+    assert (check.status, check.fix) == ("failed", "start it, or correct its address in memory.backends.fake")
 
 
-async def test_a_health_that_is_late_is_not_set_up_again_and_names_the_address():
+async def test_a_health_that_is_late_is_not_set_up_again_and_names_the_deadline():
     store = FakeNativeStore()
     store.faults.add("slow", times=None, endpoint="ping", delay_s=30)
-    block = {"base_url": "http://127.0.0.1:9", "store": {}, "llm": {}}
-    memory = {"backend": "fake", "deadlines": {"health_s": 0.05}, "backends": {"fake": block}}
-    report = await examine(on(store), config={"memory": memory}, described={"options": Addressed})
-    check = found(report, "health")
+    memory = {"backend": "fake", "deadlines": {"health_s": 0.05}, "backends": {"fake": {}}}
+    check = found(await examine(on(store), config={"memory": memory}), "health")
     assert check.fix == (
-        "see whether it runs, at memory.backends.fake.base_url (http://127.0.0.1:9); "
-        "or raise memory.deadlines.health_s"
+        "see whether it runs at its address in memory.backends.fake; or raise memory.deadlines.health_s"
     )
     assert "create_space" not in store.operations
 
@@ -282,18 +264,10 @@ async def test_a_cancelled_doctor_leaves_nothing():
     assert (store.rows, store.clients) == ({}, 0)
 
 
-async def test_no_long_wait_is_silent(monkeypatch):
-    monkeypatch.setattr("memory.doctor.report._FIRST_NOTICE_S", 0.04)
-    monkeypatch.setattr("memory.doctor.report._NEXT_NOTICE_S", 0.05)
-    notices = []
-    store = FakeNativeStore(derivation_s=60)
-    store.faults.add("slow", endpoint="delete_rows", delay_s=0.2)
-    await examine(on(store), ready_timeout_s=1.5, on_wait=notices.append)
-    waits = {(notice.check, notice.what, notice.limit_s) for notice in notices}
-    assert any((check, what) == ("reset", "a reset") and limit <= 10 for check, what, limit in waits)
-    assert ("readiness", "what was written to be processed") in {wait[:2] for wait in waits}
-    assert len([notice for notice in notices if notice.check == "readiness"]) > 2
-    assert all(0 < notice.elapsed_s <= notice.limit_s + 30 for notice in notices)
+async def test_each_check_is_named_before_it_runs():
+    begun = []
+    await examine(on(FakeNativeStore()), on_begin=begun.append)
+    assert begun == list(CHECKS)
 
 
 @pytest.mark.parametrize(

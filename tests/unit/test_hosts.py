@@ -16,7 +16,7 @@ from host_contract import HostContract
 from host_pages import block, table
 from packaging.requirements import Requirement
 
-from memory import ConfigError, PluginLoadError
+from memory import PluginLoadError
 from memory.hosts import _shared, _table
 from memory.hosts._table import HOSTS
 
@@ -100,17 +100,6 @@ def test_a_host_that_is_not_in_the_table_is_refused_by_what_to_do():
 def test_a_missing_sdk_says_the_pip_line():
     with pytest.raises(PluginLoadError, match=r"pip install 'memslot\[strands\]'"), _shared.tested("strands"):
         raise ImportError("no", name="strands")
-
-
-def test_an_agent_takes_one_memory():
-    class Agent: ...
-
-    agent = Agent()
-    _shared.bind(agent, "CrewAI")
-    with pytest.raises(ConfigError, match="already"):
-        _shared.bind(agent, "CrewAI")
-    _shared.unbind(agent)
-    _shared.bind(agent, "CrewAI")
 
 
 def test_the_command_lists_hosts_and_prints_lines_to_paste(tmp_path):

@@ -55,7 +55,6 @@ from memory.bench.engine.settings import Variant
 from memory.bench.scores.metrics import Rival, experiment_metrics, with_second_time
 from memory.bench.scores.model import Metrics, ProbeRecord, Sample
 from memory.contract.errors import ConfigError
-from memory.doctor.report import Waiting
 from memory.doctor.runner import run_doctor
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
@@ -92,7 +91,6 @@ class Listeners:
 
     progress: Callable[[Position], None] | None = None
     on_directory: Callable[[Path], None] = lambda directory: None  # when work in it begins
-    on_wait: Callable[[Waiting], None] | None = None  # while the doctor waits
     on_error: Callable[[Exception], None] | None = None  # with an error that the manifest will record
     write_page: Callable[[Path, Manifest, Metrics], object] | None = None  # before the final manifest
 
@@ -331,7 +329,6 @@ class _Run:
             report = await run_doctor(
                 config,
                 registry=self.registry,
-                on_wait=self.listeners.on_wait,
                 on_error=self.listeners.on_error,
                 ready_timeout_s=self.experiment.settings.wait_timeout_s,
                 data_dir=Path(place),

@@ -1,4 +1,4 @@
-"""Transports of the MCP server: stdio, streamable HTTP for this machine, and ``memslot serve``."""
+"""Transports of the MCP server: stdio, and streamable HTTP by ``memslot serve``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -15,20 +15,7 @@ from memory import LifecycleError, MemoryScope, ScopeError
 from memory.adapter.sdk import quiet_loggers
 from memory.hosts.mcp.lines import incoming, readable_body
 from memory.hosts.mcp.server import build_server
-from memory.runtime import (
-    MemoryItems,
-    MemslotConfig,
-    listening_socket,
-    open_reach,
-    open_shared,
-    serve_app,
-)
-
-if TYPE_CHECKING:
-    from mcp.server.transport_security import TransportSecuritySettings
-
-HOST = "127.0.0.1"
-_GRACE_S = 5
+from memory.runtime import MemoryItems, MemslotConfig, open_reach, open_shared
 
 
 @asynccontextmanager
@@ -96,52 +83,16 @@ def _own_stdout() -> Iterator[io.TextIOWrapper]:
             ours.close()
 
 
-async def serve_http(
-    config: MemslotConfig, port: int, ready: Callable[[str], None], *, read_only: bool = False
-) -> None:
-    """Serve this machine's clients at ``/mcp`` until SIGTERM or SIGINT, or cancelled.
-
-    Raises:
-        ConfigError: the port is taken; or the memory cannot be opened, as for :func:`serve_stdio`.
-    """
-    from mcp.server.transport_security import TransportSecuritySettings
-
-    with listening_socket(HOST, port, field="--port") as listener:
-        # A web page can reach the loopback address under another name (DNS rebinding).
-        names = [f"{host}:{listener.getsockname()[1]}" for host in (HOST, "localhost")]
-        security = TransportSecuritySettings(
-            enable_dns_rebinding_protection=True,
-            allowed_hosts=names,
-            allowed_origins=[f"http://{name}" for name in names],
-        )
-        async with (
-            _opened(config, read_only) as items,
-            endpoint({(items.scope, read_only): items}, security) as app_for,
-        ):
-            answer = app_for(items.scope, read_only)
-
-            async def app(scope: Any, receive: Any, send: Any) -> None:
-                if scope["path"].rstrip("/") == "/mcp":
-                    await answer(scope, receive, send)
-                else:
-                    await send({"type": "http.response.start", "status": 404, "headers": []})
-                    await send({"type": "http.response.body", "body": b"MCP is at /mcp\n"})
-
-            await serve_app(app, listener, lambda url: ready(f"{url}/mcp"), own=items.scope, grace_s=_GRACE_S)
-
-
 @asynccontextmanager
 async def endpoint(
     callers: Mapping[tuple[MemoryScope, bool], MemoryItems],
-    security: TransportSecuritySettings | None = None,
 ) -> AsyncIterator[Callable[[MemoryScope, bool], Any]]:
-    """Create an ASGI application for each scope and access right, for ``memslot serve`` and HTTP.
+    """Create an ASGI application for each scope and access right, for ``memslot serve``.
 
-    The application that mounts them authenticates callers and limits their requests.
+    The application that mounts them authenticates callers, and limits and checks their requests.
 
     Args:
         callers: (a caller's scope, whether it may only read) -> the memories it reaches.
-        security: the accepted host names and origins. None leaves this check to the mounting application.
     """
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
@@ -150,10 +101,7 @@ async def endpoint(
     # needs no event stream either, and some releases of the SDK leave such a stream open.
     managers = {
         caller: StreamableHTTPSessionManager(
-            build_server(items, read_only=caller[1]),
-            stateless=True,
-            json_response=True,
-            security_settings=security,
+            build_server(items, read_only=caller[1]), stateless=True, json_response=True
         )
         for caller, items in callers.items()
     }

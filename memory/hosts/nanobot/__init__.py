@@ -1,5 +1,5 @@
 """Nanobot (``nanobot-ai>=0.3.5``).
 
 :mod:`.tool` is an entry point of ``nanobot.tools`` for a stock ``nanobot agent`` or gateway.
-``MEMSLOT_CONFIG`` names its configuration. :func:`memory.hosts.nanobot.sdk.attach` is for your own bot.
+``MEMSLOT_CONFIG`` names its configuration; else it is ``memslot.yaml`` in the workspace of the bot.
 """

@@ -1,4 +1,4 @@
-"""Turns of Nanobot: what was said in them, and by whom. The SDK's binding and the tool share this module."""
+"""Turns of Nanobot: what was said in them, and by whom."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from nanobot_support import files, memory_config, nanobot_config
 from memory import ConfigError, LifecycleError, MemoryScope, MemorySlot
 from memory.hosts.nanobot import tool
 from memory.hosts.nanobot._turns import said
-from memory.hosts.nanobot.sdk import attach
 from memory.hosts.nanobot.tool import claim_workspace, without_section
 from memory.runtime import TurnMemory, TurnPolicy, turns_of
 from memory.testing import FakeBackend, FakeNativeStore
@@ -42,63 +41,41 @@ def nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def sdk(
+async def opened(
     tmp_path: Path, model: Model, store: FakeNativeStore, policy: TurnPolicy | None = None
-) -> AsyncIterator[tuple[Any, TurnMemory, Any]]:
-    async with (
-        MemorySlot(FakeBackend(store), scope=ADA) as slot,
-        Nanobot.from_config(nanobot_config(tmp_path, model)) as bot,
-    ):
-        yield bot, turns_of(slot, policy or TurnPolicy(recall_s=20.0)), attach(bot, slot)
-
-
-async def test_the_sdk_shows_the_section_to_the_model_and_keeps_it_nowhere(tmp_path, model, store):
-    async with sdk(tmp_path, model, store) as (bot, memory, attached):
-        await bot.run("I like oolong tea.", session_key="sdk:one", hooks=[attached.hook])
-        assert await memory.drain(20)
-        result = await bot.run("Which tea do I like?", session_key="sdk:two", hooks=[attached.hook])
-        assert result.content == "You like oolong."
-        await bot.run("Thanks a lot.", session_key="sdk:two", hooks=[attached.hook])
-        assert await memory.drain(20)
-    assert model.prompts[-1].count("<memory-context") <= 1  # that of an earlier turn is not replayed
-    assert "<memory-context" not in files(tmp_path)
-    texts = [row.text for row in store.rows.values()]
-    assert texts[:2] == ["I like oolong tea.", "Noted, 1."]
-    assert not [text for text in texts if "<memory-context" in text]
-    assert len({(row.labels["event_id"]) for row in store.rows.values()}) == 3
-
-
-async def test_a_bot_that_is_let_go_is_as_it_was(tmp_path, model, store):
-    async with sdk(tmp_path, model, store) as (bot, memory, attached):
-        attached.detach()
-        attached.detach()
-        await bot.run("I like oolong tea.", hooks=[attached.hook])
-        assert await memory.drain(20)
-    assert not store.rows
+) -> AsyncIterator[tuple[Any, TurnMemory]]:
+    async with MemorySlot(FakeBackend(store), scope=ADA) as slot:
+        turns = turns_of(slot, policy or TurnPolicy(recall_s=20.0))
+        workspace = tmp_path / "workspace"
+        workspace.mkdir()
+        (workspace / "memslot.yaml").touch()
+        tool._open[workspace / "memslot.yaml"] = slot
+        async with Nanobot.from_config(nanobot_config(tmp_path, model)) as bot:
+            yield bot, turns
 
 
 async def test_what_nanobot_says_to_itself_is_nobodys_words(tmp_path, model, store):
-    async with sdk(tmp_path, model, store) as (bot, memory, attached):
+    async with opened(tmp_path, model, store) as (bot, memory):
         for sender, key in (
             ("cron", "cli:a"),
             ("subagent", "cli:a"),
             ("user", "heartbeat"),
             ("user", "dream:1"),
         ):
-            await bot.run("Read HEARTBEAT.md.", sender_id=sender, session_key=key, hooks=[attached.hook])
-        await bot.run("I like oolong tea.", session_key="cli:a", hooks=[attached.hook])
+            await bot.run("Read HEARTBEAT.md.", sender_id=sender, session_key=key)
+        await bot.run("I like oolong tea.", session_key="cli:a")
         assert await memory.drain(20)
     assert [row.text for row in store.rows.values()] == ["I like oolong tea.", "Noted, 5."]
 
 
 async def test_a_dead_or_slow_memory_aborts_no_turn(tmp_path, model, store):
     policy = TurnPolicy(recall_s=0.05, drain_s=0.0)
-    async with sdk(tmp_path, model, store, policy) as (bot, memory, attached):
+    async with opened(tmp_path, model, store, policy) as (bot, memory):
         store.faults.add("500", times=None)
-        assert (await bot.run("I like oolong tea.", hooks=[attached.hook])).content == "Noted, 1."
+        assert (await bot.run("I like oolong tea.")).content == "Noted, 1."
         store.faults.clear()
         store.faults.add("late", times=None, delay_s=30)
-        assert (await bot.run("Which tea?", hooks=[attached.hook])).content == "Noted, 2."
+        assert (await bot.run("Which tea?")).content == "Noted, 2."
         store.faults.clear()
         assert memory.status()["recalls_failed"] == 2
 

@@ -1,12 +1,11 @@
-"""The suite of hosts on Nanobot's SDK and on a stock Nanobot, whose model is a server on the loopback."""
+"""The suite of hosts on a Nanobot that finds the memory by its entry point. Its model is a server of the test."""
 
 import json
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from host_model import TOOL_RESULT, HostModel, HostUnderTest, person
+from host_model import TOOL_RESULT, HostModel, HostUnderTest
 from host_support import Living
 from loopback_model import Model
 from nanobot import Nanobot
@@ -14,7 +13,6 @@ from nanobot_support import nanobot_config
 
 from memory.hosts._table import HOSTS
 from memory.hosts.nanobot import tool
-from memory.hosts.nanobot.sdk import attach
 
 
 class ScriptedModel(Model):
@@ -43,70 +41,55 @@ class Bots(HostUnderTest):
         self._directory = tempfile.TemporaryDirectory()
         self._server = ScriptedModel(model)
         self._server.__enter__()
-        self._bots: dict[str, tuple[Any, list[Any]]] = {}
+        self._bots: dict[str, Any] = {}
 
-    async def bot(self, who: str) -> tuple[Any, list[Any]]:
-        """A bot, and the hooks of its runs."""
+    async def bot(self, who: str = "ada") -> Any:
         if who not in self._bots:
             config = nanobot_config(Path(self._directory.name) / who, self._server)
             workspace = config.parent / "workspace"
             workspace.mkdir()
             (workspace / "page.txt").write_text(TOOL_RESULT)
-            self._bots[who] = self.made(config, workspace, who)
-            await self._bots[who][0].__aenter__()
+            if self._memory:
+                named = workspace / "memslot.yaml"
+                named.touch()
+                tool._open[named.absolute()] = self._memory
+            self._bots[who] = Nanobot.from_config(config)
+            await self._bots[who].__aenter__()
         return self._bots[who]
-
-    def made(self, config: Path, workspace: Path, who: str) -> tuple[Any, list[Any]]:
-        bot = Nanobot.from_config(config)
-        return bot, [attach(bot, self._memory, user_id=person(who)).hook] if self._memory else []
 
     async def ask(
         self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
     ) -> str:
-        bot, hooks = await self.bot(who)
-        return str((await bot.run(said, session_key=f"sdk:{conversation}", hooks=hooks)).content)
+        bot = await self.bot(who)
+        return str((await bot.run(said, session_key=f"sdk:{conversation}")).content)
 
     async def stream(self, said: str, *, conversation: str = "one") -> str:
-        bot, hooks = await self.bot("ada")
-        running = await bot.run_streamed(said, session_key=f"sdk:{conversation}", hooks=hooks)
+        bot = await self.bot()
+        running = await bot.run_streamed(said, session_key=f"sdk:{conversation}")
         async for _ in running.stream_events():
             pass
         return str((await running.wait()).content)
 
     async def leave(self, said: str) -> None:
-        bot, hooks = await self.bot("ada")
-        running = await bot.run_streamed(said, session_key="sdk:one", hooks=hooks)
+        bot = await self.bot()
+        running = await bot.run_streamed(said, session_key="sdk:one")
         async for _ in running.stream_events():
             break
         await running.cancel()
 
     async def summarise(self) -> None:
-        bot, _ = await self.bot("ada")
+        bot = await self.bot()
         await bot.runtime.compact_session("sdk:one")
 
     async def kept(self, conversation: str) -> str:
-        bot, _ = await self.bot("ada")
+        bot = await self.bot()
         return str(bot.sessions.export(f"sdk:{conversation}").messages)
 
-    async def bind_again(self) -> None:
-        bot, _ = await self.bot("ada")
-        attach(bot, self._memory)
-
     async def aclose(self) -> None:
-        for bot, _ in self._bots.values():
+        for bot in self._bots.values():
             await bot.__aexit__(None, None, None)
         self._server.__exit__(None, None, None)
         self._directory.cleanup()
-
-
-class StockBots(Bots):
-    """Bots that find the memory by their entry point, and know of nothing else."""
-
-    def made(self, config: Path, workspace: Path, who: str) -> tuple[Any, list[Any]]:
-        named = workspace / "memslot.yaml"
-        named.touch()
-        tool._open[named.absolute()] = self._memory
-        return Nanobot.from_config(config), []
 
 
 class TestNanobot(Living):
@@ -115,15 +98,3 @@ class TestNanobot(Living):
 
     def host(self, memory: Any, model: HostModel) -> Bots:
         return Bots(memory, model)
-
-
-class TestStockNanobot(Living):
-    cannot: ClassVar[Mapping[str, str]] = {
-        **HOSTS["nanobot"].cannot,
-        "people_never_mix": "a configuration names one person, and its workspace belongs to that one",
-        "ten_people_in_one_process": "a configuration names one person, and its workspace belongs to that one",
-        "a_second_memory_on_an_agent_is_refused": "a configuration names one memory",
-    }
-
-    def host(self, memory: Any, model: HostModel) -> StockBots:
-        return StockBots(memory, model)

@@ -1,8 +1,8 @@
 """A slot as LangChain middleware and as nodes of a graph, on the real packages with a scripted chat model."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn, person
@@ -27,7 +27,6 @@ from langchain_core.messages import (
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from pydantic import BaseModel
 from stage import Said
@@ -35,7 +34,6 @@ from stage import Said
 from memory import MemoryScope
 from memory.hosts._table import HOSTS
 from memory.hosts.langchain import MemoryMiddleware
-from memory.hosts.langgraph_nodes import MemoryNodes, MemoryState
 
 
 class Scripted(BaseChatModel):
@@ -236,34 +234,6 @@ class Agent(HostUnderTest):
         create_agent(Scripted(script=self._model), middleware=again)
 
 
-class Graph(Agent):
-    """The same with a graph made by hand, and the two nodes."""
-
-    def made(self) -> Any:
-        nodes, model = MemoryNodes(self._memory, user_id=scope_of), Scripted(script=self._model)
-
-        async def answer(state: MemoryState) -> Any:
-            return {"messages": [await model.ainvoke(nodes.messages(state))]}
-
-        async def tools(state: MemoryState) -> Any:
-            return {"messages": [ToolMessage(TOOL_RESULT, tool_call_id="call-1")]}
-
-        def after(state: MemoryState) -> str:
-            return "tools" if state["messages"][-1].tool_calls else "record"
-
-        graph = StateGraph(MemoryState, context_schema=User)
-        graph.add_node("recall", nodes.recall)
-        graph.add_node("answer", answer)
-        graph.add_node("tools", tools)
-        graph.add_node("record", nodes.record)
-        graph.add_edge(START, "recall")
-        graph.add_edge("recall", "answer")
-        graph.add_conditional_edges("answer", after, ["tools", "record"])
-        graph.add_edge("tools", "answer")
-        graph.add_edge("record", END)
-        return graph.compile(checkpointer=self._saver)
-
-
 class TestMiddleware(Living):
     parts = len(PARTS)
     takes_any_role = True
@@ -273,28 +243,6 @@ class TestMiddleware(Living):
 
     def host(self, memory: Any, model: HostModel) -> Agent:
         return Agent(memory, model)
-
-
-class TestNodes(Living):
-    parts = len(PARTS)
-    takes_any_role = True
-    keeps_ids_apart = False
-    cannot: ClassVar[Mapping[str, str]] = {
-        "works_without_await": "nodes that await need a graph that is awaited; LangGraph says so",
-        "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": "LangGraph refuses it itself",
-        "a_second_memory_on_an_agent_is_refused": "a graph made by hand has the nodes it is given",
-        **dict.fromkeys(
-            (
-                "the_task_of_a_helper_is_not_recorded",
-                "an_approval_that_comes_after_a_restart",
-                "a_summary_in_the_middle",
-            ),
-            "a graph made by hand has the nodes it is given",
-        ),
-    }
-
-    def host(self, memory: Any, model: HostModel) -> Graph:
-        return Graph(memory, model)
 
 
 class Reminds(AgentMiddleware):
@@ -386,15 +334,15 @@ async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks():
 
 async def test_a_history_with_ids_twice_and_messages_of_unknown_kinds_loses_no_words():
     async with TestMiddleware().on_stage() as stage:
-        nodes = MemoryNodes(stage.memory, user_id=person("ada"))
+        ours = MemoryMiddleware(stage.memory, user_id=person("ada"))
         messages: list[Any] = [
             HumanMessage("One.", id="m"),
             AIMessage("Answer one.", id="m"),
             ChatMessage("from a plugin", role="plugin"),
             HumanMessage([{"type": "text", "text": "Two."}, {"type": "hologram", "data": "x"}]),
         ]
-        state = {"messages": messages, **await nodes.recall({"messages": messages})}
+        state = {"messages": messages, **ours.before_agent({"messages": messages}, None)}
         state["messages"] = [*messages, ChatMessage("-", role="x"), AIMessage("Answer two.", id="m")]
-        await nodes.record(state)
+        await ours.aafter_agent(state, None)
         assert await stage.recorded() == ["Two.", "Answer two."]
         assert stage.troubles == [("left_out", "a turn is recorded without 1 hologram, 1 x message")]
