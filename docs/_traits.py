@@ -24,7 +24,6 @@ MEMORIES: dict[str, tuple[str, dict[str, Any]]] = {
     "honcho": ("backend", {"base_url": NOWHERE}),
     "memos": ("backend", {"graph_db": "postgres"}),
     "stigmem": ("backend", {"api_key": "unused"}),
-    "mcp": ("backend", {"preset": "server-memory"}),
     "full_history": ("condition", {}),
     "rolling_summary": ("condition", {}),
     "simple_rag": ("condition", {}),

@@ -83,16 +83,6 @@ SUBJECTS = (
     Subject("no_memory", condition("no_memory"), "nothing", kind="control"),
     Subject("static_profile", condition("static_profile", profile="Ada plays the oboe."),
             "a text of the configuration", kind="control"),
-    Subject("mcp: server-memory", backend("mcp", preset="server-memory", command=["$MCP_SERVER_MEMORY"]),
-            "@modelcontextprotocol/server-memory 2026.8.31, a JSONL file a scope", ("mcp",),
-            ("MCP_SERVER_MEMORY",), kind="stranger", install="npm i @modelcontextprotocol/server-memory"),
-    Subject("mcp: memory-libsql", backend("mcp", preset="memory-libsql", command=["$MCP_MEMORY_LIBSQL"]),
-            "mcp-memory-libsql 0.0.17, an SQLite file a scope", ("mcp",), ("MCP_MEMORY_LIBSQL",),
-            kind="stranger", install="npm i mcp-memory-libsql"),
-    Subject("mcp: basic-memory", backend("mcp", preset="basic-memory", url="$MCP_BASIC_MEMORY"),
-            "basic-memory 0.24.1 over streamable HTTP, a project a scope", ("mcp",),
-            ("MCP_BASIC_MEMORY",), kind="stranger", install="pip install basic-memory; basic-memory mcp "
-            "--transport streamable-http"),
     Subject("mnemosyne", backend("mnemosyne"), "an SQLite file a scope, no embeddings",
             ("mnemosyne-memory",), python="MNEMOSYNE_PYTHON", kind="stranger",
             install="pip install ./examples/plugins/mnemosyne"),
@@ -264,8 +254,8 @@ which is CC BY-NC 4.0 and not part of memslot. The figures are too small for a r
 
 *Unready* requests were asked while the memory could not say whether it was ready. They count like all others.
 
-A failed spec is a broken promise of the server or the provider. `memory-libsql`, `basic-memory` and the
-providers of Hermes shorten long texts, find no Chinese words, hide their errors or count recalled text as new.
+A failed spec is a broken promise of the server or the provider. The providers of Hermes shorten long texts,
+find no Chinese words, hide their errors or count recalled text as new.
 `CORE+DECLARED` is the best level of a control, because a control declares no capability.
 
 The kit changes. A row whose counts do not add up to 99 was played with an earlier kit. CI checks the newer

@@ -13,14 +13,12 @@ from memory.contract.native_errors import _meaning, native_name
 MEM0 = missing_is_none("mem0.translate:ERRORS") or {}
 GRAPHITI = missing_is_none("graphiti.translate:ERRORS") or {}
 HONCHO = missing_is_none("honcho.client:ERRORS") or {}
-MCP = missing_is_none("mcp.adapter:McpAdapter")
 TABLES = {
     "httpx": HTTPX_ERRORS,
     "openai": OPENAI_ERRORS,
     "mem0": MEM0,
     "graphiti": GRAPHITI,
     "honcho": HONCHO,
-    "mcp": MCP.traits.errors if MCP else {},
 }
 TREES = [
     ("httpx", "httpx"),
@@ -36,7 +34,6 @@ TREES = [
     ("graphiti", "neo4j.exceptions"),
     ("graphiti", "redis.exceptions"),
     ("honcho", "honcho.http.exceptions"),
-    ("mcp", "mcp.shared.exceptions"),
 ]
 LEFT_OUT = {
     # Misuse of a client, which no call of ours makes.

@@ -2,13 +2,11 @@
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from backends import of_backend
 
 from memory import MemoryEvent, MemoryScope, Message
-from memory.adapter import AdapterSettings
 from memory.contract._model import words_of
 
 EVENT = MemoryEvent(
@@ -29,12 +27,6 @@ ELSEWHERE = {
     "message.role": "becomes a native role, or a word of the text",
 }
 FIELDS = [*MemoryEvent.model_fields, *(f"message.{name}" for name in Message.model_fields)]
-
-
-def mcp(event):
-    options = of_backend("mcp.options:McpOptions")(preset="server-memory", command=["x"])
-    settings = AdapterSettings(name="mcp", kind="architecture", options=options, data_dir=Path("nowhere"))
-    return of_backend("mcp.adapter:McpAdapter")(settings)._values(event)
 
 
 def mem0(event):
@@ -63,7 +55,7 @@ def stigmem(event):
     ]
 
 
-SENT = {"mem0": mem0, "graphiti": graphiti, "honcho": honcho, "memos": memos, "stigmem": stigmem, "mcp": mcp}
+SENT = {"mem0": mem0, "graphiti": graphiti, "honcho": honcho, "memos": memos, "stigmem": stigmem}
 
 
 @pytest.mark.parametrize("backend", SENT)

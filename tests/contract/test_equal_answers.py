@@ -3,12 +3,10 @@ asked again, by many at once, after a restart, after a kill, and in another stor
 
 import random
 import shutil
-import sys
 from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 
 import anyio
 import pytest
@@ -27,7 +25,6 @@ QUESTIONS = (
     "blue evening",
     "coffee, tea and cups",
 )
-MCP_SERVER = Path(__file__).parents[1] / "backends/mcp/graph_server.py"
 SERVERS = {"honcho", "memos", "stigmem"}
 
 PROVIDERS = {
@@ -36,7 +33,6 @@ PROVIDERS = {
     "graphiti": ("graphiti", {"ingest": "triplet"}),
     "graphiti combined": ("graphiti", {"ingest": "triplet", "recipe": "combined"}),
     "graphiti message": ("graphiti", {}),
-    "mcp": ("mcp", {"command": [sys.executable, str(MCP_SERVER)]}),
     "simple_rag": ("simple_rag", {}),
     "full_history": ("full_history", {}),
     "rolling_summary": ("rolling_summary", {}),
@@ -45,7 +41,7 @@ PROVIDERS = {
     "no_memory": ("no_memory", {}),
 }
 SDKS = {"mem0": "mem0", "simple_rag": "mem0", "graphiti": "kuzu"}
-SLOW = ("graphiti", "mcp")
+SLOW = ("graphiti",)
 
 
 def test_no_provider_is_left_out():

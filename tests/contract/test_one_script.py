@@ -5,7 +5,6 @@ models of the servers of Honcho, MemOS and Stigmem.
 """
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ StigmemDouble = double("stigmem_double", "StigmemDouble")
 ADMIN_KEY = double("stigmem_node_model", "ADMIN_KEY")
 
 TESTS = Path(__file__).parents[1]
-BACKENDS = ("mem0", "graphiti", "honcho", "memos", "stigmem", "mcp")
+BACKENDS = ("mem0", "graphiti", "honcho", "memos", "stigmem")
 
 CONFIGURATION = """
 memory:
@@ -38,7 +37,6 @@ memory:
     honcho: {{base_url: "{honcho}", poll_s: 0.01}}
     memos: {{url: "{memos}", graph_db: postgres}}
     stigmem: {{url: "{stigmem}", api_key: {admin}}}
-    mcp: {{command: ["{python}", "{server}"]}}
 """
 
 
@@ -63,7 +61,6 @@ def configuration(tmp_path):
     ):
         urls = {"llm": llm.base_url, "honcho": honcho.url, "memos": memos.url, "stigmem": stigmem.url}
         given = {**urls, "key": FAKE_KEY, "admin": ADMIN_KEY}
-        given |= {"python": sys.executable, "server": str(TESTS / "backends/mcp/graph_server.py")}
         yield CONFIGURATION.format(data_dir=tmp_path / "memory", **given)
 
 

@@ -33,7 +33,6 @@ PROVIDERS = {
     "honcho": {"base_url": NOWHERE},
     "memos": {"url": NOWHERE, "graph_db": "neo4j-community"},
     "mirror": {"primary": "mem0", "shadows": ["full_history"]},
-    "mcp": {"command": ["false"]},
     "no_memory": {},
     "full_history": {},
     "rolling_summary": {},

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.thorough  # building and installing the plugins takes l
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 # Over libraries that others wrote, which are not installed here: name in YAML -> the modules that are missing.
 STRANGERS = {
+    "plugins/mcp": ("mcp", ["mcp"]),
     "plugins/mnemosyne": ("mnemosyne", ["mnemosyne"]),
     "plugins/hermes": ("hermes", ["plugins.memory", "agent.memory_provider"]),
 }
@@ -158,8 +159,7 @@ def test_it_runs_the_quickstart(memslot, tmp_path):
     assert shown["estimate"]["value"] > 0.3
 
 
-@pytest.mark.parametrize("plugin", ["third_party_plugin", "condition_plugin"])
-@pytest.mark.thorough
+@pytest.mark.parametrize("plugin", ["third_party_plugin", "condition_plugin", "plugins/mcp"])
 def test_it_keeps_the_contract(run, plugin):
     """Its own tests, run as its author would."""
     tests = run("-m", "pytest", "-q", "-p", "no:cacheprovider", plugin)

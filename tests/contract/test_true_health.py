@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -27,7 +26,6 @@ from memory.storage.entries import forget_entries, list_entries, retry_entries
 from memory.testing import LoopbackProcess, ScriptedLLM
 
 ADA = MemoryScope(run_id="r", persona_id="ada")
-GRAPH_SERVER = [sys.executable, str(Path(__file__).parents[1] / "backends/mcp/graph_server.py")]
 Started = Callable[[], Any]
 
 
@@ -59,7 +57,6 @@ MEMORIES = {
         "httpx",
         partial(on, StigmemDouble, "url", {"api_key": ADMIN_KEY}, auth=True, multi_tenant=True),
     ),
-    "mcp": ("backend", "mcp", partial(embedded, preset="server-memory", command=GRAPH_SERVER)),
     "full_history": ("condition", "memory", embedded),
     "rolling_summary": ("condition", "memory", embedded),
 }
