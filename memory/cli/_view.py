@@ -229,11 +229,9 @@ async def _everything(slot: MemorySlot) -> tuple[bool, list[Item] | None]:
 async def _ask(slot: MemorySlot, asked: str) -> tuple[bool, RetrieveResult, RetrieveResult]:
     """Whether single rows can be deleted, the memory's answer, and the part of it that a prompt shows."""
     items = MemoryItems(slot)
-    async with slot.delivery.leases.lease(items.scope):
-        request = RetrieveRequest(
-            query=asked, scope=items.scope, session_id="view", budget=slot.delivery.budget
-        )
-        result = await slot.retrieve(request)
+    await slot.delivery.set_up(items.scope)
+    request = RetrieveRequest(query=asked, scope=items.scope, session_id="view", budget=slot.delivery.budget)
+    result = await slot.retrieve(request)
     return "forget" in items.offered, result, slot.for_prompt(result)
 
 

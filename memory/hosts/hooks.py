@@ -167,14 +167,10 @@ class _Hooks:
         event = turn.event(slot.delivery.scope_or_default(), self._said)
         if event is None:
             return None
-        async with slot.delivery.leases.lease(event.scope):
-            if (
-                turn.attempted
-                and slot.delivery.can_look_up
-                and await slot.delivery.find_event(event) is not None
-            ):
-                return None
-            return await slot.record_event(event)
+        await slot.delivery.set_up(event.scope)
+        if turn.attempted and slot.delivery.can_look_up and await slot.delivery.find_event(event) is not None:
+            return None
+        return await slot.record_event(event)
 
     def _said(self, prompt: str, host: str) -> str:
         return said_by_user(prompt, host, self._not_said)

@@ -185,10 +185,10 @@ def open_memory_sync(
     Raises:
         ConfigError, PluginError, BackendError: as for :func:`open_memory`.
     """
-    from memory.slot.sync import SyncMemory, opened_in_thread
+    from memory.slot.sync import opened_in_thread
 
     opening = open_memory(
         config, scope=scope, token_counter=token_counter, trace_sink=trace_sink, data_dir=data_dir
     )
-    with opened_in_thread(opening) as opened:
-        yield SyncMemory(opened.value, opened.thread)
+    with opened_in_thread(opening) as memory:
+        yield memory

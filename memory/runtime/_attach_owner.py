@@ -88,8 +88,8 @@ async def answered(slot: MemorySlot, call: Any) -> dict[str, Any]:
         if name in ("health", "keep"):
             return {"result": to_jsonable_python(await _bound(slot, name)(*arguments))}
         first = arguments[0][0] if isinstance(arguments[0], list) else arguments[0]
-        async with slot.delivery.leases.lease(first if isinstance(first, MemoryScope) else first.scope):
-            result = None if name == "setup_scope" else await _bound(slot, name)(*arguments)
+        await slot.delivery.set_up(first if isinstance(first, MemoryScope) else first.scope)
+        result = None if name == "setup_scope" else await _bound(slot, name)(*arguments)
         return {"result": to_jsonable_python(result)}
     except MemslotError as error:
         sent, details = getattr(error, "sent", None), dict(getattr(error, "diagnostics", {}))
@@ -239,7 +239,7 @@ async def _line(lines: asyncio.StreamReader) -> bytes | None:
 async def _deliver(slot: MemorySlot, scope: MemoryScope) -> None:
     """Deliver events that an attached process kept. While the backend is down, they wait in the outbox."""
     try:
-        async with slot.delivery.leases.lease(scope):
-            await slot.delivery.deliver(scope)
+        await slot.delivery.set_up(scope)
+        await slot.delivery.deliver(scope)
     except MemslotError as error:
         log.warning("%s: events wait in the outbox: %s", slot.backend_name, error)

@@ -9,7 +9,6 @@ import hashlib
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -68,9 +67,6 @@ class MemoryItems:
         self.slot = slot
         self.scope = slot.delivery.scope_or_default(scope)
 
-    def _leased(self) -> AbstractAsyncContextManager[None]:
-        return self.slot.delivery.leases.lease(self.scope)
-
     @property
     def offered(self) -> tuple[str, ...]:
         """The names among search, store, get, modify and forget that the configured backend supports."""
@@ -104,8 +100,8 @@ class MemoryItems:
         """
         budget = ContextBudget(max_items=limit)
         request = request_of(query, session_id, self.scope, budget=budget, filters=filters)
-        async with self._leased():
-            result = await self.slot.retrieve(request)
+        await self.slot.delivery.set_up(self.scope)
+        result = await self.slot.retrieve(request)
         return [Item.of(entry) for entry in result.entries[:limit]]
 
     async def store(
@@ -126,8 +122,8 @@ class MemoryItems:
         event = event_from_turn(
             session_id, self.scope, user=content, event_id=event_id, agent_id=agent_id, metadata=metadata
         )
-        async with self._leased():
-            return await self.slot.record_event(event)
+        await self.slot.delivery.set_up(self.scope)
+        return await self.slot.record_event(event)
 
     async def get(self, item_id: str) -> Item | None:
         """Read the current text of one memory; None if this scope has no memory with that id.
@@ -151,8 +147,8 @@ class MemoryItems:
         if provenance is None:
             return None
         request = ProvenanceRequest(scope=self.scope, since=datetime.min.replace(tzinfo=UTC))
-        async with self._leased():
-            found = await provenance.provenance(request)
+        await self.slot.delivery.set_up(self.scope)
+        found = await provenance.provenance(request)
         ids, known = {*found.native_ids}, dict[str, Item]()
         for row in _rows(found.raw):
             name = next((str(row[field]) for field in _IDS if str(row.get(field)) in ids), None)
@@ -175,16 +171,16 @@ class MemoryItems:
         provenance = self.slot.capability(SupportsProvenance)
         if provenance is None:
             raise CapabilityNotSupported(f"{self.slot.backend_name} cannot look a memory up by its id")
-        async with self._leased():
-            return await provenance.provenance(ProvenanceRequest(scope=self.scope, native_id=item_id))
+        await self.slot.delivery.set_up(self.scope)
+        return await provenance.provenance(ProvenanceRequest(scope=self.scope, native_id=item_id))
 
     async def readiness(self) -> receipts.BackendReadiness | None:
         """Whether everything written can be retrieved; None if the backend does not report this."""
         readiness = self.slot.capability(SupportsReadiness)
         if readiness is None:
             return None
-        async with self._leased():
-            return await readiness.readiness(self.scope)
+        await self.slot.delivery.set_up(self.scope)
+        return await readiness.readiness(self.scope)
 
     async def modify(self, item_id: str, content: str) -> receipts.NativeMutationReceipt:
         """Replace the text of one memory.
@@ -231,8 +227,8 @@ class MemoryItems:
         request = NativeMutationRequest(
             scope=self.scope, operation=operation, native_id=item_id, arguments=arguments
         )
-        async with self._leased():
-            receipt = await mutation.native_mutation(request)
+        await self.slot.delivery.set_up(self.scope)
+        receipt = await mutation.native_mutation(request)
         if name == "forget":
             await to_thread.run_sync(self.slot.delivery.recalls.forget, self.scope, item_id)
         return receipt

@@ -317,11 +317,11 @@ class TurnMemory:
         async def ask() -> None:
             nonlocal begun
             try:
-                async with slot.delivery.leases.lease(request.scope):
-                    begun = True
-                    if not stop.cancel_called:
-                        with stop:
-                            answer.append(await slot.retrieve(request))
+                await slot.delivery.set_up(request.scope)
+                begun = True
+                if not stop.cancel_called:
+                    with stop:
+                        answer.append(await slot.retrieve(request))
             except MemslotError as error:
                 answer.append(error)
             except BaseException as error:

@@ -155,8 +155,8 @@ class WriteBehind:
         corrected = self._corrected.pop(scope, [])
         # An earlier version may still wait in the outbox. It is forgotten after its delivery.
         later = [event for event in corrected if not await self._forget(event)]
-        async with delivery.leases.lease(scope):
-            why = await delivery.deliver(scope)
+        await delivery.set_up(scope)
+        why = await delivery.deliver(scope)
         for event in later:
             await self._forget(event)
         if why is not None:
@@ -173,8 +173,8 @@ class WriteBehind:
         """
         items = MemoryItems(self._slot, event.scope)
         with self._failures.survived("forgetting an earlier version of a turn"):
-            async with self._slot.delivery.leases.lease(event.scope):
-                native_ids = await self._slot.delivery.find_event(event) or ()
+            await self._slot.delivery.set_up(event.scope)
+            native_ids = await self._slot.delivery.find_event(event) or ()
             await items.forget_all(native_ids)
             self.counts.corrected += bool(native_ids)
             return bool(native_ids)

@@ -37,7 +37,7 @@ from memory.contract.receipts import Trace
 from memory.contract.scope import MemoryScope
 from memory.contract.traits import AdapterTraits
 from memory.slot.gate import InFlight, Lanes, ModeGate
-from memory.slot.tracing import TraceSink, log_trace, summed_fields, summed_trace
+from memory.slot.tracing import TraceSink, log_trace, summed
 
 T = TypeVar("T")
 log = logging.getLogger("memslot.slot")
@@ -157,12 +157,6 @@ class NativeCalls:
         """Raises ScopeError if the scope is not set up. With ``tried``, a failed set-up is enough."""
         if not self.scopes.get(scope, False) and not (tried and scope in self.scopes):
             raise ScopeError(f"scope {scope.label} is not set up; call setup_scope first")
-
-    def drop_scope(self, scope: MemoryScope) -> None:
-        self.scopes.pop(scope, None)
-        if all(write.over for write in self._given_up.get(scope, ())):
-            self._given_up.pop(scope, None)
-        self.lanes.drop(scope)
 
     def span(self, operation: str, scope: MemoryScope | None = None, **fields: Any) -> Span:
         """Begin a call of the contract, which is measured and traced even if it is refused."""
@@ -359,7 +353,8 @@ class NativeCalls:
     def traced(self, span: Span, answer: T) -> T:
         """The answer with the call's trace in it: a receipt, or a bulk write's receipts, one per event."""
         receipts: list[Any] = answer if isinstance(answer, list) else [answer]
-        trace = self.finish(span, summed_trace(receipts), **summed_fields(receipts))
+        trace, fields = summed(receipts)
+        trace = self.finish(span, trace, **fields)
         traced: list[Any] = []
         for receipt in receipts:
             has_trace = "trace" in type(receipt).model_fields

@@ -30,9 +30,8 @@ from memory.contract.requests import (
 from memory.contract.scope import MemoryScope
 from memory.contract.traits import declared_health
 from memory.slot.calls import NativeCalls, Span
-from memory.slot.delivery import Delivery
+from memory.slot.delivery import Delivery, skipped_receipts
 from memory.slot.rendering import without_recalled_context
-from memory.slot.sending import skipped_receipts
 
 T = TypeVar("T")
 ReceiptT = TypeVar("ReceiptT", FeedbackReceipt, NativeMutationReceipt)
@@ -66,7 +65,7 @@ class _View:
             except BackendError as error:
                 if not error.ambiguous:
                     raise
-                self._delivery.written.note_unanswered(1)
+                self._delivery.writes.written.unknown += 1
                 warning = f"{error}; it may or may not have been carried out"
                 return receipt.model_copy(update={"status": "unknown", "warnings": (warning,)})
 
@@ -87,7 +86,7 @@ class _NativeMutation(_View):
         with self._calls.span("native_mutation", request.scope) as span:
             request = without_recalled_context(request)
             check_operation(self._calls.adapter, request)
-            self._delivery.written.forget(request.scope)
+            self._delivery.writes.written.forget(request.scope)
             return await self._change(span, lambda: self._adapter.native_mutation(request), receipt)
 
 
@@ -118,13 +117,13 @@ class _BulkIngest(_View):
     async def _write(self, scope: MemoryScope, events: list[MemoryEvent]) -> list[WriteReceipt]:
         with self._calls.span("record_events", scope) as span:
             return await self._calls.write(
-                span, lambda: self._delivery.write(span, events), lambda: skipped_receipts(*events)
+                span, lambda: self._delivery.writes.write(span, events), lambda: skipped_receipts(events)
             )
 
 
 class _Readiness(_View):
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        queued = self._delivery.written.queued[scope]
+        queued = self._delivery.writes.written.queued[scope]
         answer = await self._read(
             "readiness", scope, lambda: self._adapter.readiness(scope), BackendReadiness
         )
@@ -132,7 +131,7 @@ class _Readiness(_View):
 
     async def _answered(self, scope: MemoryScope, answer: BackendReadiness, queued: int) -> BackendReadiness:
         if answer.state == "ready":
-            self._delivery.written.note_derived(scope, queued)
+            self._delivery.writes.written.note_derived(scope, queued)
         if not (count := self._delivery.waiting(scope)):
             if answer.state == "ready" and (refused := await self._delivery.set_aside(scope)):
                 return BackendReadiness(state="failed", detail=refused)
@@ -155,7 +154,7 @@ class _Readiness(_View):
 
             with anyio.move_on_after(timeout_s):
                 await self._delivery.deliver(scope, timeout_s)
-            queued = self._delivery.written.queued[scope]
+            queued = self._delivery.writes.written.queued[scope]
             try:
                 answer = await calls.call(
                     span,
@@ -227,10 +226,10 @@ async def health_of(calls: NativeCalls, delivery: Delivery) -> BackendHealth:
             health = declared_health(
                 calls.backend_name, traits, status="unavailable", warnings=(str(error),), details=diagnostics
             )
-    last = delivery.written.last_at
+    last = delivery.writes.written.last_at
     of_slot = {
         "writes_in_flight": calls.gate.in_flight,
-        "unknown_writes": delivery.written.unknown,
+        "unknown_writes": delivery.writes.written.unknown,
         "lost_traces": calls.lost_traces,
         "last_write_at": last.isoformat() if last else None,
         "waiting_writes": delivery.waiting(),

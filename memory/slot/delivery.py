@@ -1,10 +1,11 @@
-"""Carries out a slot's writes and resets, and offers calls for code that is built on a slot."""
+"""The writes, resets and waiting events of a slot, and calls for code that is built on a slot."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache, partial
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+import anyio
 
 from memory.contract._loops import checkpoint
 from memory.contract._quantity import quantity
@@ -16,34 +17,16 @@ from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.slot.background import Deliveries
 from memory.slot.calls import NativeCalls, Span
-from memory.slot.journaled import JournaledWrites
 from memory.slot.recalls import Recalls
 from memory.slot.rendering import without_recalled_context
-from memory.slot.resetting import Resetting
-from memory.slot.sending import Sender, skipped_receipts
 from memory.slot.tracing import TraceSink
-from memory.slot.turns import ScopeLeases
-from memory.slot.written import Written, repeated
+from memory.slot.writes import Writes
 from memory.storage.entries import OUTBOX, trouble_of
 from memory.storage.journal import Journal
 from memory.storage.resets import JournalKey
-from memory.storage.store import SqliteStore, Store
+from memory.storage.store import Store
 
 Consistency = Literal["committed", "queued", "pending"]
-
-
-class HostDefaults(NamedTuple):
-    """A host's choices for a slot.
-
-    Attributes:
-        scope: default of the turn calls; without one, each call has to give a scope.
-        budget: default of ``before_turn``.
-        token_counter: measures context sections.
-    """
-
-    scope: MemoryScope | None
-    budget: ContextBudget
-    token_counter: TokenCounter
 
 
 @runtime_checkable
@@ -69,16 +52,14 @@ class Delivery:
         calls: the way to the adapter.
         store: this memory's store, for notes of resets and the hosts' data. None notes nothing.
         journal: keeps every event and its result. None keeps an event only while it waits.
-        leases: the scopes that views have set up.
-        host: the host's choices.
+        set_up: sets a scope up.
+        scope, budget, token_counter: the host's defaults.
 
     Attributes:
         store: holds the hosts' data of each scope.
-        scope, budget, token_counter: the host's defaults.
         deadlines: seconds per kind of native call.
-        written: the slot's record of its writes.
+        writes: the way of events to the backend.
         journal: the outbox of events.
-        has_journal: whether this process, or the one that owns the memory, keeps every event.
         recalls: what each turn recalled, if there is a journal.
     """
 
@@ -87,35 +68,35 @@ class Delivery:
         calls: NativeCalls,
         store: Store | None,
         journal: Journal | None,
-        leases: ScopeLeases,
-        host: HostDefaults,
+        set_up: Callable[[MemoryScope], Awaitable[None]],
+        scope: MemoryScope | None,
+        budget: ContextBudget,
+        token_counter: TokenCounter,
     ) -> None:
         self._calls = calls
-        self._noted_in = None if store is None else store.handle(OUTBOX)
+        noted_in = None if store is None else store.handle(OUTBOX)
         self._owner = calls.adapter if isinstance(calls.adapter, OwnedElsewhere) else None
-        self.store = self._noted_in if self._owner is None else self._owner.host_store
-        self.has_journal = journal is not None if self._owner is None else self._owner.keeps_events
-        self.recalls = Recalls(calls.adapter.backend_name, self.store if self.has_journal else None)
-        self.journal = journal or Journal(store or SqliteStore(None), past=False)
-        self.leases = leases
-        self.scope, self.budget, self.token_counter = host
+        self.store = noted_in if self._owner is None else self._owner.host_store
+        has_journal = journal is not None if self._owner is None else self._owner.keeps_events
+        self.recalls = Recalls(calls.adapter.backend_name, self.store if has_journal else None)
+        self._set_up = set_up
+        self._setting_up: dict[MemoryScope, anyio.Lock] = {}
+        self.scope, self.budget, self.token_counter = scope, budget, token_counter
         self.deadlines = calls.deadlines
-        self.written = Written()
-        self.sender = Sender(calls, self.written)
-        self._key = lru_cache(maxsize=4096)(partial(JournalKey.of_adapter, calls.adapter))
-        self._resetting = Resetting(calls, self.journal.resets, self._noted_in, self.written)
-        self._journaled = JournaledWrites(
-            calls,
-            self.journal,
-            self.sender,
-            self._resetting,
-            self._key,
-            None if journal is not None else self.written,
-        )
-        self.write = self._write_at_once if journal is None else self._journaled.write
-        self._later = Deliveries(self._deliver_leased) if calls.traits.extracts and self.has_journal else None
+        self.writes = Writes(calls, journal, store, noted_in)
+        self.journal = self.writes.journal
+        self._later = Deliveries(self._set_up_and_deliver) if calls.traits.extracts and has_journal else None
         self._queues_turns = False  # whether after_turn has queued a turn in this process
         self._closed = False
+
+    async def set_up(self, scope: MemoryScope) -> None:
+        """Set a scope up at its first use."""
+        is_set_up = self._calls.scopes.get
+        if not is_set_up(scope, False):
+            async with self._setting_up.setdefault(scope, anyio.Lock()):
+                if not is_set_up(scope, False):
+                    await self._set_up(scope)
+            self._setting_up.pop(scope, None)
 
     # Waiting events.
 
@@ -129,8 +110,8 @@ class Delivery:
         if not self.journal.has_backlog:
             return 0
         if scope is not None:
-            return self.journal.backlog(self._key(scope))
-        return sum(self.waiting(scope) for scope in self.waiting_scopes())
+            return self.journal.backlog(self.writes.key_of(scope))
+        return sum(count for key, count in self.journal.undelivered() if self._is_ours(key))
 
     def waiting_scopes(self) -> list[MemoryScope]:
         """The scopes with waiting events."""
@@ -142,7 +123,7 @@ class Delivery:
 
     async def warnings(self) -> list[str]:
         """Sentences for health. Each of them makes the backend's health ``degraded``."""
-        found = [*self.written.warnings(), *self._resetting.warnings()]
+        found = [*self.writes.written.warnings(), *self.writes.resetting.warnings()]
         others = sum(count for key, count in self.journal.undelivered() if not self._is_ours(key))
         if others:
             waiting = quantity(others, "events wait", "event waits")
@@ -158,13 +139,13 @@ class Delivery:
         """Health's sentence about events of this scope that were refused for good; empty without any."""
         if not self.journal.store.begun:
             return ""
-        lane = self._key(scope).lane
+        lane = self.writes.key_of(scope).lane
         trouble = await self.journal.store.run(lambda db: trouble_of(db, lane=lane), writes=False)
         return trouble.warnings()[0] if trouble.aside else ""
 
     def _is_ours(self, key: JournalKey) -> bool:
         try:
-            return self._key(key.scope) == key
+            return self.writes.key_of(key.scope) == key
         except MemslotError:  # this backend cannot represent the scope
             return False
 
@@ -174,11 +155,11 @@ class Delivery:
         """The adapter's word on a read's consistency, or ``pending`` if events waited before or wait now."""
         if waited or self.waiting(scope):
             return "pending"
-        return of_adapter or ("pending" if self.written.is_pending(scope) else None)
+        return of_adapter or ("pending" if self.writes.written.is_pending(scope) else None)
 
     def check_readable(self, scope: MemoryScope) -> None:
         """Raises BackendUnavailable if a reset ended without an answer, as it may have left something."""
-        self._resetting.check_readable(self._key(scope))
+        self.writes.resetting.check_readable(self.writes.key_of(scope))
 
     def close(self) -> None:
         """Close the journal and the store. Idempotent."""
@@ -197,44 +178,7 @@ class Delivery:
         Raises:
             BackendUnavailable: the reset could not be finished.
         """
-        await self._resetting.finish(self._key(scope))
-
-    async def _write_at_once(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Send those events of one scope that this slot has not sent before.
-
-        Returns:
-            A receipt for each event, also for repeated ones.
-
-        Raises:
-            BackendUnavailable: an older reset could not be finished, and would later remove the events.
-        """
-        if not events:
-            return []
-        key = self._key(events[0].scope)
-        await self._resetting.finish(key)
-        known: dict[str, WriteReceipt] = {}
-        fresh: list[MemoryEvent] = []
-        for event in events:
-            if (earlier := await self._earlier(span, event)) is None:
-                fresh.append(event)
-            else:
-                known[event.event_id] = earlier
-        if fresh:
-            for event, receipt in zip(fresh, await self.sender.by(span)(span, fresh), strict=True):
-                known[receipt.event_id] = receipt
-                self.written.remember(event, receipt)
-        return [known[event.event_id] for event in events]
-
-    async def _earlier(self, span: Span, event: MemoryEvent) -> WriteReceipt | None:
-        """The receipt of an event that this slot has written before; None if it has to be sent.
-
-        A known id with other messages is sent as well, and the backend decides.
-        """
-        earlier = self.written.receipt_of(event)
-        if earlier is not None and earlier.status == "unknown":
-            found, _ = await self.sender.look_up(span, event)
-            return found
-        return earlier and repeated(earlier)
+        await self.writes.resetting.finish(self.writes.key_of(scope))
 
     async def keep(self, event: MemoryEvent) -> bool | None:
         """Put an event into the outbox. :meth:`deliver` sends it, in this process or a later one.
@@ -250,13 +194,11 @@ class Delivery:
         """
         if self._calls.gate.read_only or self._calls.closed:
             return None
-        key = self._key(event.scope)
+        self.writes.key_of(event.scope)
         event = without_recalled_context(event)
         if self._owner is not None:
             return await self._owner.keep(event)
-        if self.written.receipt_of(event) is not None:
-            return False
-        is_new = await self._journaled.keep(key, event)
+        is_new = await self.writes.keep(event)
         await checkpoint()  # yielding any earlier could change the order of arrival
         return is_new
 
@@ -273,14 +215,14 @@ class Delivery:
         Raises:
             BackendUnavailable: the reset could not be finished.
         """
-        key, why = self._key(scope), "this slot is read-only"
+        key, why = self.writes.key_of(scope), "this slot is read-only"
         await self.journal.refresh(key)
-        if not (self.waiting(scope) or self._resetting.noted.is_open(key)):
+        if not (self.waiting(scope) or self.writes.resetting.noted.is_open(key)):
             return None
 
         async def perform() -> list[WriteReceipt]:
             nonlocal why
-            why = await self._journaled.deliver(span, key, queue_timeout_s) or ""
+            why = await self.writes.deliver(span, key, queue_timeout_s) or ""
             return []
 
         with self._calls.span("deliver", scope) as span:
@@ -295,14 +237,14 @@ class Delivery:
         Raises:
             BackendUnavailable: a reset without a known end could not be finished.
         """
-        if self._later is None or self._resetting.noted.is_open(self._key(scope)):
+        if self._later is None or self.writes.resetting.noted.is_open(self.writes.key_of(scope)):
             await self.deliver(scope)
         elif self._owner is None:
             self._later.start(scope)
 
-    async def _deliver_leased(self, scope: MemoryScope) -> str | None:
-        async with self.leases.lease(scope):
-            return await self.deliver(scope)
+    async def _set_up_and_deliver(self, scope: MemoryScope) -> str | None:
+        await self.set_up(scope)
+        return await self.deliver(scope)
 
     async def end_deliveries(self) -> None:
         """Deliver queued turns for as long as one write may take. The rest waits for the next opening."""
@@ -310,20 +252,46 @@ class Delivery:
             await self._later.end(self.deadlines.write_s if self._queues_turns else 0.0)
 
     async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
-        """Reset a scope; see :meth:`Resetting.carry_out`.
-
-        Raises:
-            BackendError: the backend failed, or another process is delivering to the scope.
-        """
+        """As :meth:`MemorySlot.reset_scope`, within its span."""
         self.recalls.forget(scope)
-        return await self._journaled.reset(span, self._key(scope))
+        return await self.writes.reset(span, self.writes.key_of(scope))
+
+    async def record(self, event: MemoryEvent) -> WriteReceipt:
+        """As :meth:`MemorySlot.record_event`."""
+        with self._calls.span(
+            "record_event", event.scope, session_id=event.session_id, event_id=event.event_id
+        ) as span:
+            event = without_recalled_context(event)
+            [receipt] = await self._calls.write(
+                span, lambda: self.writes.write(span, [event]), lambda: skipped_receipts([event])
+            )
+        return receipt
+
+    async def record_turn(self, event: MemoryEvent) -> WriteReceipt:
+        """As :meth:`MemorySlot.after_turn`."""
+        calls, scope = self._calls, event.scope
+        if self._later is None or calls.gate.read_only:
+            return await self.record(event)
+        with calls.span("keep", scope, session_id=event.session_id, event_id=event.event_id) as span:
+            calls.check_scope(scope)
+            is_new = await self.keep(event)
+            if is_new is None:
+                [receipt] = skipped_receipts([event])
+            elif is_new or self._owner is not None:
+                receipt = WriteReceipt(event_id=event.event_id, status="queued")
+            else:
+                receipt = await self.writes.receipt_of(self.writes.key_of(scope), event.event_id)
+            if self._owner is None:
+                self._queues_turns = True
+                self._later.start(scope)
+            return calls.traced(span, receipt)
 
     # Calls beyond the contract, for code that is built on a slot.
 
     @property
     def can_look_up(self) -> bool:
         """Whether :meth:`find_event` is able to look events up."""
-        return self.sender.can_look_up
+        return self.writes.sender.can_look_up
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """The native ids of an event, or None if it is not stored; see :attr:`can_look_up`.
@@ -339,36 +307,6 @@ class Delivery:
             calls.check_scope(event.scope)
             return await calls.look_up(span, event, self.deadlines.query_s)
 
-    async def record(self, event: MemoryEvent) -> WriteReceipt:
-        """As :meth:`MemorySlot.record_event`."""
-        with self._calls.span(
-            "record_event", event.scope, session_id=event.session_id, event_id=event.event_id
-        ) as span:
-            event = without_recalled_context(event)
-            [receipt] = await self._calls.write(
-                span, lambda: self.write(span, [event]), lambda: skipped_receipts(event)
-            )
-        return receipt
-
-    async def record_turn(self, event: MemoryEvent) -> WriteReceipt:
-        """As :meth:`MemorySlot.after_turn`."""
-        calls, scope = self._calls, event.scope
-        if self._later is None or calls.gate.read_only:
-            return await self.record(event)
-        with calls.span("keep", scope, session_id=event.session_id, event_id=event.event_id) as span:
-            calls.check_scope(scope)
-            is_new = await self.keep(event)
-            if is_new is None:
-                [receipt] = skipped_receipts(event)
-            elif is_new or self._owner is not None:
-                receipt = WriteReceipt(event_id=event.event_id, status="queued")
-            else:
-                receipt = await self._journaled.receipt_of(self._key(scope), event.event_id)
-            if self._owner is None:
-                self._queues_turns = True
-                self._later.start(scope)
-            return calls.traced(span, receipt)
-
     def scope_or_default(self, scope: MemoryScope | None = None) -> MemoryScope:
         """``scope``, or else the slot's own. Raises ScopeError if there is neither."""
         if (chosen := scope or self.scope) is None:
@@ -379,7 +317,7 @@ class Delivery:
         """How often this slot has reset a scope, or any scope. For a shared memory, all processes count."""
         if self._owner is not None:
             return self._owner.resets_of(scope)
-        counts = self._resetting.counts
+        counts = self.writes.resetting.counts
         return counts.total() if scope is None else counts[scope]
 
     def trace_to(self, sink: TraceSink) -> None:
@@ -392,3 +330,8 @@ class Delivery:
         ``fields`` must hold no user text.
         """
         return self._calls.finish(Span(self._calls, operation, scope, {}), None, **fields)
+
+
+def skipped_receipts(events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+    """Receipts of events while the slot is read-only."""
+    return [WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events]

@@ -127,14 +127,6 @@ class Lanes:
             self._order[scope] = anyio.Lock(fast_acquire=True)
         return self._order[scope]
 
-    def drop(self, scope: MemoryScope) -> None:
-        """Forget the locks and limits of a scope, except those in use."""
-        if scope in self._order and not self._order[scope].locked():
-            del self._order[scope]
-        own = self._limits.get(scope, ())[: self._per_scope is not None]
-        if all(limit.value == self._per_scope for limit in own):
-            self._limits.pop(scope, None)
-
     def limits(self, scope: MemoryScope | None) -> tuple[anyio.Semaphore, ...]:
         if scope not in self._limits:
             self._limits[scope] = (*_limits(self._per_scope), *self._everywhere)

@@ -58,10 +58,9 @@ class Recalls:
 
         A store that fails costs the recall, never the turn.
         """
-        noted = self._last.pop((event.scope, event.session_id), None)
-        if self._kept is None or noted is None:
+        shown, resets = self._last.pop((event.scope, event.session_id), (None, 0))
+        if self._kept is None or shown is None:
             return
-        shown, resets = noted
         said = next((each.content for each in event.messages if each.role == "user"), "")
         if shown.request.query != strip_json(said):
             return
@@ -81,7 +80,7 @@ class Recalls:
             del self._last[key]
         if native_id is None:
             self._resets.pop(scope, None)
-        if self._kept is not None and native_id is not None:
+        elif self._kept is not None:
             kept: list[Any] = [*self._kept.all(_KIND, scope)]
             for found in kept:
                 if any(row["id"] == native_id for row in found["rows"]):

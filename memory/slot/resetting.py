@@ -15,7 +15,7 @@ from memory.contract.errors import BackendUnavailable, MemslotError
 from memory.contract.receipts import ResetReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.calls import NativeCalls, Span
-from memory.slot.sending import changed_nothing
+from memory.slot.sending import ambiguous
 from memory.slot.written import Written
 from memory.storage.kept import reset_host_store
 from memory.storage.resets import JournalKey, Resets
@@ -33,7 +33,6 @@ class Resetting:
 
     Attributes:
         counts: resets that were carried out, or may have been, by scope.
-        noted: as given.
     """
 
     def __init__(self, calls: NativeCalls, noted: Resets, store: Store | None, written: Written) -> None:
@@ -77,7 +76,7 @@ class Resetting:
             await self.noted.begin(key)
             return await self._begun(span, key)
         except BaseException as error:
-            if changed_nothing(span, error) and not again:
+            if _changed_nothing(span, error) and not again:
                 with anyio.CancelScope(shield=True):
                     await self.noted.cancel(key)
             raise
@@ -106,15 +105,8 @@ class Resetting:
             ) from error
 
     async def _begun(self, span: Span, key: JournalKey) -> ResetReceipt:
-        receipt = await self._native(span, key.scope)
-        if not await self.noted.end(key):
-            return receipt
-        left = "its events in the journal, until they are forgotten"
-        return receipt.model_copy(update={"left": (*receipt.left, left)})
-
-    async def _native(self, span: Span, scope: MemoryScope) -> ResetReceipt:
-        calls = self._calls
-        kept: tuple[str, ...] = ()
+        calls, scope = self._calls, key.scope
+        left: list[str] = []
         self._written.forget(scope)
         try:
             receipt = await calls.call(
@@ -122,10 +114,17 @@ class Resetting:
             )
             if self._store is not None:
                 of_hosts = (self._store, calls.backend_name, scope)
-                kept = await anyio.to_thread.run_sync(reset_host_store, *of_hosts)
+                left.extend(await anyio.to_thread.run_sync(reset_host_store, *of_hosts))
         except BaseException as error:
-            self.counts[scope] += not changed_nothing(span, error)
+            self.counts[scope] += not _changed_nothing(span, error)
             raise
         self.counts[scope] += 1
         self._written.note_derived(scope, self._written.queued[scope])
-        return receipt.model_copy(update={"left": (*receipt.left, *kept)})
+        if await self.noted.end(key):
+            left.append("its events in the journal, until they are forgotten")
+        return receipt.model_copy(update={"left": (*receipt.left, *left)})
+
+
+def _changed_nothing(span: Span, error: BaseException) -> bool:
+    """Whether a call that failed with this error was certainly not carried out."""
+    return not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import anyio
@@ -19,12 +19,7 @@ _LAST_LOOK_S = 0.4  # a look-up gets this much even if the write has used up its
 
 
 class Sender:
-    """Sends the events of one slot.
-
-    Args:
-        calls: the way to the adapter.
-        written: notes every receipt and every error.
-    """
+    """Sends the events of one slot, and notes every receipt and every error in ``written``."""
 
     def __init__(self, calls: NativeCalls, written: Written) -> None:
         self._calls = calls
@@ -35,13 +30,8 @@ class Sender:
         """Whether the adapter can say if an event is stored."""
         return isinstance(self._calls.adapter, SupportsEventLookup)
 
-    def by(self, span: Span) -> Callable[[Span, Sequence[MemoryEvent]], Awaitable[list[WriteReceipt]]]:
-        """The method that sends a call's events: the bulk call for ``record_events``, else one by one."""
-        return self.send_all if span.operation == "record_events" else self.send_one
-
-    async def send_one(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+    async def send_one(self, span: Span, event: MemoryEvent) -> WriteReceipt:
         """Send one event. Resend it only if a look-up or the backend's own deduplication makes that safe."""
-        [event] = events
         calls, attempt, began = self._calls, 1, anyio.current_time()
         lost: MemslotError | None = None  # the first ambiguous attempt, after which the event may be stored
         while True:
@@ -67,8 +57,8 @@ class Sender:
                 break
             await anyio.sleep(_RETRY_PAUSE_S * attempt)
             span.attempts = attempt = attempt + 1
-        self._written.note(event.scope, [receipt])
-        return [receipt]
+        self._written.note(event, receipt)
+        return receipt
 
     async def send_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Send events of one scope by the adapter's bulk call, ``traits.bulk_size`` at a time, in order.
@@ -85,6 +75,7 @@ class Sender:
         for start in range(0, len(events), size):
             batch, began = events[start : start + size], anyio.current_time()
             deadline_s = min(calls.deadlines.write_s * len(batch), calls.deadlines.bulk_s)
+            failure: MemslotError | None = None
             try:
                 written = await calls.call(
                     span,
@@ -95,14 +86,16 @@ class Sender:
             except MemslotError as error:
                 left_s = deadline_s - (anyio.current_time() - began)
                 written = await self._stored(span, batch, error, max(left_s, _LAST_LOOK_S))
-                if len(written) < len(batch):
-                    self._written.note_unanswered(len(batch) - len(written) if ambiguous(error) else 0)
-                    self._written.note(events[0].scope, written)
-                    error.receipts = (*receipts, *written)
-                    self._written.note_failure(error)
-                    raise
-            self._written.note(events[0].scope, written)
+                failure = error if len(written) < len(batch) else None
             receipts.extend(written)
+            by_id = {event.event_id: event for event in batch}
+            for receipt in written:
+                self._written.note(by_id[receipt.event_id], receipt)
+            if failure is not None:
+                self._written.unknown += len(batch) - len(written) if ambiguous(failure) else 0
+                self._written.note_failure(failure)
+                failure.receipts = tuple(receipts)
+                raise failure
         return receipts
 
     async def _stored(
@@ -128,10 +121,11 @@ class Sender:
         """
         if not self.can_look_up:
             return None, True  # by write_retries above 0, the adapter declares that the backend deduplicates
+        deadlines = self._calls.deadlines
         try:
-            deadlines = self._calls.deadlines
             limit_s = deadline_s or min(deadlines.write_s, deadlines.query_s)
-            if (ids := await self._calls.look_up(span, event, limit_s)) is None:
+            ids = await self._calls.look_up(span, event, limit_s)
+            if ids is None:
                 return None, True
             # The event is stored, but memories derived from it may not exist yet.
             receipt = WriteReceipt(
@@ -142,6 +136,7 @@ class Sender:
             )
         except MemslotError as error:
             return None, isinstance(error, CapabilityNotSupported)  # a slot behind this one has no look-up
+        self._written.remember(event, receipt)
         return receipt, False
 
 
@@ -153,16 +148,6 @@ def _check_receipts(receipts: Sequence[Any], events: Sequence[MemoryEvent]) -> N
         raise BackendProtocolError("a write did not return one receipt per event, in order and by its id")
 
 
-def skipped_receipts(*events: MemoryEvent) -> list[WriteReceipt]:
-    """Receipts of events while the slot is read-only."""
-    return [WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events]
-
-
 def ambiguous(error: BaseException) -> bool:
     """Whether a call that failed with this error may have been carried out."""
     return isinstance(error, BackendError) and error.ambiguous
-
-
-def changed_nothing(span: Span, error: BaseException) -> bool:
-    """Whether a call that failed with this error was certainly not carried out."""
-    return not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error))

@@ -1,6 +1,6 @@
 """MemorySlot: the object that a host holds. It applies every rule that all adapters share (DESIGN section 5).
 
-An event passes through ``calls.NativeCalls`` (trace, scope, mode, order) and ``delivery.Delivery`` (journal,
+An event passes through ``calls.NativeCalls`` (trace, scope, mode, order) and ``writes.Writes`` (outbox,
 look-up). ``NativeCalls.call`` (place, deadline, errors) then calls the adapter. No call bypasses it.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self, TypeVar, Unpack, cast
 from uuid import UUID
@@ -16,6 +17,7 @@ import anyio
 
 from memory.contract.adapter import (
     MemoryAdapter,
+    SupportsReadiness,
     SupportsStart,
     capabilities_of,
     check_adapter,
@@ -26,6 +28,7 @@ from memory.contract.events import MemoryEvent
 from memory.contract.formatting import TokenCounter, Utf8TokenCounter
 from memory.contract.receipts import (
     BackendHealth,
+    BackendReadiness,
     ModeReceipt,
     ResetReceipt,
     RetrieveResult,
@@ -36,17 +39,10 @@ from memory.contract.scope import MemoryScope
 from memory.contract.traits import AdapterTraits
 from memory.slot.calls import Deadlines, NativeCalls
 from memory.slot.capabilities import guard, health_of
-from memory.slot.delivery import Delivery, HostDefaults
+from memory.slot.delivery import Delivery
 from memory.slot.rendering import Rendering, check_filters
 from memory.slot.tracing import TraceSink
-from memory.slot.turns import (
-    RecallFields,
-    ScopedMemory,
-    ScopeLeases,
-    TurnFields,
-    event_from_turn,
-    request_of,
-)
+from memory.slot.turns import RecallFields, TurnFields, event_from_turn, request_of
 from memory.storage.insert import FILE_NAME
 from memory.storage.journal import Journal
 from memory.storage.store import SqliteStore, Store
@@ -105,10 +101,15 @@ class MemorySlot(MemoryAdapter):
         self._adapter = adapter
         calls = self._calls = NativeCalls(adapter, deadlines or Deadlines(), trace_sink)
         counter: TokenCounter = token_counter or Utf8TokenCounter()
-        leases = ScopeLeases(self._set_up, calls)
-        host = HostDefaults(scope, budget or ContextBudget(), counter)
-        kept_in = SqliteStore(store / FILE_NAME) if isinstance(store, Path) else store
-        self.delivery = Delivery(calls, kept_in, journal, leases, host)
+        self.delivery = Delivery(
+            calls,
+            SqliteStore(store / FILE_NAME) if isinstance(store, Path) else store,
+            journal,
+            self.setup_scope,
+            scope,
+            budget or ContextBudget(),
+            counter,
+        )
         self._rendering = Rendering(adapter, counter, neutral=neutral_sections, native_ids=native_ids)
         self._companions: dict[type, Companion] = {}
 
@@ -184,19 +185,13 @@ class MemorySlot(MemoryAdapter):
             ReadOnlyError: the slot is read-only, the set-up may write, and the scope was not set up before.
             BackendError: the backend failed.
         """
-        self.delivery.leases.keep(scope)
-        await self._set_up(scope)
-
-    async def _set_up(self, scope: MemoryScope) -> None:
         calls = self._calls
         with calls.span("setup_scope", scope) as span:
             native_scope_of(self._adapter, scope)
             async with calls.gate.writing(calls.lanes.order(scope)) as allowed:
                 if allowed or not calls.traits.setup_writes:
                     calls.scopes.setdefault(scope, False)
-                    await calls.call(
-                        span, self._calls.deadlines.setup_s, lambda: self._adapter.setup_scope(scope)
-                    )
+                    await calls.call(span, calls.deadlines.setup_s, lambda: self._adapter.setup_scope(scope))
                     calls.scopes[scope] = True
                 elif not calls.scopes.get(scope, False):
                     raise ReadOnlyError(
@@ -216,8 +211,8 @@ class MemorySlot(MemoryAdapter):
         """
         calls = self._calls
         with calls.span("set_mode") as span, calls.mapping("set_mode"):
-            async with calls.gate.switching(mode.read_only, self._calls.deadlines.drain_s) as drained:
-                await calls.call(span, self._calls.deadlines.write_s, lambda: self._adapter.set_mode(mode))
+            async with calls.gate.switching(mode.read_only, calls.deadlines.drain_s) as drained:
+                await calls.call(span, calls.deadlines.write_s, lambda: self._adapter.set_mode(mode))
         return ModeReceipt(read_only=mode.read_only, reason=mode.reason, drained=drained)
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
@@ -252,7 +247,7 @@ class MemorySlot(MemoryAdapter):
             asked = self._rendering.asked(request)
             waited = self.delivery.waiting(request.scope)
             result = await calls.call(
-                span, self._calls.deadlines.retrieve_s, lambda: self._adapter.retrieve(asked), RetrieveResult
+                span, calls.deadlines.retrieve_s, lambda: self._adapter.retrieve(asked), RetrieveResult
             )
             with calls.mapping("format_context"):
                 result, section, measured = self._rendering.fitted(result, request)
@@ -278,13 +273,12 @@ class MemorySlot(MemoryAdapter):
         Raises:
             ReadOnlyError: the slot is read-only; a test session must not reset anything.
         """
-        calls = self._calls
 
         def refuse() -> ResetReceipt:
             raise ReadOnlyError("reset_scope is refused while the slot is read-only; set_mode first")
 
-        with calls.span("reset_scope", scope) as span:
-            return await calls.write(span, lambda: self.delivery.reset(span, scope), refuse, tried=True)
+        with self._calls.span("reset_scope", scope) as span:
+            return await self._calls.write(span, lambda: self.delivery.reset(span, scope), refuse, tried=True)
 
     async def health(self) -> BackendHealth:
         """Probe the backend. A failed probe gives ``unavailable`` with diagnostics and raises nothing."""
@@ -298,29 +292,26 @@ class MemorySlot(MemoryAdapter):
         """Wait for calls under way (at most ``deadlines.close_s``) and release the adapter. Idempotent.
 
         Before that, background deliveries of turns get the time of one write. The rest stays in the journal.
-
         A cancelled close still runs to its end. A second one waits for the first and retries if it failed.
 
         Raises:
             BackendError: the adapter could not release everything.
         """
+        calls = self._calls
         if not self.closed:
-            self._calls.check_loop()
+            calls.check_loop()
         try:
             for companion in self._companions.values():
                 await companion.aclose()
         finally:
-            await self._release()
-
-    async def _release(self) -> None:
-        try:
-            if not self.closed:
-                with anyio.CancelScope(shield=True):
-                    await self.delivery.end_deliveries()
-            await self._calls.close()
-        finally:
-            if self._calls.released:
-                self.delivery.close()
+            try:
+                if not self.closed:
+                    with anyio.CancelScope(shield=True):
+                        await self.delivery.end_deliveries()
+                await calls.close()
+            finally:
+                if calls.released:
+                    self.delivery.close()
 
     async def before_turn(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
@@ -334,8 +325,7 @@ class MemorySlot(MemoryAdapter):
             user: what the user just said, without recalled context.
             session_id: the conversation.
             scope: replaces the slot's default.
-            fields: ``budget``, ``scenario``, ``context``, ``attribute``, ``filters``, ``exclude_session``, see
-                :class:`~memory.slot.turns.RecallFields`.
+            fields: see :class:`~memory.slot.turns.RecallFields`.
         """
         fields["budget"] = fields.get("budget") or self.delivery.budget
         fields.setdefault("exclude_session", True)
@@ -346,7 +336,7 @@ class MemorySlot(MemoryAdapter):
         return shown.formatted_context
 
     def for_prompt(self, result: RetrieveResult) -> RetrieveResult:
-        """The result as :meth:`before_turn` shows it: equal texts once, and no row below the backend's floor.
+        """The result as :meth:`before_turn` shows it.
 
         Raises:
             BackendError: the adapter's own rendering failed.
@@ -365,8 +355,7 @@ class MemorySlot(MemoryAdapter):
         Args:
             session_id: the conversation.
             scope: replaces the slot's default.
-            fields: ``user``, ``assistant``, ``messages``, ``event_id``, ``turn_id``, ``timestamp``, ``agent_id``,
-                ``scenario``, ``context``, ``attribute``, ``metadata``, see :class:`~memory.slot.turns.TurnFields`.
+            fields: see :class:`~memory.slot.turns.TurnFields`.
         """
         event = event_from_turn(session_id, self.delivery.scope_or_default(scope), **fields)
         receipt = await self.delivery.record_turn(event)
@@ -399,4 +388,44 @@ class MemorySlot(MemoryAdapter):
         changed = {name: value for name, value in given.items() if value is not None}
         whole = not (scope or self.scope) and {"persona_id", "run_id"} <= changed.keys()
         base = {} if whole else dict(self.delivery.scope_or_default(scope))
-        return ScopedMemory(self, self.delivery.leases, MemoryScope(**{**base, **changed}))
+        return ScopedMemory(self, MemoryScope(**{**base, **changed}))
+
+
+@dataclass(slots=True, eq=False)
+class ScopedMemory:
+    """A light view of a slot, which needs no closing.
+
+    Its first use sets its scope up.
+    """
+
+    _slot: MemorySlot
+    scope: MemoryScope
+
+    def __repr__(self) -> str:
+        return f"<memory of {self.scope.label} on {self._slot.backend_name}>"
+
+    async def before_turn(self, user: str, *, session_id: str, **fields: Unpack[RecallFields]) -> str:
+        """As :meth:`MemorySlot.before_turn`."""
+        await self._slot.delivery.set_up(self.scope)
+        return await self._slot.before_turn(user, session_id=session_id, scope=self.scope, **fields)
+
+    async def after_turn(self, *, session_id: str, **fields: Unpack[TurnFields]) -> WriteReceipt:
+        """As :meth:`MemorySlot.after_turn`."""
+        await self._slot.delivery.set_up(self.scope)
+        return await self._slot.after_turn(session_id=session_id, scope=self.scope, **fields)
+
+    async def reset(self) -> ResetReceipt:
+        """As :meth:`MemorySlot.reset_scope`."""
+        await self._slot.delivery.set_up(self.scope)
+        return await self._slot.reset_scope(self.scope)
+
+    async def wait_until_ready(self, timeout_s: float) -> BackendReadiness:
+        """Wait at most ``timeout_s`` seconds until all writes are retrievable.
+
+        The state is ``unknown`` if the backend cannot tell.
+        """
+        await self._slot.delivery.set_up(self.scope)
+        readiness = self._slot.capability(SupportsReadiness)
+        if readiness is None:
+            return BackendReadiness(state="unknown", detail=f"{self._slot.backend_name} does not tell")
+        return await readiness.wait_until_ready(self.scope, timeout_s)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar, Unpack
+from typing import TypeVar, Unpack
 from uuid import UUID
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -15,8 +14,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from memory.contract.errors import LifecycleError
 from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.slot.slot import MemorySlot
-from memory.slot.turns import RecallFields, ScopedMemory, TurnFields
+from memory.slot.slot import MemorySlot, ScopedMemory
+from memory.slot.turns import RecallFields, TurnFields
 
 T = TypeVar("T")
 
@@ -24,47 +23,19 @@ T = TypeVar("T")
 _OF_PARENTS: list[ExitStack] = []
 
 
-@dataclass(frozen=True)
-class LoopThread:
-    """An event loop in a separate thread. A forked process has a copy of this object, but not the thread."""
-
-    portal: BlockingPortal
-    pid: int
-
-    def call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run ``work`` in the loop and wait for it.
-
-        Raises:
-            LifecycleError: this process was forked from the one that opened the memory.
-        """
-        if os.getpid() != self.pid:
-            why = (
-                "this memory was opened before the process was forked; open it in each worker, after the fork"
-            )
-            raise LifecycleError(why)
-        return self.portal.call(work)
-
-
-@dataclass(frozen=True)
-class Opened(Generic[T]):
-    value: T
-    thread: LoopThread
-
-
 @contextmanager
-def opened_in_thread(opening: AbstractAsyncContextManager[T]) -> Iterator[Opened[T]]:
+def opened_in_thread(opening: AbstractAsyncContextManager[MemorySlot]) -> Iterator[SyncMemory]:
     """Enter ``opening`` in an event loop that runs in a thread, and leave it at the end of the block.
 
     In a forked process the end of the block closes nothing: the parent still uses it.
     """
     with ExitStack() as stack:
-        portal = stack.enter_context(start_blocking_portal())
-        thread = LoopThread(portal, os.getpid())
-        value = stack.enter_context(portal.wrap_async_context_manager(opening))
+        portal, pid = stack.enter_context(start_blocking_portal()), os.getpid()
+        slot = stack.enter_context(portal.wrap_async_context_manager(opening))
         try:
-            yield Opened(value, thread)
+            yield SyncMemory(slot, portal, pid)
         finally:
-            if os.getpid() != thread.pid:
+            if os.getpid() != pid:
                 _OF_PARENTS.append(stack.pop_all())
 
 
@@ -74,9 +45,12 @@ class SyncMemory:
     Any thread may call it. Each call waits for its answer.
     """
 
-    def __init__(self, slot: MemorySlot, thread: LoopThread, view: ScopedMemory | None = None) -> None:
+    def __init__(
+        self, slot: MemorySlot, portal: BlockingPortal, pid: int, view: ScopedMemory | None = None
+    ) -> None:
         self.slot = slot
-        self._thread = thread
+        self._portal = portal
+        self._pid = pid  # the process that has the thread; a forked one has only a copy of this object
         self._view = view
         self._of: MemorySlot | ScopedMemory = view or slot
 
@@ -106,14 +80,19 @@ class SyncMemory:
     ) -> SyncMemory:
         """As :meth:`MemorySlot.for_scope`."""
         view = self.slot.for_scope(scope, persona_id=persona_id, run_id=run_id, agent_id=agent_id)
-        return SyncMemory(self.slot, self._thread, view)
-
-    def _call(self, call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        if self.slot.closed:
-            why = "its 'with' block ended, or nothing holds what open_memory_sync returned"
-            raise LifecycleError(f"this memory is closed: {why}; open it again with open_memory_sync")
-        return self._thread.call(partial(call, *arguments))
+        return SyncMemory(self.slot, self._portal, self._pid, view)
 
     def run(self, call: Callable[[MemorySlot], Awaitable[T]]) -> T:
         """Run any other call of the slot: ``memory.run(lambda slot: slot.health())``."""
-        return self._call(call, self.slot)
+        return self._call(partial(call, self.slot))
+
+    def _call(self, call: Callable[[], Awaitable[T]]) -> T:
+        if self.slot.closed:
+            why = "its 'with' block ended, or nothing holds what open_memory_sync returned"
+            raise LifecycleError(f"this memory is closed: {why}; open it again with open_memory_sync")
+        if os.getpid() != self._pid:
+            why = (
+                "this memory was opened before the process was forked; open it in each worker, after the fork"
+            )
+            raise LifecycleError(why)
+        return self._portal.call(call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
@@ -104,50 +104,36 @@ class OpenTelemetrySink:
         span.end(end_time=end)
 
 
-_ADDED = ("attempts", "token_count", "retrieved_count", "left_out_count", "included_count")
 _WEAKEST = ("pending", "queued", "committed")
+_SUMS: dict[str, Callable[[list[Any]], Any]] = {
+    **dict.fromkeys(("attempts", "token_count", "retrieved_count", "left_out_count", "included_count"), sum),
+    **dict.fromkeys(("newest_retrieved_at", "last_derived_at", "top_score"), max),
+    "oldest_retrieved_at": min,
+}
 
 
-def summed_trace(receipts: Sequence[Any]) -> Trace | None:
-    """One trace for a bulk write's receipts: counts are added up, times span the first to the last."""
-    if len(receipts) == 1:  # the fast path of nearly every call
-        return getattr(receipts[0], "trace", None)
-    found = [getattr(receipt, "trace", None) for receipt in receipts]
-    traces = [trace for trace in found if isinstance(trace, Trace)]
-    if len(traces) < 2:
-        return traces[0] if traces else None
-    first = traces[0]
-    if all(trace is first for trace in traces):
-        return first
-
-    def said(name: str) -> list[Any]:
-        return [value for trace in traces if (value := getattr(trace, name)) is not None]
-
-    added = {name: sum(values) for name in _ADDED if (values := said(name))}
-    spans = {
-        "oldest_retrieved_at": min(said("oldest_retrieved_at"), default=None),
-        "newest_retrieved_at": max(said("newest_retrieved_at"), default=None),
-        "last_derived_at": max(said("last_derived_at"), default=None),
-        "top_score": max(said("top_score"), default=None),
-    }
-    one_event = {"event_id": None} if len({trace.event_id for trace in traces}) > 1 else {}
-    return first.model_copy(update={**added, **spans, **one_event})
-
-
-def summed_fields(receipts: Sequence[Any]) -> dict[str, Any]:
-    """Ids and warnings of all receipts, and the weakest of their states."""
+def summed(receipts: Sequence[Any]) -> tuple[Trace | None, dict[str, Any]]:
+    """One trace for a call's receipts, and their ids, warnings and weakest state as fields of it."""
     if len(receipts) == 1:  # the fast path of nearly every call
         [only] = receipts
         state = getattr(only, "status", None)
-        return {
+        return getattr(only, "trace", None), {
             "native_ids": getattr(only, "native_ids", ()),
             "warnings": getattr(only, "warnings", ()),
             "consistency": state if state in _WEAKEST else None,
         }
-    states = {getattr(receipt, "status", None) for receipt in receipts}
-    told = states <= set(_WEAKEST)
-    return {
-        "native_ids": tuple(chain.from_iterable(getattr(each, "native_ids", ()) for each in receipts)),
-        "warnings": tuple(chain.from_iterable(getattr(each, "warnings", ()) for each in receipts)),
-        "consistency": next((state for state in _WEAKEST if state in states), None) if told else None,
+    traces = [receipt.trace for receipt in receipts if receipt.trace is not None]
+    trace: Trace | None = traces[0] if traces else None
+    if trace is not None and any(other is not trace for other in traces):
+        sums: dict[str, Any] = {}
+        for name, add in _SUMS.items():
+            values = [value for each in traces if (value := getattr(each, name)) is not None]
+            sums[name] = add(values) if values else None
+        trace = trace.model_copy(update={**sums, "event_id": None})
+    states = {receipt.status for receipt in receipts}
+    told_all = states <= set(_WEAKEST)
+    return trace, {
+        "native_ids": tuple(chain.from_iterable(receipt.native_ids for receipt in receipts)),
+        "warnings": tuple(chain.from_iterable(receipt.warnings for receipt in receipts)),
+        "consistency": next((state for state in _WEAKEST if state in states), None) if told_all else None,
     }

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, Unpack
 
-import anyio
-
-from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import InputError
 from memory.contract.events import MemoryEvent, Message, read_message
 from memory.contract.formatting import strip_json
-from memory.contract.receipts import BackendReadiness, ResetReceipt, WriteReceipt
 from memory.contract.requests import ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
-from memory.slot.calls import NativeCalls
-
-T = TypeVar("T")
 
 
 class RecallFields(TypedDict, total=False):
@@ -111,111 +102,3 @@ def _given(fields: Mapping[str, Any], known: type) -> dict[str, Any]:
 def _check_text(name: str, said: object) -> None:
     if not isinstance(said, str):
         raise InputError(f"{name} must be text, not {type(said).__name__}; leave a turn without it out")
-
-
-MAX_IDLE_SCOPES = 256
-
-
-class ScopeLeases:
-    """The scopes that views have set up.
-
-    Beyond :data:`MAX_IDLE_SCOPES`, the least recently used idle ones are released, but none that the host set up.
-    """
-
-    def __init__(self, set_up: Callable[[MemoryScope], Awaitable[None]], calls: NativeCalls) -> None:
-        self._set_up = set_up
-        self._calls = calls
-        self._users: OrderedDict[MemoryScope, int] = OrderedDict()
-        self._of_host: set[MemoryScope] = set()
-        self._setting_up: dict[MemoryScope, anyio.Lock] = {}
-
-    def keep(self, scope: MemoryScope) -> None:
-        """Note that the host sets this scope up itself, so that it is never released here."""
-        self._of_host.add(scope)
-
-    @asynccontextmanager
-    async def lease(self, scope: MemoryScope) -> AsyncIterator[None]:
-        """Keep a scope set up while the body runs. Set it up first if necessary."""
-        is_set_up = self._calls.scopes.get
-        if scope in self._of_host and is_set_up(scope, False):
-            yield
-            return
-        self._users[scope] = self._users.get(scope, 0) + 1
-        try:
-            if not is_set_up(scope, False):
-                async with self._setting_up.setdefault(scope, anyio.Lock()):
-                    if not is_set_up(scope, False):
-                        await self._set_up(scope)
-            yield
-        finally:
-            self._users[scope] -= 1
-            self._users.move_to_end(scope)
-            if not self._users[scope]:
-                self._setting_up.pop(scope, None)
-                if not is_set_up(scope, False):
-                    del self._users[scope]
-            self._release_idle()
-
-    def _release_idle(self) -> None:
-        if (too_many := len(self._users) - MAX_IDLE_SCOPES) <= 0:
-            return
-        for idle in [scope for scope, users in self._users.items() if not users][:too_many]:
-            del self._users[idle]
-            if idle not in self._of_host:
-                self._calls.drop_scope(idle)
-
-
-class _Slot(Protocol):
-    """The part of a slot that a view uses; see :class:`~memory.slot.slot.MemorySlot`."""
-
-    backend_name: str
-
-    async def before_turn(
-        self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
-    ) -> str: ...
-    async def after_turn(
-        self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
-    ) -> WriteReceipt: ...
-    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt: ...
-    def capability(self, protocol: Callable[..., T]) -> T | None: ...
-
-
-@dataclass(slots=True, eq=False)
-class ScopedMemory:
-    """A light view of a slot, which needs no closing.
-
-    Its first use sets its scope up. A later use repeats that if the slot has released the scope meanwhile.
-    """
-
-    _slot: _Slot
-    _leases: ScopeLeases
-    scope: MemoryScope
-
-    def __repr__(self) -> str:
-        return f"<memory of {self.scope.label} on {self._slot.backend_name}>"
-
-    async def before_turn(self, user: str, *, session_id: str, **fields: Unpack[RecallFields]) -> str:
-        """As :meth:`MemorySlot.before_turn`."""
-        async with self._leases.lease(self.scope):
-            return await self._slot.before_turn(user, session_id=session_id, scope=self.scope, **fields)
-
-    async def after_turn(self, *, session_id: str, **fields: Unpack[TurnFields]) -> WriteReceipt:
-        """As :meth:`MemorySlot.after_turn`."""
-        async with self._leases.lease(self.scope):
-            return await self._slot.after_turn(session_id=session_id, scope=self.scope, **fields)
-
-    async def reset(self) -> ResetReceipt:
-        """As :meth:`MemorySlot.reset_scope`."""
-        async with self._leases.lease(self.scope):
-            return await self._slot.reset_scope(self.scope)
-
-    async def wait_until_ready(self, timeout_s: float) -> BackendReadiness:
-        """Wait at most ``timeout_s`` seconds until all writes are retrievable.
-
-        The state is ``unknown`` if the backend cannot tell.
-        """
-        async with self._leases.lease(self.scope):
-            readiness = self._slot.capability(SupportsReadiness)
-            if readiness is None:
-                return BackendReadiness(state="unknown", detail=f"{self._slot.backend_name} does not tell")
-            return await readiness.wait_until_ready(self.scope, timeout_s)

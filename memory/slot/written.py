@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from memory.contract._quantity import quantity
@@ -11,7 +10,6 @@ from memory.contract.errors import MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.storage.entries import NO_ANSWER
 
 _REMEMBERED = 10_000
 
@@ -19,50 +17,50 @@ _REMEMBERED = 10_000
 class Written:
     """The writes of one slot.
 
+    Args:
+        remembers: whether receipts are kept here, because no journal keeps them.
+
     Attributes:
         last_at: when the backend last accepted an event; None if it never did.
         queued: writes that the backend did not store at once, by scope.
         unknown: writes that got no answer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, remembers: bool) -> None:
         self.last_at: datetime | None = None
         self.queued: Counter[MemoryScope] = Counter()
         self.unknown = 0
-        self._derived: Counter[MemoryScope] = (
-            Counter()
-        )  # how many of ``queued`` were retrievable at the last look
+        self._remembers = remembers
+        # Of the queued writes, those that were retrievable at the last look.
+        self._derived: Counter[MemoryScope] = Counter()
         # (scope, event id) -> (hash of the messages, receipt)
         self._receipts: OrderedDict[tuple[MemoryScope, str], tuple[int, WriteReceipt]] = OrderedDict()
-        self._failures: Counter[str] = Counter()  # since the last success, by class of the error
+        self._failures: Counter[str] = Counter()  # since the last success, by reason
 
-    def note(self, scope: MemoryScope, receipts: Sequence[WriteReceipt]) -> None:
-        """Note the receipts that the backend gave."""
-        for receipt in receipts:
-            if receipt.status == "unknown":
-                self.unknown += 1
-                self._failures[NO_ANSWER] += 1
-            elif receipt.status != "skipped_read_only":
-                self.last_at = datetime.now(UTC)
-                self._failures.clear()
-            if receipt.status in ("queued", "pending"):
-                self.queued[scope] += 1
+    def note(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
+        """Note the receipt of an event that was sent."""
+        if receipt.status == "skipped_read_only":
+            return
+        if receipt.status == "unknown":
+            self.unknown += 1
+            self._failures["got no answer, and may or may not be stored"] += 1
+        else:
+            self.last_at = datetime.now(UTC)
+            self._failures.clear()
+        if receipt.status in ("queued", "pending"):
+            self.queued[event.scope] += 1
+        self.remember(event, receipt)
 
     def note_failure(self, error: MemslotError) -> None:
         """Note a failed write."""
-        self._failures[type(error).__name__] += 1
-
-    def note_unanswered(self, count: int) -> None:
-        """Note ``count`` events that got no answer."""
-        self.unknown += count
+        self._failures[f"failed ({type(error).__name__})"] += 1
 
     def remember(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
-        """Remember that an event was sent, so that a repetition is not."""
-        if receipt.status == "skipped_read_only":
-            return
-        self._receipts[event.scope, event.event_id] = (_said(event), receipt)
-        if len(self._receipts) > _REMEMBERED:
-            self._receipts.popitem(last=False)
+        """Remember that the backend has an event, so that a repetition is not sent."""
+        if self._remembers:
+            self._receipts[event.scope, event.event_id] = (_said(event), receipt)
+            if len(self._receipts) > _REMEMBERED:
+                self._receipts.popitem(last=False)
 
     def receipt_of(self, event: MemoryEvent) -> WriteReceipt | None:
         """The receipt of an event that was sent before with the same messages, or None."""
@@ -85,18 +83,8 @@ class Written:
 
     def warnings(self) -> list[str]:
         """Sentences about writes that failed since the last success, for health."""
-        return [
-            f"{quantity(count, 'writes')} since the last success failed ({name})"
-            if name != NO_ANSWER
-            else f"{quantity(count, 'writes')} since the last success got no answer, and may or may not be stored"
-            for name, count in self._failures.items()
-        ]
-
-
-def repeated(receipt: WriteReceipt) -> WriteReceipt:
-    """The receipt of a repeated event."""
-    warning = "recorded before; it was not sent again"
-    return receipt.model_copy(update={"warnings": (*receipt.warnings, warning)})
+        failures = self._failures.items()
+        return [f"{quantity(count, 'writes')} since the last success {why}" for why, count in failures]
 
 
 def _said(event: MemoryEvent) -> int:

@@ -55,11 +55,11 @@ async def test_events_accepted_by_three_processes_are_sent_once_and_in_order(sta
 
 
 async def test_while_another_process_delivers_an_event_is_kept_and_waits(state_url, monkeypatch):
-    monkeypatch.setattr("memory.slot.journaled._WRITE_LOCK_S", 0.1)
-    monkeypatch.setattr("memory.slot.journaled._RESET_LOCK_S", 0.1)
+    monkeypatch.setattr("memory.slot.writes._WRITE_LOCK_S", 0.1)
+    monkeypatch.setattr("memory.slot.writes._RESET_LOCK_S", 0.1)
     async with MemorySlot(Lookup(), scope=ALICE, journal=opened(state_url)) as slot:
         with opened(state_url) as other:
-            ours = slot.delivery._key(ALICE)
+            ours = slot.delivery.writes.key_of(ALICE)
             lease = (await other.append(ours, [])).lease
             receipt = await slot.record_event(event(1))
             assert (receipt.status, slot._adapter.rows) == ("queued", [])
@@ -81,7 +81,7 @@ async def test_what_a_process_that_died_had_accepted_is_taken_up_by_another(stat
         await memory.record_turn(session_id="s", user="the first")
         assert await memory.drain(10)
         with opened(state_url) as dead:
-            await dead.append(slot.delivery._key(ALICE), [event(7)], send=False)
+            await dead.append(slot.delivery.writes.key_of(ALICE), [event(7)], send=False)
         with anyio.fail_after(10):
             while len(slot._adapter.rows) < 2:  # noqa: ASYNC110
                 await anyio.sleep(0.05)

@@ -92,8 +92,8 @@ class Windows:
             kept = store.all("project", self.slot.scope)
             scopes = [self.slot.scope, *(MemoryScope(**row["scope"]) for row in kept)]
         for scope in scopes if readiness else ():
-            async with self.slot.delivery.leases.lease(scope):
-                state = await readiness.wait_until_ready(scope, 60)
+            await self.slot.delivery.set_up(scope)
+            state = await readiness.wait_until_ready(scope, 60)
             assert state.state in ("ready", "unknown"), (scope.label, state)
 
 

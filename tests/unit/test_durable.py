@@ -12,7 +12,7 @@ from memory import AdapterMode, Deadlines, MemorySlot, PluginLoadError, Supports
 from memory.adapter import BackendRejected, SequentialBulk
 from memory.contract.errors import JournalError
 from memory.contract.receipts import BackendReadiness
-from memory.slot import journaled as writes
+from memory.slot import writes
 from memory.storage import entries, outbox
 
 

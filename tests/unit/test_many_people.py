@@ -63,62 +63,6 @@ async def test_a_scope_is_set_up_at_its_first_use_and_once():
     assert adapter.set_up == ["alice", "bob"]
 
 
-async def test_idle_people_are_released_and_come_back(monkeypatch):
-    adapter = Counting()
-    monkeypatch.setattr("memory.slot.turns.MAX_IDLE_SCOPES", 2)
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        people = [slot.for_scope(persona_id=person(number)) for number in range(4)]
-        for memory in people:
-            await memory.after_turn(session_id="s", user="tea")
-        assert [slot._calls.scopes.get(memory.scope, False) for memory in people] == [
-            False,
-            False,
-            True,
-            True,
-        ]
-        assert slot._calls.scopes.get(ALICE, False), "what the host set up is the host's to release"
-        assert "tea" in await people[0].before_turn("tea", session_id="s")
-    assert adapter.set_up == ["alice", "p0", "p1", "p2", "p3", "p0"]
-
-
-async def test_a_person_in_use_is_never_released(monkeypatch):
-    adapter = Counting()
-    monkeypatch.setattr("memory.slot.turns.MAX_IDLE_SCOPES", 0)
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        bob = slot.for_scope(persona_id="bob")
-        entered, go_on = anyio.Event(), anyio.Event()
-
-        async def wait():
-            entered.set()
-            await go_on.wait()
-
-        adapter.next_write = [wait]
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: bob.after_turn(session_id="s", user="tea"))
-            await entered.wait()
-            await slot.for_scope(persona_id="eve").before_turn("x", session_id="s")
-            assert slot._calls.scopes.get(BOB, False)
-            go_on.set()
-        assert not slot._calls.scopes.get(BOB, False)
-        assert [row.scope for row in adapter.rows] == [BOB]
-
-
-async def test_the_person_used_longest_ago_is_released_first(monkeypatch):
-    monkeypatch.setattr("memory.slot.turns.MAX_IDLE_SCOPES", 2)
-    async with MemorySlot(Counting(), scope=ALICE) as slot:
-        people = [slot.for_scope(persona_id=f"p{number}") for number in range(3)]
-        for number in (0, 1, 0, 2):
-            await people[number].after_turn(session_id="s", user="tea")
-        assert [slot._calls.scopes.get(memory.scope, False) for memory in people] == [True, False, True]
-
-
-async def test_what_the_host_set_up_is_not_released_by_a_view_of_it(monkeypatch):
-    monkeypatch.setattr("memory.slot.turns.MAX_IDLE_SCOPES", 0)
-    async with MemorySlot(Counting(), scope=ALICE) as slot:
-        await slot.for_scope(ALICE).after_turn(session_id="s", user="tea")
-        assert slot._calls.scopes.get(ALICE, False)
-
-
 async def test_a_set_up_that_failed_is_tried_again():
     adapter = Counting()
     async with MemorySlot(adapter, scope=ALICE) as slot:

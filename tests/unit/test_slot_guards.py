@@ -42,23 +42,6 @@ async def test_a_view_keeps_the_rest_of_the_scope():
         assert slot.for_scope(persona_id="bob", run_id="s").scope.backend_namespace == "n"
 
 
-async def test_a_scope_released_while_it_is_written_keeps_its_order():
-    adapter = Obedient()
-    adapter.next_write = [forever]
-    async with MemorySlot(adapter) as slot:
-        await slot.setup_scope(ALICE)
-        async with anyio.create_task_group() as group:
-            group.start_soon(slot.record_event, event(1))
-            await anyio.wait_all_tasks_blocked()
-            slot._calls.drop_scope(ALICE)
-            await slot.setup_scope(BOB)
-            with anyio.move_on_after(0.02):
-                await slot.setup_scope(ALICE)  # waits behind the write under way
-                adapter.calls.append("overtaken")
-            group.cancel_scope.cancel()
-    assert adapter.calls == ["e1"]
-
-
 class Queued(Lookup):
     """Its look-ups have a queue of their own, in which nothing moves."""
 

@@ -256,8 +256,8 @@ class Shadow:
         for question in [question for question in self._questions if question.scope == scope]:
             if question in self._questions:
                 self._questions.remove(question)
-                async with self.slot.delivery.leases.lease(scope):
-                    await question.ask()
+                await self.slot.delivery.set_up(scope)
+                await question.ask()
 
     async def _deliver(self, scope: MemoryScope, within_s: float = 0.0) -> str | None:
         """Send a scope's waiting writes. Returns why some still wait, or None."""
@@ -277,8 +277,8 @@ class Shadow:
             if is_reset:
                 status = await self._reset(scope)
             else:
-                async with self.slot.delivery.leases.lease(scope):
-                    status = await self._write(entry)
+                await self.slot.delivery.set_up(scope)
+                status = await self._write(entry)
         except MemslotError as error:
             self._count_failure(error)
             why = type(error).__name__

@@ -1,7 +1,7 @@
-"""Writes that pass through the outbox.
+"""The one way of events to the backend: into the outbox, to the adapter, and the verdict back into the outbox.
 
-With a journal, every event passes through it and stays there as the memory's history. Without a journal, only
-events that a host hands over do, and the outbox forgets each one after its delivery.
+With a journal, every event passes through the outbox and stays there as the memory's history. Without a
+journal, only events that a host hands over do, and the outbox forgets each one after its delivery.
 
 A waiting event is delivered before the next journaled write of its scope, when the scope is set up, and when
 a host waits for readiness. While an older event waits, newer ones wait behind it.
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache, partial
 
 import anyio
 
@@ -27,16 +28,16 @@ from memory.contract.errors import (
 )
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import ResetReceipt, WriteReceipt
-from memory.contract.scope import MemoryScope
 from memory.slot.calls import NativeCalls, Span
 from memory.slot.resetting import Resetting
 from memory.slot.sending import Sender
-from memory.slot.written import Written, repeated
+from memory.slot.written import Written
 from memory.storage.entries import NO_ANSWER, UNREADABLE, Entry, Verdict
-from memory.storage.journal import Appended, Journal, JournalEntry
+from memory.storage.journal import Journal, JournalEntry
 from memory.storage.leases import Lease
 from memory.storage.outbox import ELSEWHERE
 from memory.storage.resets import JournalKey
+from memory.storage.store import SqliteStore, Store
 
 # Seconds to wait for another process that delivers to the scope, or that died during a delivery.
 _WRITE_LOCK_S, _RESET_LOCK_S = 2.0, 15.0
@@ -45,49 +46,51 @@ _FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
 _READ_ONLY_BEHIND = "the memory behind it is read-only"
 
 
-class JournaledWrites:
-    """Writes one slot's events through its journal.
+class Writes:
+    """Writes the events of one slot, and resets its scopes in turn with that.
 
     Args:
         calls: the way to the adapter.
-        journal: keeps every event before it is sent.
-        sender: sends the events.
-        resetting: finishes resets without a known end.
-        key_of: returns the lane of a scope.
-        written: remembers delivered events if the outbox forgets them; else None.
+        journal: keeps every event before it is sent. None keeps only events that wait.
+        store: this memory's store, for waiting events and notes of resets. None notes nothing.
+        host_store: holds the hosts' data that a reset removes; None holds nothing.
+
+    Attributes:
+        written: the slot's record of its writes.
+        journal: the outbox of events.
+        write: sends events of one scope, and returns a receipt for each.
+        key_of: the lane of a scope. Raises ScopeError if the adapter cannot represent the scope.
     """
 
     def __init__(
-        self,
-        calls: NativeCalls,
-        journal: Journal,
-        sender: Sender,
-        resetting: Resetting,
-        key_of: Callable[[MemoryScope], JournalKey],
-        written: Written | None,
+        self, calls: NativeCalls, journal: Journal | None, store: Store | None, host_store: Store | None
     ) -> None:
-        self.journal = journal
-        self.resetting = resetting
+        self.written = Written(remembers=journal is None)
+        self.sender = Sender(calls, self.written)
+        self.journal = journal or Journal(store or SqliteStore(None), past=False)
+        self.resetting = Resetting(calls, self.journal.resets, host_store, self.written)
+        self.key_of = lru_cache(maxsize=4096)(partial(JournalKey.of_adapter, calls.adapter))
         self._calls = calls
-        self._leases = journal.outbox.leases
-        self._sender = sender
-        self._key_of = key_of
-        self._written = written
+        self.write = self._write_unkept if journal is None else self._write_kept
+        self._leases = self.journal.outbox.leases
 
-    async def keep(self, key: JournalKey, event: MemoryEvent) -> bool:
+    async def keep(self, event: MemoryEvent) -> bool:
         """Put an event into the outbox. True if the event is new.
 
         Raises:
-            JournalError: the journal cannot keep the event.
+            JournalError: the outbox cannot keep the event.
             BackendRejected: the backend refused the event for good before.
         """
+        key = self.key_of(event.scope)
+        if self.written.receipt_of(event) is not None:
+            return False
         [before] = (await self.journal.append(key, [event], send=False)).before
         if before is not None and before.kept.state == "aside":
             self._state_of(before, "")  # raises the refusal
         return before is None
 
     async def receipt_of(
-        self, key: JournalKey, event_id: str, held: str = "", *, again: bool = True
+        self, key: JournalKey, event_id: str, held: str | None = None, *, again: bool = True
     ) -> WriteReceipt:
         """The state of a kept event: ``queued`` while it waits, ``unknown`` once the journal dropped it.
 
@@ -102,15 +105,13 @@ class JournaledWrites:
         """
         entry = await self.journal.find(key, event_id)
         if entry is None:
-            warning = (
-                "the journal holds this event no longer: it was delivered and dropped, or a reset erased it"
-            )
-            return WriteReceipt(event_id=event_id, status="unknown", warnings=(warning,))
+            why = "the journal holds this event no longer: it was delivered and dropped, or a reset erased it"
+            return WriteReceipt(event_id=event_id, status="unknown", warnings=(why,))
         receipt = self._state_of(entry, held)
-        return repeated(receipt) if again and entry.delivered else receipt
+        return _repeated(receipt) if again and entry.delivered else receipt
 
-    async def write(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Keep events of one scope and send them.
+    async def _write_kept(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """Keep events of one scope and send them behind the older ones of the outbox.
 
         Returns:
             A receipt for each event; ``queued`` if the backend cannot take it now.
@@ -119,66 +120,89 @@ class JournaledWrites:
             JournalError: nothing was kept or sent.
             MemslotError: the backend refused an event for good; ``receipts`` are those of the stored events.
         """
-        if not events:
-            return []
-        key = self._key_of(events[0].scope)
+        key = self.key_of(events[0].scope)
         done = await self.journal.append(key, events)
-        is_first = done.sent and done.before.count(None) == len(events)
-        if done.lease is not None and is_first and not self.resetting.noted.is_open(key):
+        made = list(zip(events, done.seqs, done.before, strict=True))
+        fresh: dict[int, MemoryEvent] = {}
+        for event, seq, before in made:
+            if before is None:
+                fresh[seq] = event
+        known: dict[str, WriteReceipt] = {}
+        held: str | None = None
+        if fresh and done.lease is not None:
             try:
-                return await self._send_fresh(span, done.lease, key, events, done.seqs)
+                if not done.sent or self.resetting.noted.is_open(key):
+                    held = await self._deliver_older(span, done.lease, key, fresh)
+                if held is None:
+                    known, held = await self._send_kept(span, done.lease, key, fresh)
+            except JournalError:
+                self._leases.abandon(done.lease)
+                raise
             finally:
                 await self._leases.let_go(done.lease)
-        if done.lease is not None:
-            return await self._write_leased(span, key, events, done, done.lease)
-        held = ELSEWHERE
-        async with self._alone(key, _WRITE_LOCK_S) as lease:
-            if lease is not None:
-                held = await self._deliver_entries(span, lease, key, before=max(done.seqs) + 1) or ""
-        return await self._receipts(key, events, done, held)
+        elif fresh or not all(before and before.delivered for before in done.before):
+            async with self._alone(key, _WRITE_LOCK_S) as lease:
+                last = max(done.seqs) + 1
+                held = await self._deliver_entries(span, lease, key, before=last) if lease else ELSEWHERE
+        receipts: list[WriteReceipt] = []
+        for event, _, before in made:
+            receipt = known.get(event.event_id)
+            if receipt is None:
+                again = before is not None and before.delivered
+                receipt = await self.receipt_of(key, event.event_id, held, again=again)
+            receipts.append(receipt)
+        return receipts
 
-    async def _write_leased(
-        self, span: Span, key: JournalKey, events: Sequence[MemoryEvent], done: Appended, lease: Lease
-    ) -> list[WriteReceipt]:
-        """Write events while holding the lane's lease: after all older events, and before any newer one."""
-        fresh: list[MemoryEvent] = []
-        seqs: list[int] = []
-        for event, seq, before in zip(events, done.seqs, done.before, strict=True):
-            if before is None:
-                fresh.append(event)
-                seqs.append(seq)
+    async def _write_unkept(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """Send those events of one scope that this slot has not sent before.
+
+        Returns:
+            A receipt for each event, also for repeated ones.
+
+        Raises:
+            BackendUnavailable: an older reset could not be finished, and would later remove the events.
+            MemslotError: an event was not stored; ``receipts`` are those of the stored events.
+        """
+        key = self.key_of(events[0].scope)
+        await self.resetting.finish(key)
         known: dict[str, WriteReceipt] = {}
-        try:
-            held = ""
-            if self.journal.backlog(key) > len(fresh) or self.resetting.noted.is_open(key):
-                first = min(seqs, default=max(done.seqs) + 1)
-                held = await self._deliver_entries(span, lease, key, before=first) or ""
-            if fresh and not held:
-                ours = self._leases.holds(lease) if done.sent else self.journal.mark_sent(lease, seqs)
-                held = "" if await ours else ELSEWHERE
-            if fresh and not held:
-                sent = await self._send_fresh(span, lease, key, fresh, seqs)
-                known = {receipt.event_id: receipt for receipt in sent}
-        except JournalError:
-            self._leases.abandon(lease)
-            raise
-        finally:
-            await self._leases.let_go(lease)
-        if fresh and held:
-            known = {event.event_id: _kept(event.event_id, held) for event in fresh}
-        if len(known) < len(events):
-            others = [event for event in events if event.event_id not in known]
-            found = await self._receipts(key, others, done, held)
-            known |= {receipt.event_id: receipt for receipt in found}
+        for event in events:
+            earlier = self.written.receipt_of(event)
+            if earlier is not None and earlier.status != "unknown":
+                known[event.event_id] = _repeated(earlier)
+            elif earlier is not None:
+                found, _ = await self.sender.look_up(span, event)
+                known |= {event.event_id: found} if found else {}
+        fresh = [event for event in events if event.event_id not in known]
+        if fresh and span.operation == "record_events":
+            known |= {receipt.event_id: receipt for receipt in await self.sender.send_all(span, fresh)}
+        elif fresh:
+            known[fresh[0].event_id] = await self.sender.send_one(span, fresh[0])
         return [known[event.event_id] for event in events]
 
-    async def _send_fresh(
-        self, span: Span, lease: Lease, key: JournalKey, events: Sequence[MemoryEvent], seqs: Sequence[int]
-    ) -> list[WriteReceipt]:
-        """Send events that were just recorded. If the backend refuses one for good, raise its error."""
-        failure: MemslotError | None = None
+    async def _deliver_older(
+        self, span: Span, lease: Lease, key: JournalKey, fresh: Mapping[int, MemoryEvent]
+    ) -> str | None:
+        """Deliver what comes before fresh events. Why these cannot be sent now, or None."""
+        held = await self._deliver_entries(span, lease, key, before=min(fresh))
+        if held is None and not await self.journal.mark_sent(lease, list(fresh)):
+            return ELSEWHERE
+        return held
+
+    async def _send_kept(
+        self, span: Span, lease: Lease, key: JournalKey, fresh: Mapping[int, MemoryEvent]
+    ) -> tuple[dict[str, WriteReceipt], str | None]:
+        """Send events that were just recorded. If the backend refuses one for good, raise its error.
+
+        Returns:
+            The receipts of events that need no further attempt, and why the others wait.
+        """
+        events, failure = list(fresh.values()), None
         try:
-            receipts = await self._sender.by(span)(span, events)
+            if span.operation == "record_events":
+                receipts = await self.sender.send_all(span, events)
+            else:
+                receipts = [await self.sender.send_one(span, events[0])]
         except MemslotError as error:
             failure, receipts = error, list(error.receipts)
         known: dict[str, WriteReceipt] = {}
@@ -186,9 +210,9 @@ class JournaledWrites:
             known[receipt.event_id] = receipt
         verdicts: dict[int, Verdict] = {}
         refused = isinstance(failure, _FINAL)
-        for event, seq in zip(events, seqs, strict=True):
-            if (answer := known.get(event.event_id)) is not None:
-                verdicts[seq] = _verdict_of(answer)
+        for seq, event in fresh.items():
+            if event.event_id in known:
+                verdicts[seq] = _verdict_of(known[event.event_id])
             elif failure is not None:
                 # In a batch, only the first event without a receipt is certainly the refused one.
                 verdicts[seq], refused = _verdict_of_error(failure, refused=refused), False
@@ -199,34 +223,19 @@ class JournaledWrites:
             if failure is not None:
                 raise
             why = f"{error}; what was written may be asked for and sent again"
-            return [each.model_copy(update={"warnings": (*each.warnings, why)}) for each in receipts]
+            return {name: _warned(receipt, why) for name, receipt in known.items()}, None
         if isinstance(failure, _FINAL):
             failure.receipts = tuple(receipts)
             raise failure
-        why = str(failure) or type(failure).__name__ if failure is not None else _READ_ONLY_BEHIND
-        found = []
-        for event in events:
-            answer = known.get(event.event_id)
-            if answer is None or answer.status == "skipped_read_only":
-                answer = _kept(event.event_id, why)
-            found.append(answer)
-        return found
+        for receipt in receipts:
+            if receipt.status == "skipped_read_only":
+                del known[receipt.event_id]
+        return known, _READ_ONLY_BEHIND if failure is None else str(failure) or type(failure).__name__
 
-    async def _receipts(
-        self, key: JournalKey, events: Sequence[MemoryEvent], done: Appended, held: str
-    ) -> list[WriteReceipt]:
-        """Receipts of events, read from the journal."""
-        earlier = {entry.event.event_id for entry in done.before if entry is not None and entry.delivered}
-        return [
-            await self.receipt_of(key, event.event_id, held, again=event.event_id in earlier)
-            for event in events
-        ]
-
-    def _state_of(self, entry: JournalEntry, held: str) -> WriteReceipt:
-        event_id = entry.event.event_id
+    def _state_of(self, entry: JournalEntry, held: str | None) -> WriteReceipt:
+        event_id, kept = entry.event.event_id, entry.kept
         if entry.delivered and entry.receipt is not None:
             return entry.receipt
-        kept = entry.kept
         if kept.error == NO_ANSWER:
             warning = f"no answer in {kept.attempts} attempts; it may be stored, and is not sent again"
             return WriteReceipt(event_id=event_id, status="unknown", warnings=(warning,))
@@ -237,7 +246,8 @@ class JournaledWrites:
                 backend_name=self._calls.backend_name,
                 operation="record_event",
             )
-        return entry.receipt or _kept(event_id, held or "its turn will come")
+        warning = f"kept in the journal, to be delivered later: {held or 'its turn will come'}"
+        return entry.receipt or WriteReceipt(event_id=event_id, status="queued", warnings=(warning,))
 
     async def _deliver_entries(
         self,
@@ -272,33 +282,24 @@ class JournaledWrites:
         except JournalError:
             return Verdict("aside", error=UNREADABLE)
         if entry.sent:  # possibly sent, by this process or by one that died meanwhile
-            found, absent = await self._sender.look_up(span, event)
+            found, absent = await self.sender.look_up(span, event)
             if found is not None:
-                return self._delivered(event, found)
+                return _verdict_of(found)
             if not absent:
                 return Verdict("held", "the backend could not be asked for an older event")
         try:
             if span.fields.get("event_id") == event.event_id:
-                [receipt] = await self._sender.send_one(span, [event])
-            else:
-                [receipt] = await self._send_traced(event)
+                return _verdict_of(await self.sender.send_one(span, event))
+            # An older event is a separate call, with its own trace.
+            fields = {"session_id": event.session_id, "event_id": event.event_id}
+            with Span(self._calls, "record_event", event.scope, fields, writes=True, yielded=True) as own:
+                receipt = self._calls.traced(own, await self.sender.send_one(own, event))
         except MemslotError as error:
             return _verdict_of_error(error, refused=isinstance(error, _FINAL))
-        return self._delivered(event, receipt)
-
-    async def _send_traced(self, event: MemoryEvent) -> list[WriteReceipt]:
-        """Send a waiting event as a separate call with its own trace."""
-        fields = {"session_id": event.session_id, "event_id": event.event_id}
-        with Span(self._calls, "record_event", event.scope, fields, writes=True, yielded=True) as span:
-            return self._calls.traced(span, await self._sender.send_one(span, [event]))
-
-    def _delivered(self, event: MemoryEvent, receipt: WriteReceipt) -> Verdict:
-        if self._written is not None and receipt.status != "unknown":
-            self._written.remember(event, receipt)
         return _verdict_of(receipt)
 
     @asynccontextmanager
-    async def _alone(self, key: JournalKey, within_s: float = 0.0) -> AsyncIterator[Lease | None]:
+    async def _alone(self, key: JournalKey, within_s: float) -> AsyncIterator[Lease | None]:
         """Hold the scope's lease, which keeps other processes from sending. None if one of them keeps it."""
         async with self.journal.outbox.leasing(key.lane, within_s) as lease:
             if lease is not None:
@@ -346,6 +347,9 @@ def _verdict_of_error(error: MemslotError, *, refused: bool) -> Verdict:
     return Verdict(state, str(error) or type(error).__name__, type(error).__name__)
 
 
-def _kept(event_id: str, why: str) -> WriteReceipt:
-    warning = f"kept in the journal, to be delivered later: {why}"
-    return WriteReceipt(event_id=event_id, status="queued", warnings=(warning,))
+def _warned(receipt: WriteReceipt, warning: str) -> WriteReceipt:
+    return receipt.model_copy(update={"warnings": (*receipt.warnings, warning)})
+
+
+def _repeated(receipt: WriteReceipt) -> WriteReceipt:
+    return _warned(receipt, "recorded before; it was not sent again")
