@@ -115,7 +115,7 @@ def table(results: Results) -> Iterator[str]:
     yield f"| {' | '.join(columns)} |"
     yield f"|---|---|{'---:|' * (len(columns) - 2)}"
     for entry in results.entries:
-        seconds = cost_values(entry)["seconds for 1,000 messages"]
+        seconds = cost_values(entry)["a thousand messages: seconds to write"]
         cells = [
             entry.variant.series,
             model_of(entry),

@@ -12,9 +12,11 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -24,49 +26,6 @@ from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.settings import MemorySettings
 
 _WIDTH = 100
-_HEAD = """\
-# A memslot configuration. Lines that are commented out show defaults.
-# Strings may use ${{VARIABLE}} and ${{VARIABLE:-default}}; keep secrets in variables.
-memory:
-  # The one line to change for another memory; 'memslot doctor' lists what there is.
-  {provider}
-  # Whose memory it is. Different scopes never see each other.
-  scope:
-    run_id: home
-    persona_id: me
-    # backend_namespace: null
-    # agent_id: null
-  # How much context a turn may get; null is unlimited.
-  budget:
-    max_tokens: {budget.max_tokens}
-    max_items: {budget.max_items}
-    # min_tokens: null
-  # Where embedded stores live; relative to this file, as every path here.
-  data_dir: {data_dir}
-  # Measures the context section: this estimate, or package.module:function (text -> int).
-  # token_counter: {token_counter}
-  # Keep every event on disk. Default: true where the memory extracts with a model, so that no turn waits for it.
-  # journal: false
-  # Longest waits, seconds.
-  # deadlines:
-{deadlines}
-"""
-_SHORT_HEAD = """\
-# A memslot configuration. 'memslot setup --full' shows every option.
-memory:
-  {provider}
-  # Whose memory it is. Different scopes never see each other.
-  scope:
-    run_id: home
-    persona_id: me
-  # Where embedded stores live; relative to this file.
-  data_dir: {data_dir}
-"""
-_SERVE = """\
-# Whether the projects and agents of one user have one memory (shared) or one each (strict) in 'memslot serve'.
-serve:
-  isolate: shared
-""".splitlines()
 
 
 def render(
@@ -86,51 +45,31 @@ def render(
         data_dir: the directory of embedded stores, unless ``carried`` gives it.
         full: also show every other option with its default and its meaning.
     """
+    given = dict(carried or {})
+    memory = given.pop("memory", None) or {}
     group, field = ("backends", "backend") if info.kind == "architecture" else ("conditions", "condition")
-    provider = f"{field}: {_scalar(info.name)}"
-    if carried is not None:
-        head = _carried_head(provider, carried)
-    elif full:
-        head = _full_head(provider, data_dir)
-    else:
-        head = _SHORT_HEAD.format(provider=provider, data_dir=_scalar(data_dir))
-    kept = {name: value for name, value in (carried or {}).items() if name != "memory"}
-    body = list(_fields(info.options, given=answers or {}, full=full))
-    lines = [f"  # {info.summary}"] if info.summary else []
-    lines += [f"  {group}:", f"    {_scalar(info.name)}:{'' if body else ' {}'}"]
-    lines += [f"      {line}" for line in body]
-    if full and "serve" not in kept:
-        lines += _SERVE
-    if full and "run" not in kept:
-        lines += ["# What 'memslot run' measures.", "# run:", *(f"#   {line}" for line in _run_block())]
-    lines += _dumped(kept)
-    return head + "\n".join(lines) + "\n"
-
-
-def _full_head(provider: str, data_dir: str) -> str:
-    settings = MemorySettings()
-    waits = settings.deadlines.model_dump().items()
-    return _HEAD.format(
-        provider=provider,
-        budget=settings.budget,
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    environment = Environment(loader=loader, trim_blocks=True, undefined=StrictUndefined)
+    return environment.get_template("config.yaml.j2").render(
+        info=info,
+        name=_scalar(info.name),
+        group=group,
+        provider=f"{field}: {_scalar(info.name)}",
+        carried=_dumped({name: value for name, value in memory.items() if name not in _PROVIDERS}),
+        full=full,
+        settings=MemorySettings(),
         data_dir=_scalar(data_dir),
-        token_counter=settings.token_counter,
-        deadlines="\n".join(f"  #   {key}: {value:g}" for key, value in waits),
+        options=list(_fields(info.options, given=answers or {}, full=full)),
+        run=list(_run_block()),
+        kept=_dumped(given),
     )
 
 
-def _carried_head(provider: str, carried: Mapping[str, Any]) -> str:
-    memory = {
-        name: value
-        for name, value in (carried.get("memory") or {}).items()
-        if name not in ("backend", "condition", "backends", "conditions")
-    }
-    lines = ["# Scope, budget and the rest are those of the configuration it was made from.", "memory:"]
-    return "\n".join([*lines, f"  {provider}", *(f"  {line}" for line in _dumped(memory)), ""])
+_PROVIDERS = ("backend", "condition", "backends", "conditions")
 
 
-def _dumped(content: Mapping[str, Any]) -> list[str]:
-    return yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).splitlines() if content else []
+def _dumped(content: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True) if content else ""
 
 
 def _fields(model: type[BaseModel], *, given: Mapping[str, Any], full: bool) -> Iterator[str]:

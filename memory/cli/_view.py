@@ -6,13 +6,17 @@ import secrets
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from memory import InputError, MemslotError, RetrieveRequest, RetrieveResult
+from jinja2 import Environment, FileSystemLoader, Template
+
+from memory import InputError, MemslotError, RetrieveRequest
 from memory.contract._quantity import quantity
 from memory.plugins.opening import recorded_journal
 from memory.runtime import Item, MemoryItems
@@ -23,23 +27,6 @@ from memory.storage.journal import JournalEntry
 _HOSTS = ("127.0.0.1", "localhost")
 _LONGEST = 100_000  # bytes of a form
 _SHOWN = 200  # memories, or turns
-_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">
-<title>memslot: {title}</title>
-<style>:root{{color-scheme:light dark}}
-body{{background:Canvas;color:CanvasText;font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere;
-max-width:60rem;margin:1rem auto;padding:0 1rem}}
-table{{border-collapse:collapse;width:100%}}td,th{{text-align:left;vertical-align:top;padding:.3rem .5rem;
-border-bottom:1px solid #8888}}th,td[data-of],button{{white-space:nowrap}}
-pre{{white-space:pre-wrap;border:1px solid #8888;padding:.6rem}}
-input[name=q]{{width:min(30rem,70%);font:inherit}}nav a{{margin-right:1rem}}
-@media(max-width:40rem){{thead{{display:none}}tr{{display:block;padding:.4rem 0;border-bottom:1px solid #8888}}
-td{{display:block;border:0;padding:0}}
-td[data-of]:not(:empty)::before{{content:attr(data-of) ": ";opacity:.7}}}}</style>
-<nav>{links}</nav><h1>{title}</h1>
-<form action="/"><input name="q" value="{asked}" placeholder="Ask the memory" aria-label="Question">
-<button>Ask</button></form>
-{body}</html>"""
 
 
 class ViewServer(ThreadingHTTPServer):
@@ -84,81 +71,34 @@ class ViewServer(ThreadingHTTPServer):
         if self.memory is None:
             return None
         if path == "turns":
-            return self._page("", _turns(self._recorded()))
-        if path.startswith("turns/"):
-            found = [turn for turn in self._recorded() if str(turn.kept.seq) == path.removeprefix("turns/")]
-            return self._turn(found[0]) if found else None
-        return None if path else self._page(asked, self._found(asked) if asked.strip() else self._content())
-
-    def _page(self, asked: str, body: str) -> str:
-        assert self.memory is not None
+            shown: dict[str, Any] | None = {"turns": self._recorded()}
+        elif path.startswith("turns/"):
+            shown = self._turn(path.removeprefix("turns/"))
+        elif path:
+            shown = None
+        else:
+            shown = self.memory.run(lambda slot: _answer(slot, asked) if asked.strip() else _content(slot))
+        if shown is None:
+            return None
         slot = self.memory.slot
-        places = {"/": "Memory", "/turns": "Turns", **({"/runs": "Runs"} if self.runs else {})}
-        return _PAGE.format(
-            title=escape(f"{slot.delivery.scope_or_default(None).label} on {slot.backend_name}"),
-            links="".join(f'<a href="{place}">{name}</a>' for place, name in places.items()),
-            asked=escape(asked),
-            body=body,
-        )
+        title = f"{slot.delivery.scope_or_default(None).label} on {slot.backend_name}"
+        given = {"title": title, "asked": asked, "token": self.token, "runs": self.runs}
+        return _template().render(given | shown, question_of=_question_of)
 
-    def _content(self) -> str:
-        """All memories, if the backend can list them."""
-        assert self.memory is not None
-        can_forget, items = self.memory.run(_everything)
-        if items is None:
-            return "<p>This backend does not list its memories. Ask it a question.</p>"
-        rows = [
-            (escape(item.content), "", "", "", self._delete_form(item.id, "") if can_forget else "")
-            for item in items[:_SHOWN]
-        ]
-        shown = f", of which {_SHOWN} are shown" if len(items) > _SHOWN else ""
-        return f"<h2>{quantity(len(items), 'memories')}{shown}</h2>{_memories(rows)}"
-
-    def _found(self, asked: str) -> str:
-        """The memory's rows for a question, and the part that a prompt gets."""
-        assert self.memory is not None
-        can_forget, result, shown = self.memory.run(lambda slot: _ask(slot, asked))
-        used = {shown.entries[index].native_id for index in shown.included}
-        rows = [
-            (
-                *_shown_row(entry.text, entry.timestamp, entry.score, entry.native_id in used),
-                self._delete_form(entry.native_id, asked) if can_forget else "",
-            )
-            for entry in result.entries
-        ]
-        section = escape(shown.formatted_context) or "nothing: no row fits the question"
-        took = f"{quantity(len(result.entries), 'memories')} in {result.trace.latency_ms or 0:.0f} ms"
-        return f"<h2>The prompt gets</h2><pre>{section}</pre><h2>Recalled: {took}</h2>{_memories(rows)}"
-
-    def _turn(self, turn: JournalEntry) -> str:
+    def _turn(self, number: str) -> dict[str, Any] | None:
         """One recorded turn: what was asked, recalled and used then, and what was recorded."""
-        assert self.memory is not None
-        asked, recalled = _question_of(turn), self.memory.slot.delivery.recalls.of(turn.event)
+        turn = next((turn for turn in self._recorded() if str(turn.kept.seq) == number), None)
+        if turn is None or self.memory is None:
+            return None
+        recalled = self.memory.slot.delivery.recalls.of(turn.event)
         rows = [
             (
-                *_shown_row(
-                    row["text"],
-                    row["time"] and datetime.fromisoformat(row["time"]),
-                    row["score"],
-                    row["used"],
-                ),
-                "",
+                Item(None, row["text"], row["score"], row["time"] and datetime.fromisoformat(row["time"])),
+                row["used"],
             )
             for row in recalled or ()
         ]
-        then = _memories(rows) if rows else "<p>nothing</p>"
-        if recalled is None:
-            then = (
-                "<p>It is not known: the host kept no recall of this turn, or a memory of it was deleted.</p>"
-            )
-        said = "".join(
-            f"<p><b>{escape(each.role)}</b> {escape(each.content)}</p>" for each in turn.event.messages
-        )
-        return self._page(
-            asked,
-            f"<h2>Asked</h2><p>{escape(asked) or 'nothing'}</p><h2>Recalled then</h2>{then}"
-            f"<h2>Recorded at {turn.event.timestamp:%Y-%m-%d %H:%M}: {escape(turn.kept.state)}</h2>{said}",
-        )
+        return {"turn": turn, "asked": _question_of(turn), "rows": None if recalled is None else rows}
 
     def _recorded(self) -> Iterable[JournalEntry]:
         """The last turns of this person, newest first.
@@ -173,66 +113,44 @@ class ViewServer(ThreadingHTTPServer):
         with recorded_journal(self.config) as journal:
             return reversed(deque(journal.entries(scope), maxlen=_SHOWN))
 
-    def _delete_form(self, native_id: str | None, asked: str) -> str:
-        if not native_id:
-            return ""
-        given = {"token": self.token, "id": native_id, "q": asked}
-        hidden = "".join(
-            f'<input type="hidden" name="{name}" value="{escape(value)}">' for name, value in given.items()
-        )
-        return f'<form method="post" action="/">{hidden}<button>delete</button></form>'
 
-
-def _shown_row(
-    text: str, time: datetime | None, score: float | None, used: bool
-) -> tuple[str, str, str, str]:
-    return (
-        escape(text),
-        f"{time:%Y-%m-%d %H:%M}" if time else "",
-        "" if score is None else f"{score:.2f}",
-        "yes" if used else "no",
-    )
-
-
-def _memories(rows: Iterable[tuple[str, ...]]) -> str:
-    heads = ("memory", "time", "score", "in the prompt", "")
-    lines = "".join(
-        "<tr>"
-        + "".join(
-            f'<td data-of="{head}">{cell}</td>' if head in heads[1:4] else f"<td>{cell}</td>"
-            for head, cell in zip(heads, row, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr></thead>{lines}</table>"
-
-
-def _turns(turns: Iterable[JournalEntry]) -> str:
-    lines = "".join(
-        f'<p><a href="/turns/{turn.kept.seq}">{turn.event.timestamp:%Y-%m-%d %H:%M}</a> '
-        f"{escape(turn.event.session_id)}: {escape((_question_of(turn) or '(no question)')[:200])}</p>"
-        for turn in turns
-    )
-    return f"<h2>Turns</h2>{lines}"
+@cache
+def _template() -> Template:
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    return Environment(loader=loader, autoescape=True).get_template("view.html.j2")
 
 
 def _question_of(turn: JournalEntry) -> str:
     return next((each.content for each in turn.event.messages if each.role == "user"), "")
 
 
-async def _everything(slot: MemorySlot) -> tuple[bool, list[Item] | None]:
+async def _content(slot: MemorySlot) -> dict[str, Any]:
+    """All memories, if the backend can list them."""
     items = MemoryItems(slot)
-    return "forget" in items.offered, await items.everything()
+    found = await items.everything()
+    return {
+        "can_forget": "forget" in items.offered,
+        "rows": found if found is None else [(item, None) for item in found[:_SHOWN]],
+        "count": quantity(len(found or ()), "memories"),
+        "more": len(found or ()) > _SHOWN,
+    }
 
 
-async def _ask(slot: MemorySlot, asked: str) -> tuple[bool, RetrieveResult, RetrieveResult]:
-    """Whether single rows can be deleted, the memory's answer, and the part of it that a prompt shows."""
+async def _answer(slot: MemorySlot, asked: str) -> dict[str, Any]:
+    """The memory's rows for a question, and the part that a prompt gets."""
     items = MemoryItems(slot)
     await slot.delivery.set_up(items.scope)
     request = RetrieveRequest(query=asked, scope=items.scope, session_id="view", budget=slot.delivery.budget)
     result = await slot.retrieve(request)
-    return "forget" in items.offered, result, slot.for_prompt(result)
+    prompt = slot.for_prompt(result)
+    used = {prompt.entries[index].native_id for index in prompt.included}
+    return {
+        "can_forget": "forget" in items.offered,
+        "rows": [(Item.of(entry), entry.native_id in used) for entry in result.entries],
+        "section": prompt.formatted_context,
+        "count": quantity(len(result.entries), "memories"),
+        "latency_ms": result.trace.latency_ms or 0,
+    }
 
 
 class _Handler(BaseHTTPRequestHandler):

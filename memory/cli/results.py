@@ -45,12 +45,11 @@ def report(
             show_default=False,
         ),
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the figures as CSV and nothing else.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a run's figures and page again, or several runs side by side."""
-    if sum((failures, verify, as_csv)) > 1:
-        raise InputError("--failures, --verify and --csv each print something else; give one of them")
+    if failures and verify:
+        raise InputError("--failures and --verify each print something else; give one of them")
     directories = [place for place in directories if not is_page_of_several(place)] or directories
     if verify:
         _verify(directories, data, as_json=as_json)
@@ -60,11 +59,6 @@ def report(
         _failures(found, provider, max_rows, as_json=as_json)
         return
     place, page, results = written(found)
-    if as_csv:
-        from memory.bench.report.tables import csv_of
-
-        typer.echo(csv_of(results), nl=False)
-        return
     show_results(results, place, page, as_json=as_json)
 
 

@@ -1,7 +1,5 @@
 """A run from its configuration to its files, over a provider whose native system is watched and broken."""
 
-import csv
-import io
 import json
 import shutil
 from dataclasses import replace
@@ -28,7 +26,6 @@ from memory.bench.engine.manifest import Manifest, read_manifest
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.report.report import write_report
 from memory.bench.report.results import results_of
-from memory.bench.report.tables import csv_of
 from memory.bench.scores.metrics import llm_use
 from memory.contract.errors import PluginNotFound
 from memory.doctor.report import CHECKS
@@ -531,23 +528,6 @@ async def test_a_name_is_no_markup_of_the_table_it_stands_in(compared):
         table = json.dumps([["provider", "style fit"], [name, "1 – 2"]])
         copied = (await anyio.run_process([node, "-e", asked, table])).stdout.decode()
         assert copied.splitlines()[2] == r"| \<b\>a\|b\*c \& \_d\_ \`\\q \[x\](y) | 1 – 2 |"
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["=1+1", "+2-3", "-a1", "@SUM(A1)"])
-async def test_a_name_is_no_formula_of_a_spreadsheet(compared, name):
-    outcome = await compared({"provider": "full_history", "name": name})
-    results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
-    table = list(csv.DictReader(io.StringIO(csv_of(results))))
-    assert {row["provider"] for row in table} == {f"'{name}"}
-    page = outcome.report.read_text(encoding="utf-8")
-    script = page.split("<script>")[1].split("</script>")[0]
-    forms = script[script.index("  const markdown") : script.index("  for (const [name, form]")]
-    asked = f"const heads = [1, 2];{forms}console.log(forms.CSV(JSON.parse(process.argv[1])))"
-    if node := shutil.which("node"):
-        shown = ["+25.0%", "-10.0% to +60.0%", "– 1"]
-        copied = (await anyio.run_process([node, "-e", asked, json.dumps([[name, *shown]])])).stdout
-        assert next(csv.reader([copied.decode()])) == [f"'{name}", *shown]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from markupsafe import Markup
 from memory.bench.engine.files import write_whole
 from memory.bench.engine.manifest import Manifest
 from memory.bench.report import plots, tables
-from memory.bench.report.page import Block, Page, request_blocks, share, stacked
+from memory.bench.report.page import Block, Page, request_blocks, stacked
 from memory.bench.report.results import Results, read_results, results_of
-from memory.bench.report.verdict import banner, problems, remarks, tests_by, unequal, verdict
+from memory.bench.report.verdict import banner, problems, remarks, unequal, verdict
 from memory.bench.scores.intervals import METHOD, MIN_CLUSTERS, TOO_FEW
 from memory.bench.scores.model import Measure, Metrics
 from memory.contract._quantity import quantity
@@ -40,7 +40,6 @@ _AGAIN = (
     "more, in reverse order. A difference means that it learns from what it is asked, or answers by chance. The "
     "figures of this page are those of the first time."
 )
-_CHANGED = {True: " with local changes", False: "", None: ", local changes unknown"}
 
 
 def write_page(directory: Path, manifest: Manifest, metrics: Metrics) -> None:
@@ -115,9 +114,6 @@ def _blocks(results: Results) -> Iterator[Block]:
         yield replace(control, folded=True)
     for what, (columns, rows) in (("Cost", tables.costs(results)), ("Time", tables.times(results))):
         yield Block(what, columns=columns, rows=rows, note=_NOTES[what], folded=True)
-    if any(role.kind == "model" for manifest in results.manifests for role in manifest.roles):
-        yield _models(results)
-    yield _providers(results)
     yield Block("How far the figures can be trusted", points=[METHOD, _TROUBLE], folded=True)
     if found := remarks(results):
         yield Block("Warnings", points=found, folded=True)
@@ -192,66 +188,10 @@ def _parts(results: Results, figure: str) -> Iterator[Block]:
     yield Block(f"{figure.capitalize()} by category", columns=columns, rows=rows, folded=True)
 
 
-def _providers(results: Results) -> Block:
-    """A summary of each provider and of its test sessions."""
-    rows = []
-    for entry in results.entries:
-        variant, budget = entry.variant, entry.variant.budget
-        seen = {cell.pet_observability for _, cell in entry.cells}
-        rows.append(
-            [
-                entry.shown,
-                variant.provider.summary or "–",
-                f"{budget.max_tokens or 'any'} tokens, {budget.max_items or 'any'} items",
-                variant.traits.cs_filtering,
-                ", ".join(sorted(filter(None, seen))) or "–",
-                tests_by(entry, "readiness"),
-                tests_by(entry, "store"),
-                ", ".join(variant.wired) or "–",
-            ]
-        )
-    columns = ["provider", "what it is", "budget", "CS filtering", "changes seen as", "readiness of test sessions",
-               "store after them", "given the truth"]  # fmt: skip
-    note = "A provider that offers no readiness and remembers at once need not be waited for."
-    return Block("Providers", columns=columns, rows=rows, note=note, folded=True)
-
-
-def _models(results: Results) -> Block:
-    """Calls of the roles' models, and how often their votes agree."""
-    rows = []
-    for entry in results.entries:
-        spent = {
-            what: sum(counts.get(what, 0) for _, cell in entry.cells for counts in cell.models.values())
-            for what in ("calls", "tokens", "unread", "unmetered")
-        }
-        tokens = "unknown" if spent["unmetered"] else f"{spent['tokens']:,}"
-        agreed = share(entry.metrics.agreement)
-        rows.append([entry.shown, f"{spent['calls']:,}", tokens, f"{spent['unread']:,}", agreed])
-    asked = [
-        f"{role.role}: {role.model or role.provider}, temperature {_given(role.temperature)}, "
-        f"seed {_given(role.seed)}" + (f", {role.votes} votes" if role.votes > 1 else "")
-        for manifest in results.manifests
-        for role in manifest.roles
-        if role.kind == "model"
-    ]
-    columns = ["provider", "calls", "tokens", "answers not read", "votes that agree"]
-    note = ". ".join(dict.fromkeys(asked)) + "."
-    return Block("Models in the roles", columns=columns, rows=rows, note=note, folded=True)
-
-
-def _given(value: float | None) -> str:
-    return "not given" if value is None else f"{value:g}"
-
-
 def _record(manifest: Manifest) -> Block:
-    versions, git = manifest.versions, manifest.versions.git
-    software = f"memslot {versions.memslot}, {versions.implementation} {versions.python}, {versions.platform}"
-    facts = [
-        ("data", "; ".join(f"sha256 {item.sha256}" for item in manifest.data.values())),
-        ("settings", json.dumps(manifest.settings, ensure_ascii=False)),
-        ("hashes", ", ".join(f"{part} {value[:12]}" for part, value in manifest.hashes.items())),
-        ("software", software),
-        ("distributions", ", ".join(f"{name} {found}" for name, found in versions.distributions.items())),
-        ("source revision", f"{git.revision}{_CHANGED[git.dirty]}" if git else "not a checkout"),
-    ]
+    """Everything that decides what was played, and on what."""
+    parts = manifest.model_dump(
+        mode="json", include={"versions", "settings", "hashes", "data", "roles"}, exclude_none=True
+    )
+    facts = [(name, json.dumps(part, ensure_ascii=False)) for name, part in parts.items()]
     return Block(f"Record: {manifest.experiment_id}", rows=facts, folded=True)

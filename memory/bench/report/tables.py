@@ -1,11 +1,9 @@
-"""Tables of figures for pages, the terminal and exports."""
+"""Tables of figures for pages and the terminal."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from memory.bench.engine.files import each_line
@@ -13,7 +11,7 @@ from memory.bench.report.page import count, counted, interval, share, stacked
 from memory.bench.report.results import Entry, Results
 from memory.bench.scores.figures import BY_NAME, FIGURES
 from memory.bench.scores.metrics import percentile
-from memory.bench.scores.model import Difference, Estimate
+from memory.bench.scores.model import Estimate
 
 _MAIN = {
     "style fit": ("style fit", "discrimination", "detection"),
@@ -122,46 +120,40 @@ TIMES = {"write": "write", "wait": "until ready", "retrieve": "retrieve", "answe
 
 def costs(results: Results) -> Grid:
     """Tokens written, asked and read, and the cost of models. Writing is also given for 1,000 messages."""
-    rows = [
-        *COUNTS.values(), "model calls to write", "model tokens to write", "model calls to retrieve",
-        "model tokens to retrieve", "a thousand messages: seconds to write", "a thousand messages: model calls",
-        "a thousand messages: model tokens", "sections cut by the budget", "money",
-    ]  # fmt: skip
-    columns = [[*map(_amount, cost_values(entry).values())] for entry in results.entries]
-    money = [_money(entry) for entry in results.entries]
-    cells = [[*column, paid] for column, paid in zip(columns, money, strict=True)]
+    found = [
+        {name: "unknown" if value is None else count(value) for name, value in cost_values(entry).items()}
+        | {"money": _money(entry)}
+        for entry in results.entries
+    ]
     return ["", *(entry.shown for entry in results.entries)], [
-        [name, *row] for name, *row in zip(rows, *cells, strict=True)
+        [name, *(column[name] for column in found)] for name in found[0]
     ]
 
 
 def cost_values(entry: Entry) -> dict[str, float | None]:
     """Each cost by name; None if the provider does not report it."""
-    found: dict[str, float | None] = {said: counted_in(entry, name) for name, said in COUNTS.items()}
-    for phase in ("ingest", "retrieve"):
-        for what in ("calls", "tokens"):
-            found[f"LLM {what}, {phase}"] = used(entry, phase, what)
     messages = counted_in(entry, "messages")
-    seconds = math.fsum(
-        cell.timings[phase].total_ms / 1000
-        for _, cell in entry.cells
-        for phase in ("write", "wait")
-        if phase in cell.timings
-    )
-    for name, total in (
-        ("seconds", seconds),
-        ("LLM calls", used(entry, "ingest", "calls")),
-        ("LLM tokens", used(entry, "ingest", "tokens")),
-    ):
-        found[f"{name} for 1,000 messages"] = (
-            None if total is None or not messages else 1000 * total / messages
-        )
-    found["sections cut by the budget"] = entry.metrics.cut
-    return found
+    phases = [
+        cell.timings[phase] for _, cell in entry.cells for phase in ("write", "wait") if phase in cell.timings
+    ]
+    calls, tokens = used(entry, "ingest", "calls"), used(entry, "ingest", "tokens")
 
+    def by_thousand(total: float | None) -> float | None:
+        return None if total is None or not messages else 1000 * total / messages
 
-def _amount(value: float | None) -> str:
-    return "unknown" if value is None else count(value)
+    return {
+        **{said: counted_in(entry, name) for name, said in COUNTS.items()},
+        "model calls to write": calls,
+        "model tokens to write": tokens,
+        "model calls to retrieve": used(entry, "retrieve", "calls"),
+        "model tokens to retrieve": used(entry, "retrieve", "tokens"),
+        "a thousand messages: seconds to write": by_thousand(
+            math.fsum(each.total_ms / 1000 for each in phases)
+        ),
+        "a thousand messages: model calls": by_thousand(calls),
+        "a thousand messages: model tokens": by_thousand(tokens),
+        "sections cut by the budget": entry.metrics.cut,
+    }
 
 
 def _money(entry: Entry) -> str:
@@ -225,56 +217,3 @@ def quantiles(entry: Entry, phase: str) -> tuple[float | None, float | None]:
         for value in row.get(phase, ())
     ]
     return percentile(values, 0.5), percentile(values, 0.95)
-
-
-_COLUMNS = ("provider", "kind", "experiment", "group", "figure", "value", "low", "high", "n", "personas", "failed",
-            "unready", "missing", "worst", "best")  # fmt: skip
-
-
-def csv_of(results: Results) -> str:
-    """One line for each figure, part and cost of a provider, and for each difference. Unknown values are
-    empty.
-
-    A name that a spreadsheet would read as a formula gets a leading apostrophe.
-    """
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(_COLUMNS)
-    for entry in results.entries:
-        head = (_no_formula(entry.shown), entry.variant.standing, entry.manifest.experiment_id)
-        for group, figure, estimate in _figures(entry):
-            table.writerow((*head, group, figure, *_numbers(estimate)))
-        for figure, value in _costs(entry):
-            table.writerow((*head, "cost", figure, "" if value is None else value, *[""] * 9))
-    shown = {entry.metrics.label: entry.shown for entry in results.entries}
-    for difference in results.metrics.differences:
-        first, less = _no_formula(shown[difference.first]), f"less {shown[difference.second]}"
-        table.writerow((first, "", "", less, difference.figure, *_numbers(difference)))
-    return text.getvalue()
-
-
-def _no_formula(name: str) -> str:
-    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
-
-
-def _figures(entry: Entry) -> Iterator[tuple[str, str, Estimate]]:
-    for measure in entry.metrics.measures:
-        yield measure.group, measure.name, measure.estimate
-    for part in entry.metrics.parts:
-        yield f"category {part.label}", part.figure, part.estimate
-
-
-def _costs(entry: Entry) -> Iterator[tuple[str, float | None]]:
-    yield "requests", entry.metrics.requests
-    yield "tokens per request", entry.metrics.tokens.mean
-    yield from cost_values(entry).items()
-    for phase, said in TIMES.items():
-        for name, value in zip(("p50", "p95"), quantiles(entry, phase), strict=True):
-            yield f"{said} {name}, ms", value
-
-
-def _numbers(item: Estimate | Difference) -> tuple[str, ...]:
-    values: tuple[float | None, ...] = (item.value, item.low, item.high, item.n, item.clusters)
-    if isinstance(item, Estimate):
-        values += (item.failed, item.unready, item.missing, item.worst, item.best)
-    return tuple("" if value is None else str(value) for value in values) + ("",) * (10 - len(values))

@@ -6,8 +6,6 @@ Also the reservations: what went wrong, and conditions in which providers differ
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from memory.bench.engine.provenance import SCRIPTED
@@ -190,26 +188,27 @@ def resumption(results: Results, directory: Path) -> list[str]:
     return lines
 
 
+# Settings that affect no figure, or are compared for each provider.
+_BESIDE = {"providers", "budgets", "event_context", "keep_texts"}
+_SWEPT = ("token budgets", "ways to tell the context")
+_EQUAL = 1.1  # mean tokens shown count as equal up to this ratio
+
+
 def unequal(results: Results) -> list[str]:
     """Conditions in which providers differ, one line each. In these, the comparison is not fair."""
+    settings = {name for manifest in results.manifests for name in manifest.settings} - _BESIDE
+    is_sweep = all(manifest.settings.get("budgets") for manifest in results.manifests)
     found: dict[str, dict[str, str]] = {}
     for entry in results.entries:
-        for what, value in _given(entry).items():
-            found.setdefault(what, {})[entry.shown] = value
-    if all(manifest.settings.get("budgets") for manifest in results.manifests):
-        found = {what: values for what, values in found.items() if what not in _SWEPT}
-    found |= _of_experiments(results.entries)
+        given = {name.replace("_", " "): str(entry.manifest.settings.get(name)) for name in sorted(settings)}
+        for what, value in (_conditions(entry) | given).items():
+            if not (is_sweep and what in _SWEPT):
+                found.setdefault(what, {})[entry.shown] = value
     return _shown_unequally(results) + [
         f"{what} differ: {'; '.join(f'{name}: {value}' for name, value in values.items())}"
         for what, values in found.items()
         if len(set(values.values())) > 1
     ]
-
-
-# Settings that affect no figure, or are compared for each provider.
-_BESIDE = {"providers", "budgets", "event_context", "keep_texts"}
-_SWEPT = ("token budgets", "ways to tell the context")
-_EQUAL = 1.1  # mean tokens shown count as equal up to this ratio
 
 
 def _shown_unequally(results: Results) -> list[str]:
@@ -226,27 +225,10 @@ def _shown_unequally(results: Results) -> list[str]:
     ]
 
 
-def _of_experiments(entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
-    """Configurations under the same label, and settings that affect figures, by provider."""
-    found: dict[str, dict[str, str]] = {}
-    for label in dict.fromkeys(entry.variant.label for entry in entries):
-        found[f"configurations of {label}"] = {
-            entry.shown: entry.variant.config_hash[:12] for entry in entries if entry.variant.label == label
-        }
-    for setting in sorted({name for entry in entries for name in entry.manifest.settings} - _BESIDE):
-        values = {entry.shown: str(entry.manifest.settings.get(setting)) for entry in entries}
-        found[setting.replace("_", " ")] = values
-    return found
-
-
-def _given(entry: Entry) -> dict[str, str]:
-    """Properties that compared providers must share, in words."""
+def _conditions(entry: Entry) -> dict[str, str]:
+    """What compared providers must share, beside the settings of their experiments."""
     variant, manifest = entry.variant, entry.manifest
     budget, memory, git = variant.budget, variant.config["memory"], manifest.versions.git
-    revision = git.revision[:12] if git else "no checkout"
-    if git and git.dirty:
-        revision += " with local changes"
-    roles = [role.model_dump(exclude_defaults=True) for role in manifest.roles]
     # A memory that offers no readiness counts as ready.
     states = {state for _, cell in entry.cells for state in cell.readiness}
     ready = {"ready" if state == "not_offered" else state for state in states} or {"not tested"}
@@ -255,13 +237,13 @@ def _given(entry: Entry) -> dict[str, str]:
         "experiment groups": variant.group or "default",
         "test sessions": "read-only" if variant.read_only else "written",
         "readiness": ", ".join(sorted(ready)),
-        "data": ", ".join(sorted(data.sha256[:12] for data in manifest.data.values())),
-        "versions of memslot": manifest.versions.memslot,
-        "source revisions": revision,
-        "roles": "; ".join(", ".join(f"{key} {value}" for key, value in role.items()) for role in roles),
+        "data": manifest.hashes["data"][:12],
+        "versions of memslot": f"{manifest.versions.memslot}, {git.revision[:12] if git else 'no checkout'}",
+        "roles": manifest.hashes["roles"][:12],
         "deadlines": str(memory.get("deadlines")) if isinstance(memory, dict) else "",
         "token budgets": f"{budget.max_tokens or 'none'}, {budget.max_items or 'any'} items",
         "ways to tell the context": variant.event_context,
+        f"configurations of {variant.label}": variant.config_hash[:12],
     }
 
 
@@ -285,11 +267,3 @@ def remarks(results: Results) -> list[str]:
         ]
         every += [f"{entry.shown}: {text}" for text in dict.fromkeys(_TIMES.sub("", item) for item in found)]
     return every
-
-
-def tests_by(entry: Entry, what: str) -> str:
-    """A provider's test sessions, counted by readiness or by the state of the store."""
-    found: Counter[str] = Counter()
-    for _, cell in entry.cells:
-        found.update(getattr(cell, what))
-    return ", ".join(f"{state} {number}" for state, number in sorted(found.items())) or "–"

@@ -114,7 +114,6 @@ def provider_metrics(
     records = [record for _, record, _ in requests.samples]
     answered = [record for record in records if record.answered]
     status = Counter(record.status for record in records)
-    agreements = [record.agreement for record in answered if record.agreement is not None]
     return ProviderMetrics(
         label=label,
         shown=rival.shown,
@@ -124,7 +123,6 @@ def provider_metrics(
         missing=status["missing"],
         unreadable=sum(record.judged and record.fit_first is None for record in answered),
         leaks=sum(bool(record.leaks) for record in answered),
-        agreement=fmean(agreements) if agreements else None,
         measures=tuple(
             Measure(
                 name=item.name,

@@ -93,7 +93,6 @@ class ProviderMetrics(Record):
     missing: int  # unknown because the harness failed; bounds stand in their place
     unreadable: int  # the judgement cannot be read; missing in figures of replies
     leaks: int  # sections with a phrase of another persona; isolation is broken unless it is 0
-    agreement: float | None  # mean share of a judge's votes that agree; null without judgements
     measures: tuple[Measure, ...]
     tokens: Spread  # tokens of the section, per first reply
     cut: int  # sections that the budget shortened

@@ -260,7 +260,6 @@ def test_the_page_says_what_its_figures_count_and_how_far_to_trust_them(tmp_path
         assert all(part in page for part in meaning.partition("; no")[::2])
     assert BY_NAME["right answers"].meaning not in page
     assert "game of seed 7, 1 persona" in page
-    assert "600 tokens, any items" in page
 
 
 def test_what_was_left_out_stands_on_the_page(tmp_path, monkeypatch):

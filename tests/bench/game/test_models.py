@@ -16,8 +16,6 @@ from memory.bench.data.timeline import Beat, PreferenceTruth, Script
 from memory.bench.engine.models import CeilingReached, Meter, ModelJudge, ModelSimulator, RoleModel
 from memory.bench.engine.prompts import load_prompt
 from memory.bench.engine.roles import Exchange, RuleAssistant
-from memory.bench.report.results import read_results
-from memory.bench.report.tables import csv_of
 from memory.contract.errors import BackendRateLimited
 from memory.runtime._loop import AgentSession
 from memory.runtime._provider import CompletionResult, Usage
@@ -118,10 +116,6 @@ def test_a_model_as_judge_names_no_setting_so_stale_reversion_is_unknown_everywh
     (found,) = scores(done).values()
     assert found["stale reversion"] is None
     assert found["forgetting"] is not None
-    printed = next(
-        row for row in csv_of(read_results([done.directory])).splitlines() if "stale reversion" in row
-    )
-    assert printed.split(",")[5:8] == ["", "", ""]
     assert "stale reversion" not in done.report.read_text("utf-8")
 
 
@@ -467,9 +461,7 @@ def test_seeds_and_temperatures_are_sent_and_recorded(tmp_path):
     assert recorded["assistant"] == (5, 0.5)
     assert recorded["judge"] == (100, None)
     assert {recorded[role] for role in ("simulator", "reader", "answer_judge")} == {(None, None)}
-    page = done.report.read_text(encoding="utf-8")
-    assert "Models in the roles" in page
-    assert "judge: scripted, temperature not given, seed 100, 3 votes" in page
+    assert "&#34;votes&#34;: 3" in done.report.read_text(encoding="utf-8")
 
 
 def test_a_seed_that_an_api_does_not_take_is_refused(tmp_path):
