@@ -121,7 +121,7 @@ def table(results: Results) -> Iterator[str]:
             model_of(entry),
             count(entry.variant.budget.max_tokens),
             *(figure(entry.estimate(name)) for name in names),
-            count(entry.metrics.tokens.mean),
+            count(entry.metrics.tokens),
             milliseconds(entry, "write"),
             milliseconds(entry, "retrieve"),
             "–" if seconds is None else f"{seconds:,.1f}",

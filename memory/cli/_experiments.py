@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -134,30 +133,3 @@ def newest(directory: Path) -> Path:
         return directory
     found = [*directory.glob(f"*/{MANIFEST_FILE}")]
     return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else directory
-
-
-def is_page_of_several(directory: Path) -> bool:
-    """Whether a directory holds only a page that ``memslot report`` made from several runs."""
-    from memory.bench.engine.manifest import MANIFEST_FILE
-    from memory.bench.report.report import REPORT_FILE
-
-    return (directory / REPORT_FILE).exists() and not (directory / MANIFEST_FILE).exists()
-
-
-def written(directories: Sequence[Path]) -> tuple[Path, Path, Results]:
-    """Write the page of results again: in place for one experiment, else in a directory beside the first.
-
-    Returns:
-        The directory, the page, and the results on it.
-    """
-    from datetime import UTC, datetime
-
-    from memory.bench.engine.files import make_directory, new_id
-    from memory.bench.report.report import write_report
-
-    directories = [*{directory.resolve(): directory for directory in directories}.values()]
-    if len(directories) == 1:
-        return directories[0], *write_report(directories[0])
-    place = directories[0].absolute().parent / new_id("compare", datetime.now(UTC))
-    make_directory(place)
-    return place, *write_report(place, directories)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memory import InputError
-from memory.cli._experiments import is_page_of_several, newest, show_results, written
+from memory.cli._experiments import newest, show_results
 from memory.cli._group import FAILED
 from memory.contract._quantity import quantity
 from memory.plugins.console import AsJson, print_json, print_table, say
@@ -50,7 +50,10 @@ def report(
     """Show a run's figures and page again, or several runs side by side."""
     if failures and verify:
         raise InputError("--failures and --verify each print something else; give one of them")
-    directories = [place for place in directories if not is_page_of_several(place)] or directories
+    # A pattern such as manifests/* may also name the page of an earlier comparison.
+    directories = [place for place in directories if not place.is_file()] or directories
+    from memory.bench.report.report import write_report
+
     if verify:
         _verify(directories, data, as_json=as_json)
         return
@@ -58,8 +61,8 @@ def report(
     if failures:
         _failures(found, provider, max_rows, as_json=as_json)
         return
-    place, page, results = written(found)
-    show_results(results, place, page, as_json=as_json)
+    page, results = write_report(found)
+    show_results(results, page.parent, page, as_json=as_json)
 
 
 def _failures(directories: list[Path], provider: str | None, max_rows: int, *, as_json: bool) -> None:

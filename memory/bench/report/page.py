@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import escape
 
 from memory.bench.engine.experiment import load_samples
 from memory.bench.engine.files import read_lines
@@ -47,12 +46,10 @@ class Curve:
 
     Attributes:
         ticks: position on the x axis, from 0 to 1, and label.
-        references: name and share of each horizontal rule, such as the ceiling.
     """
 
     lines: tuple[Line, ...]
     ticks: tuple[tuple[float, str], ...]
-    references: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +143,8 @@ INSTEAD = {
     "nothing": "none",
 }
 """Words for what a reply shows instead of the setting in force."""
-# Limits on requests and bytes of text, so that a page opens quickly.
-_MAX_SHOWN, _MAX_BYTES = 500, 1_000_000
+# Limits that let a page open quickly.
+_MAX_SHOWN = 200  # requests, of all providers together
 _MAX_TEXT = 4_000  # characters; the middle of a longer section or reply is left out
 _WON = 3
 Judged = tuple[int, str, ProbeRecord, Sequence[Mapping[str, Any]]]
@@ -158,14 +155,9 @@ def request_blocks(entries: Sequence[Entry]) -> Iterator[Block]:
     """One block of requests for each provider: all of them if texts were kept, otherwise the lost ones."""
     for number, entry in enumerate(entries, start=1):
         kept = any((directory / "texts.jsonl").exists() for directory, _ in entry.cells)
-        found, details, room = judged_requests(entry), list[tuple[str, str]](), _MAX_BYTES // len(entries)
-        lost = found if kept else [item for item in found if item[0] < _WON]
-        for _, verdict, record, said in lost[: max(1, _MAX_SHOWN // len(entries))]:
-            title, text = _detail(verdict, record, said)
-            room -= len(escape(title + text).encode())
-            if details and room < 0:
-                break
-            details.append((title, text))
+        lost = [item for item in judged_requests(entry) if kept or item[0] < _WON]
+        shown = lost[: max(1, _MAX_SHOWN // len(entries))]
+        details = [_detail(verdict, record, said) for _, verdict, record, said in shown]
         note, left = "Those that lost first.", len(lost) - len(details)
         note += "" if kept else " Texts were not kept (keep_texts)."
         if left:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from zlib import crc32
 
-from memory.bench.engine.settings import CEILING, FLOOR
 from memory.bench.report.page import Bar, Block, Curve, Line
 from memory.bench.report.results import Entry, Results
 from memory.bench.scores.figures import BY_NAME
@@ -45,7 +44,7 @@ def over_budgets(results: Results, name: str) -> Iterator[Block]:
     """The figure of each provider over the budgets; nothing with fewer than two budgets."""
     found = dict[str, dict[int, float | None]]()
     for entry in results.entries:
-        if (budget := entry.variant.budget.max_tokens) is not None and not entry.is_reference:
+        if (budget := entry.variant.budget.max_tokens) is not None:
             found.setdefault(entry.variant.series, {})[budget] = entry.estimate(name).value
     budgets = sorted({budget for each in found.values() for budget in each})
     if len(budgets) < 2:
@@ -57,19 +56,8 @@ def over_budgets(results: Results, name: str) -> Iterator[Block]:
         known = sorted((places[budget], value) for budget, value in values.items() if value is not None)
         lines.append(Line(label, colour_of(label), _DASHES[number % len(_DASHES)], tuple(known)))
     ticks = tuple((places[budget], f"{budget:,}") for budget in budgets)
-    curve = Curve(tuple(lines), ticks, tuple(_references(results, name)))
+    curve = Curve(tuple(lines), ticks)
     note = (
         "Across: tokens of the budget. One budget decides a ranking; where lines cross, so does the winner."
     )
     yield Block(f"{name.capitalize()} over the token budget", curve=curve, note=note)
-
-
-def _references(results: Results, name: str) -> Iterator[tuple[str, float]]:
-    """The floor and the ceiling, each if it has a single value."""
-    found: dict[str, set[float]] = {}
-    for entry in results.entries:
-        if entry.is_reference and (value := entry.estimate(name).value) is not None:
-            found.setdefault(entry.variant.provider.condition or "", set()).add(value)
-    for which, said in ((CEILING, "ceiling"), (FLOOR, "floor")):
-        if len(values := found.get(which, set())) == 1:
-            yield said, values.pop()

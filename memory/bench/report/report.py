@@ -16,7 +16,7 @@ from memory.bench.report.page import Block, Page, request_blocks, stacked
 from memory.bench.report.results import Results, read_results, results_of
 from memory.bench.report.verdict import banner, problems, remarks, unequal, verdict
 from memory.bench.scores.intervals import METHOD, MIN_CLUSTERS, TOO_FEW
-from memory.bench.scores.model import Measure, Metrics
+from memory.bench.scores.model import Metrics
 from memory.contract._quantity import quantity
 
 REPORT_FILE = "report.html"
@@ -52,10 +52,11 @@ def rendered(directory: Path, manifest: Manifest, metrics: Metrics) -> str:
     return render(results_of(directory, manifest, metrics))
 
 
-def write_report(directory: Path, others: Sequence[Path] = ()) -> tuple[Path, Results]:
-    """Write the page of ``directory``, or of ``others``, into ``directory``. Returns its path and content."""
-    results = read_results(others or [directory])
-    path = directory / REPORT_FILE
+def write_report(directories: Sequence[Path]) -> tuple[Path, Results]:
+    """Write the page of one experiment in its directory, or of several beside the first. Returns it as well."""
+    results = read_results(directories)
+    first = directories[0].absolute()
+    path = (first if len(directories) == 1 else first.parent) / REPORT_FILE
     write_whole(path, render(results))
     return path, results
 
@@ -109,9 +110,10 @@ def _blocks(results: Results) -> Iterator[Block]:
             columns, rows = tables.side_by_side(results, names)
             yield Block(heading, columns=columns, rows=rows, note=note, folded=True)
     for figure in results.metrics.headlines:
-        yield from _parts(results, figure)
-    if (control := _contamination(results)) is not None:
-        yield replace(control, folded=True)
+        columns, rows = tables.by_category(results, figure)
+        if len(rows) > 1:
+            yield Block(f"{figure.capitalize()} by category", columns=columns, rows=rows, folded=True)
+    yield from _contamination(results)
     for what, (columns, rows) in (("Cost", tables.costs(results)), ("Time", tables.times(results))):
         yield Block(what, columns=columns, rows=rows, note=_NOTES[what], folded=True)
     yield Block("How far the figures can be trusted", points=[METHOD, _TROUBLE], folded=True)
@@ -155,7 +157,7 @@ def _comparisons(results: Results) -> Iterator[Block]:
         yield Block("Comparisons", columns=columns, rows=rows, note=note, folded=True)
 
 
-def _contamination(results: Results) -> Block | None:
+def _contamination(results: Results) -> Iterator[Block]:
     """What a second round of asking changed: requests that were answered differently, and the shifted figures."""
     rows = []
     for entry in results.entries:
@@ -165,27 +167,13 @@ def _contamination(results: Results) -> Block | None:
             for name in ("asked_again", "answered_otherwise", "failed_again")
         )
         if asked:
-            moved = [item for item in entry.metrics.measures if item.again]
-            rows.append([entry.shown, f"{asked:,}", f"{otherwise:,}", f"{failed:,}", _moved(moved)])
-    if not rows:
-        return None
+            moved = {item.name: 100 * item.again for item in entry.metrics.measures if item.again}
+            largest = sorted(moved.items(), key=lambda item: -abs(item[1]))
+            shifts = ", ".join(f"{name} {points:+.1f}" for name, points in largest) or "all the same"
+            rows.append([entry.shown, f"{asked:,}", f"{otherwise:,}", f"{failed:,}", shifts])
     columns = ["provider", "asked again", "answered otherwise", "failed then", "figures then, in points"]
-    return Block("Control of contamination", columns=columns, rows=rows, note=_AGAIN)
-
-
-def _moved(measures: list[Measure]) -> str:
-    shifts = sorted(measures, key=lambda item: -abs(item.again or 0.0))
-    return ", ".join(f"{item.name} {100 * (item.again or 0.0):+.1f}" for item in shifts) or "all the same"
-
-
-def _parts(results: Results, figure: str) -> Iterator[Block]:
-    columns, rows = tables.by_category(results, figure)
-    if len(rows) < 2:
-        return
-    if len(columns) > max(len(rows), 8):  # so that it fits a page
-        columns, *rows = [list(row) for row in zip(columns, *rows, strict=True)]
-        columns[0] = "provider"
-    yield Block(f"{figure.capitalize()} by category", columns=columns, rows=rows, folded=True)
+    if rows:
+        yield Block("Control of contamination", columns=columns, rows=rows, note=_AGAIN, folded=True)
 
 
 def _record(manifest: Manifest) -> Block:

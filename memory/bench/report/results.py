@@ -59,8 +59,7 @@ class Results:
 
 def results_of(directory: Path, manifest: Manifest, metrics: Metrics) -> Results:
     """One experiment with its figures."""
-    entries = _entries([(directory, manifest)], [{}], metrics)
-    return Results(manifest.experiment_id, (manifest,), entries, metrics)
+    return _results(manifest.experiment_id, [(directory, manifest)], metrics)
 
 
 def read_results(directories: Sequence[Path]) -> Results:
@@ -69,40 +68,32 @@ def read_results(directories: Sequence[Path]) -> Results:
     if len(parts) == 1:
         ((directory, manifest),) = parts
         return results_of(directory, manifest, measure(directory, manifest))
-    often = Counter(variant.label for _, manifest in parts for variant in manifest.variants)
-    labels: list[dict[str, str]] = []
-    given = [(manifest, variant) for _, manifest in parts for variant in manifest.variants]
-    played = [manifest.cells_of(variant.label) for manifest, variant in given]
-    texts = iter(shown_labels([variant for _, variant in given], played))
+    given = [(directory, manifest, variant) for directory, manifest in parts for variant in manifest.variants]
+    often = Counter(variant.label for _, _, variant in given)
+    played = [manifest.cells_of(variant.label) for _, manifest, variant in given]
+    texts = shown_labels([variant for _, _, variant in given], played)
     samples, rivals = [], {}
-    for directory, manifest in parts:
-        labels.append({})
-        for variant in manifest.variants:
-            name = variant.label
-            if often[name] > 1:
-                name += f", {manifest.experiment_id}"
-            labels[-1][variant.label] = name
-            samples.append((name, load_samples(directory, manifest.cells_of(variant.label))))
-            rivals[name] = rival_of(manifest, variant, next(texts).replace(variant.label, name, 1))
+    for (directory, manifest, variant), cells, text in zip(given, played, texts, strict=True):
+        name = variant.label if often[variant.label] == 1 else f"{variant.label}, {manifest.experiment_id}"
+        samples.append((name, load_samples(directory, cells)))
+        rivals[name] = rival_of(manifest, variant, text.replace(variant.label, name, 1))
     data = {tuple(sorted(item.sha256 for item in manifest.data.values())) for _, manifest in parts}
     metrics = experiment_metrics("several", samples, rivals, comparable=len(data) == 1)
-    manifests = tuple(manifest for _, manifest in parts)
-    return Results(f"{len(parts)} experiments", manifests, _entries(parts, labels, metrics), metrics)
+    return _results(f"{len(parts)} experiments", parts, metrics)
 
 
-def _entries(
-    parts: Sequence[tuple[Path, Manifest]], labels: Sequence[dict[str, str]], metrics: Metrics
-) -> tuple[Entry, ...]:
-    figures = {provider.label: provider for provider in metrics.providers}
+def _results(name: str, parts: Sequence[tuple[Path, Manifest]], metrics: Metrics) -> Results:
+    """Experiments with figures of all their providers in order."""
+    given = [(directory, manifest, variant) for directory, manifest in parts for variant in manifest.variants]
     entries = [
         Entry(
             variant,
-            figures[names.get(variant.label, variant.label)],
+            figures,
             tuple((directory / "cells" / cell.cell_id, cell) for cell in manifest.cells_of(variant.label)),
             manifest,
         )
-        for (directory, manifest), names in zip(parts, labels, strict=True)
-        for variant in manifest.variants
+        for (directory, manifest, variant), figures in zip(given, metrics.providers, strict=True)
     ]
     # Architectures, then controls, then references.
-    return tuple(sorted(entries, key=lambda item: (not item.is_architecture, item.is_reference)))
+    entries.sort(key=lambda item: (not item.is_architecture, item.is_reference))
+    return Results(name, tuple(manifest for _, manifest in parts), tuple(entries), metrics)

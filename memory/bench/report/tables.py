@@ -53,7 +53,7 @@ def summary(results: Results, figure: Callable[[Estimate], str] = counted) -> Gr
         [
             f"{entry.shown}, {entry.variant.standing}",
             *(figure(entry.estimate(name)) for name in names),
-            count(entry.metrics.tokens.mean),
+            count(entry.metrics.tokens),
             trouble(entry),
         ]
         for entry in results.entries

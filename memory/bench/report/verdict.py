@@ -215,7 +215,7 @@ def _shown_unequally(results: Results) -> list[str]:
     """Budgets at which providers showed different numbers of tokens, one line each."""
     found: dict[int | None, dict[str, float]] = {}
     for entry in results.entries:
-        if not entry.is_reference and (mean := entry.metrics.tokens.mean) is not None:
+        if not entry.is_reference and (mean := entry.metrics.tokens) is not None:
             found.setdefault(entry.variant.budget.max_tokens, {})[entry.shown] = mean
     return [
         f"tokens shown differ at {f'a budget of {budget:,}' if budget else 'no budget'}: "

@@ -21,7 +21,6 @@ from memory.bench.scores.model import (
     ProbeRecord,
     ProviderMetrics,
     Sample,
-    Spread,
     Standing,
 )
 
@@ -38,16 +37,6 @@ def percentile(values: Sequence[float], share: float) -> float | None:
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
-
-
-def spread(values: Iterable[float | None]) -> Spread:
-    """The distribution of the known values."""
-    found = [float(value) for value in values if value is not None]
-    return Spread(
-        mean=fmean(found) if found else None,
-        p50=percentile(found, 0.5),
-        p95=percentile(found, 0.95),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +102,7 @@ def provider_metrics(
     reference = rival.standing == "reference"
     records = [record for _, record, _ in requests.samples]
     answered = [record for record in records if record.answered]
+    tokens = [record.tokens for record in answered if record.tokens is not None]
     status = Counter(record.status for record in records)
     return ProviderMetrics(
         label=label,
@@ -132,7 +122,7 @@ def provider_metrics(
             )
             for item in FIGURES
         ),
-        tokens=spread(record.tokens for record in answered),
+        tokens=fmean(tokens) if tokens else None,
         cut=sum(bool(record.left_out) for record in answered),
         parts=tuple(part for name in headlines for part in _parts(BY_NAME[name], requests)),
     )

@@ -56,14 +56,6 @@ class Difference(Record):
     family: int = 1  # number of comparisons made together
 
 
-class Spread(Record):
-    """A distribution; null without measurements."""
-
-    mean: float | None
-    p50: float | None
-    p95: float | None
-
-
 class Measure(Record):
     """One figure of one provider."""
 
@@ -94,7 +86,7 @@ class ProviderMetrics(Record):
     unreadable: int  # the judgement cannot be read; missing in figures of replies
     leaks: int  # sections with a phrase of another persona; isolation is broken unless it is 0
     measures: tuple[Measure, ...]
-    tokens: Spread  # tokens of the section, per first reply
+    tokens: float | None  # mean tokens of the section, per first reply; null without an answer
     cut: int  # sections that the budget shortened
     parts: tuple[Part, ...]  # headline figures by category
 
