@@ -8,10 +8,9 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -32,11 +31,26 @@ _DEEPEST = 64
 class _Loader(yaml.SafeLoader):
     """Loads only the types of JSON. A date stays text, as everywhere else where users write one."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, OverflowError):
+            kind = node.tag.removeprefix(_TAG)
+            raise _problem(node, f"this is not a valid {kind}; quote it if it is text") from None
 
+
+_KINDS = tuple(f"{_TAG}{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map"))
+_Loader.yaml_constructors = {
+    tag: construct for tag, construct in yaml.SafeLoader.yaml_constructors.items() if tag in (None, *_KINDS)
+}
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag in (*_KINDS, f"{_TAG}merge")]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+
+
+def _problem(node: yaml.Node, what: str) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, what, node.start_mark)
 
 
 class Lines(dict[tuple[str, ...], int | None]):
@@ -64,8 +78,14 @@ def load_yaml(path: Path) -> tuple[dict[str, Any], Lines]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     except ValueError:
         raise ConfigError("the configuration's path holds a NUL character; give the name of a file") from None
+    lines = Lines()
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if not isinstance(node, yaml.MappingNode):
+            raise ConfigError(f"{path}: must be a mapping that starts with 'memory:'")
+        _read_keys(node, (), lines, set())
+        return loader.construct_document(node), lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
@@ -76,72 +96,30 @@ def load_yaml(path: Path) -> tuple[dict[str, Any], Lines]:
         raise ConfigError(f"{path}: is nested too deeply to be a configuration") from None
     except (yaml.YAMLError, ValueError, OverflowError):
         raise ConfigError(f"{path}: not valid YAML (a character that YAML does not allow)") from None
-    if not isinstance(node, yaml.MappingNode):
-        raise ConfigError(f"{path}: must be a mapping that starts with 'memory:'")
-    builder = _Builder(path)
-    return builder.mapping(node, ()), builder.lines
 
 
-class _Builder:
-    """Turns YAML nodes into plain data. Each alias becomes a copy, so the number of values is limited."""
-
-    def __init__(self, file: Path) -> None:
-        self.lines = Lines()
-        self._file = file
-        self._nodes = 0
-        of = yaml.constructor.SafeConstructor()
-        self._scalars: dict[str, Callable[[yaml.ScalarNode], Any]] = {
-            **{kind: getattr(of, f"construct_yaml_{kind}") for kind in ("null", "bool", "int", "float")},
-            **dict.fromkeys(("str", "value"), attrgetter("value")),
-        }
-
-    def value(self, node: yaml.Node, path: tuple[str, ...]) -> Any:
-        self._nodes += 1
-        if self._nodes > _MAX_VALUES:
-            raise self._problem(
-                node, path, "makes this more than a configuration by its aliases; write it out"
-            )
-        if len(path) > _DEEPEST:
-            raise self._problem(node, path[:4], f"is nested over {_DEEPEST} deep, or stands within itself")
-        tag = node.tag.removeprefix(_TAG)
-        if isinstance(node, yaml.MappingNode) and tag == "map":
-            return self.mapping(node, path)
-        if isinstance(node, yaml.SequenceNode) and tag == "seq":
-            return [self.value(item, (*path, str(index))) for index, item in enumerate(node.value)]
-        if not isinstance(node, yaml.ScalarNode) or tag not in self._scalars:
-            raise self._problem(node, path, f"has the tag {tag!r}; write text, a number, a list or a mapping")
-        try:
-            return self._scalars[tag](node)
-        except (ValueError, LookupError, AttributeError, OverflowError):
-            raise self._problem(node, path, f"is not a valid {tag}; quote it if it is text") from None
-
-    def mapping(self, node: yaml.MappingNode, path: tuple[str, ...]) -> dict[str, Any]:
-        own: dict[str, yaml.Node] = {}
-        merged: dict[str, Any] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise self._problem(key, path, "has a key that is no text; keys are names")
-            if key.tag == f"{_TAG}merge":
-                merged = {**self._merged(value, path), **merged}
-            elif key.value in own:
-                raise self._problem(key, (*path, key.value), "stands twice; YAML would keep only one")
-            else:
-                own[key.value] = value
-                self.lines[*path, key.value] = key.start_mark.line + 1
-        return {**merged, **{name: self.value(value, (*path, name)) for name, value in own.items()}}
-
-    def _merged(self, node: yaml.Node, path: tuple[str, ...]) -> dict[str, Any]:
-        """The fields that ``<<`` merges in, from one or more mappings. The first mapping wins."""
-        found = self.value(node, (*path, "<<"))
-        merged: dict[str, Any] = {}
-        for merging in found if isinstance(found, list) else [found]:
-            if not isinstance(merging, dict):
-                raise self._problem(node, (*path, "<<"), "merges what is not a mapping")
-            merged = {**merging, **merged}
-        return merged
-
-    def _problem(self, node: yaml.Node, path: tuple[str, ...], what: str) -> ConfigError:
-        return ConfigError(f"{self._file}:{node.start_mark.line + 1}: {shown(path)}: {what}")
+def _read_keys(node: yaml.Node, path: tuple[str, ...], lines: Lines, seen: set[int]) -> None:
+    """Note the line of every key, and make it text as written. Refuse a key that stands twice."""
+    if isinstance(node, yaml.ScalarNode) or id(node) in seen:
+        return
+    seen.add(id(node))  # the fields behind an alias have the line of the key that uses it
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            _read_keys(item, (*path, str(index)), lines, seen)
+        return
+    names: set[str] = set()
+    for index, (key, value) in enumerate(node.value):
+        if not isinstance(key, yaml.ScalarNode):
+            raise _problem(key, "a key is no text; keys are names")
+        if key.tag == f"{_TAG}merge":
+            raise _problem(key, "'<<' is not read; write the fields out")
+        if key.value in names:
+            raise _problem(key, f"{key.value!r} stands twice; YAML would keep only one")
+        names.add(key.value)
+        lines[*path, key.value] = key.start_mark.line + 1
+        text = yaml.ScalarNode(f"{_TAG}str", key.value, key.start_mark, key.end_mark)
+        node.value[index] = (text, value)
+        _read_keys(value, (*path, key.value), lines, seen)
 
 
 SECTIONS = ("memory", "run", "agent", "serve", "hooks")  # the known sections of a configuration

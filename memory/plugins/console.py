@@ -76,48 +76,22 @@ def print_json(data: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of at most eight columns. Long cells fold, and nothing is cut.
-
-    It is as wide as the terminal or COLUMNS. Elsewhere no line is longer than 120 characters. Words
-    stay in one piece, the names in the first column before others, while each column has eight characters.
-    """
+    """Print a table that is as wide as the terminal or COLUMNS, elsewhere 120 characters. Long cells fold."""
     from rich.table import Table
     from rich.text import Text
 
-    assert len(headers) <= 8, "more columns do not fit a terminal of 80 characters"
     console = _console()
     if not (console.is_terminal or os.environ.get("COLUMNS", "").isdigit()):
         console.width = _PIPE_WIDTH
-    cells = [[" ".join(cell.split()) for cell in row] for row in rows]
-    columns = [[header, *(row[at] for row in cells)] for at, header in enumerate(headers)]
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for header, width in zip(headers, _widths(columns, console.width), strict=True):
-        shown.add_column(Text(header), overflow="fold", width=width)
-    for row in cells:
-        shown.add_row(*(Text(cell, _style(cell)) for cell in row))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for header in headers:
+        table.add_column(Text(header), overflow="fold", no_wrap=not table.columns)
+    for row in rows:
+        cells = [" ".join(cell.split()) for cell in row]
+        table.add_row(*(Text(cell, _style(cell)) for cell in cells))
     with console.capture() as laid_out:
-        console.print(shown)
+        console.print(table)
     console.file.write("".join(f"{line.rstrip()}\n" for line in laid_out.get().splitlines()))
-
-
-def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The characters of each column, so that all fit into a line with two blanks between them."""
-    from rich.cells import cell_len
-
-    needed = [max(map(cell_len, cells)) for cells in columns]
-    words = [max((cell_len(word) for cell in cells for word in cell.split()), default=1) for cells in columns]
-    widths = [min(word, 8) for word in words]
-    free = room - sum(widths) - 2 * (len(columns) - 1)
-    for at in sorted(range(len(columns)), key=lambda at: at and words[at]):
-        if words[at] - widths[at] <= free:
-            free -= words[at] - widths[at]
-            widths[at] = words[at]
-    for _ in range(free):  # the rest goes, one by one, to the narrowest column whose cells would fold
-        folding = [at for at, width in enumerate(widths) if width < needed[at]]
-        if not folding:
-            break
-        widths[min(folding, key=lambda at: widths[at])] += 1
-    return widths
 
 
 def _style(cell: str) -> str:

@@ -38,9 +38,8 @@ class PluginOptions(BaseModel):
     Docstrings below fields or ``Field(description=...)`` become the comments that ``memslot setup`` writes.
 
     A published configuration shows switches, numbers and choices. It shows a text only if the field is marked
-    ``Public[str]``, and never a ``SecretStr`` or ``Private[...]``. Paths appear as a hash. Mark a file that
-    is read as ``InputFile``, whose content enters the configuration hash. Mark a data directory as
-    ``DataPath``, which does not enter the hash.
+    ``Public[str]``. Mark a file that is read as ``InputFile``, whose content enters the configuration hash.
+    Mark a data directory as ``DataPath``, which does not enter the hash.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -160,7 +161,8 @@ def open_memory(
         BackendError: the scope could not be set up.
     """
     return OpeningMemory(
-        lambda: build_slot(
+        partial(
+            build_slot,
             config,
             scope=scope,
             token_counter=token_counter,

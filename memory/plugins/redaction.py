@@ -2,8 +2,7 @@
 
 An allow-list decides. A value is shown if its field's type is harmless (``bool``, numbers, ``Literal``,
 enums), if the field is marked :data:`Public`, or if it equals the field's default, which is public in the
-source code. Free texts, paths and mappings with the user's own keys appear as a hash, the rest as
-:data:`HIDDEN`.
+source code. Anything else appears as :data:`HIDDEN`.
 
 The hash covers everything that can change what a configuration does, shown or not. It leaves out
 credentials, so that a new key gives the same hash, and data paths. An attacker who knows all other values
@@ -75,16 +74,16 @@ def is_credential(name: str) -> bool:
     return _CREDENTIALS.fullmatch(last) is not None
 
 
-def slow_hash(content: Any, *, salt: str = "") -> str:
+def slow_hash(content: Any) -> str:
     """64 hexadecimal digits over JSON-ready ``content``, independent of the order of keys."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    return _stretched(digest, f"memslot {salt}".encode("utf-8", "surrogatepass"))
+    return _stretched(digest)
 
 
 @lru_cache(maxsize=256)
-def _stretched(digest: bytes, salt: bytes) -> str:
-    return hashlib.pbkdf2_hmac("sha256", digest, salt, _ROUNDS).hex()
+def _stretched(digest: bytes) -> str:
+    return hashlib.pbkdf2_hmac("sha256", digest, b"memslot ", _ROUNDS).hex()
 
 
 def resolve_paths(value: T, base: Path) -> T:
@@ -241,10 +240,10 @@ class Redaction:
             return self._show_many(value, spot)
         if "public" in spot.marks or hasattr(value, "unicode_string"):
             return _bare(value)
-        return HIDDEN if spot.untyped else self._digest(value, spot)
+        return HIDDEN
 
     def _show_many(self, value: Any, spot: _Spot) -> Any:
-        """The items if all may be shown, else one hash of all, or :data:`HIDDEN`."""
+        """The items if all may be shown, else :data:`HIDDEN`."""
         items = list(spot.items(value))
         listed = not isinstance(value, Mapping) and all(
             isinstance(item, BaseModel) or item is None or place.plain(item) for _, item, place in items
@@ -252,11 +251,7 @@ class Redaction:
         if listed or not items or "public" in spot.marks:
             shown = {key: self._show(item, place) for key, item, place in items}
             return shown if isinstance(value, Mapping) else list(shown.values())
-        return HIDDEN if any(place.untyped for _, _, place in items) else self._digest(value, spot)
-
-    def _digest(self, value: Any, spot: _Spot) -> str:
-        content = str(value) if "data" in spot.marks else self._hash(value, spot)
-        return f"hash:{slow_hash(content, salt='.'.join(spot.path))[:12]}"
+        return HIDDEN
 
     def _hash(self, value: Any, spot: _Spot) -> Any:
         if "data" in spot.marks:

@@ -10,7 +10,6 @@ from variants import plain
 
 import memory
 from memory import open_memory_sync
-from memory.plugins.console import print_table
 from memory.plugins.registry import MemoryAdapterRegistry
 
 CONDITIONS = {"no_memory", "full_history", "rolling_summary", "simple_rag", "static_profile", "oracle_ipas"}
@@ -92,19 +91,3 @@ def test_a_table_fits_a_width_and_loses_nothing(command, columns, add_plugin, pl
     assert [
         name for name in names if not re.search(rf"^{re.escape(name)}\b", result.stdout, re.MULTILINE)
     ] == []
-    if command == "journal list CONFIG":
-        (entry,) = json.loads(invoke(*words, "--json").stdout)["entries"]
-        assert entry["key"] in result.stdout, "an id is never broken"
-
-
-@pytest.mark.parametrize("columns", [80, 120, 200, None])
-def test_eight_columns_fit_and_a_ninth_is_refused(columns, monkeypatch, capsys):
-    if columns:
-        monkeypatch.setenv("COLUMNS", str(columns))
-    cells = [letter * 60 for letter in "abcdefgh"]
-    print_table("12345678", [cells])
-    shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= (columns or 120)
-    assert all(shown.count(cell[0]) == 60 for cell in cells)
-    with pytest.raises(AssertionError):
-        print_table("123456789", [])

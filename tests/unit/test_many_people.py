@@ -16,7 +16,6 @@ from memory import (
     MemorySlot,
     RetrieveRequest,
     ScopeError,
-    open_memory,
     open_memory_sync,
 )
 from memory.testing import FakeBackend
@@ -149,9 +148,3 @@ async def test_messages_are_taken_as_other_libraries_have_them():
         await slot.after_turn(session_id="s", messages=[asked, {"role": "assistant", "content": "Noted."}])
         assert "Oolong?" in await slot.before_turn("Oolong?", session_id="t")
         assert "Noted." in await slot.before_turn("Noted.", session_id="t")
-
-
-def test_a_memory_opened_without_async_says_how(tmp_path):
-    opening = open_memory({"memory": {"condition": "no_memory"}}, data_dir=tmp_path)
-    with pytest.raises(LifecycleError, match="async with open_memory"), opening:
-        pytest.fail("it opened")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,7 +39,7 @@ from memory.doctor.checks import CheckFailed
 from memory.doctor.report import DoctorReport
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
-from memory.plugins.installed import entry_points, packages_distributions
+from memory.plugins.installed import entry_points
 from memory.plugins.opening import build_slot
 from memory.plugins.redaction import HIDDEN
 from memory.plugins.registry import GROUPS, MemoryAdapterRegistry
