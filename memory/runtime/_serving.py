@@ -165,15 +165,15 @@ async def serve_app(
 
     settings = settings or ServeSettings()
     if own is not None:
-        from memory.runtime.signet.http import Callers, Mounted, Work
+        from memory.runtime.signet.http import Callers, Mounted
 
         unbounded = app
-        work = Work(settings.max_requests, settings.max_requests)
-        app = Mounted(Callers({}, own).of, settings, work, lambda scope, read_only: unbounded)
+        app = Mounted(Callers({}, own).of, settings, lambda scope, read_only: unbounded)
     options = uvicorn.Config(
         app,
         lifespan="off",
         timeout_graceful_shutdown=grace_s,
+        limit_concurrency=settings.max_requests,
         log_level="warning",
         access_log=False,
         server_header=False,

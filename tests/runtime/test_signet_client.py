@@ -9,7 +9,6 @@ from cli_support import invoke
 from signet_support import daemon, pair
 
 from memory import BackendError, BackendUnavailable, ConfigError
-from memory.contract.errors import BackendRejected
 from memory.runtime.signet.client import DEFAULT_URL, AdapterClient, create_adapter
 from memory.runtime.signet.endpoints import _names, parity
 from memory.runtime.signet.types import (
@@ -137,14 +136,6 @@ async def test_a_failed_item_is_told_in_its_row_and_a_missing_memory_is_none():
             assert await client.get("nope") is None
             assert await client.get(HELIX) is None
         assert server.asked[1].json["mode"] == "execute"
-
-
-async def test_a_session_of_the_other_path_is_a_409():
-    with ScriptedServer(recorded("01d")) as server:
-        async with AdapterClient(server.url, harness="t", runtime_path="legacy") as client:
-            with pytest.raises(BackendRejected) as caught:
-                await client.on_session_start(SessionStartParams(session_key=KEY))
-    assert caught.value.diagnostics["status"] == 409
 
 
 async def test_the_job_of_a_later_daemon_is_returned():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,10 +11,8 @@ from pydantic import TypeAdapter
 
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item
-from memory.runtime.signet.types import RecallParams, tags_of
+from memory.runtime.signet.types import RecallParams
 from memory.storage.kept import HostStore, StoredObject
-
-_PREFIX = re.compile(r"\A\s*+(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,500})\]:)\s*+", re.I)
 
 
 @dataclass(slots=True)
@@ -133,15 +130,6 @@ class Book:
         """List the notes of a scope, newest first."""
         notes = (_note(kept) for kept in self.store.all("note", scope))
         return [note for note in notes if note is not None and not note.deleted]
-
-
-def labelled(content: str) -> tuple[str, bool, str | None]:
-    """Split off the prefixes ``critical:`` and ``[a,b]:``. Returns the text, a critical flag and the tags."""
-    critical, tags = False, None
-    while match := _PREFIX.match(content):
-        critical, tags = critical or bool(match["critical"]), match["tags"] or tags
-        content = content[match.end() :]
-    return content, critical, tags_of(tags)
 
 
 def _parts(tags: str | None) -> list[str]:

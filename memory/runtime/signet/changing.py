@@ -5,9 +5,8 @@ A change that fails raises :class:`Refused` with Signet's name for the failure.
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,14 +21,12 @@ from memory.runtime.signet.book import Note
 from memory.runtime.signet.memories import Memories
 from memory.runtime.signet.reach import Caller, Reach
 from memory.runtime.signet.sessions import Sessions
-from memory.runtime.signet.types import ForgetParams, ModifyParams, PatchParams, Refused, read, within_one
+from memory.runtime.signet.types import ForgetParams, ModifyParams, PatchParams, Refused
 from memory.slot.slot import MemorySlot
 from memory.storage.kept import HostStore
 
 log = logging.getLogger("memslot.runtime")
 
-_ASK_FIRST = 25  # memories; deleting more requires the token of a preview
-_MAX_PATCHES = 100
 _WORST_FIRST = ("failed", "unknown", "pending", "ready")
 # Signet's name for a failure -> the HTTP status, if the request has a single change.
 _CODES = {
@@ -65,14 +62,11 @@ class Changes:
 
     async def modify(self, caller: Caller, params: ModifyParams) -> dict[str, Any]:
         """``POST /api/memory/modify``: each patch has a separate result."""
-        if len(params.patches) > _MAX_PATCHES:
-            raise Refused(400, f"patches[] holds more than {_MAX_PATCHES}; send fewer at a time")
         scope = self.memories.scope_of(caller, params)
         results = []
-        for given in params.patches:
-            patch = read(PatchParams, given if isinstance(given, Mapping) else {})
-            patch = patch.model_copy(update={"reason": patch.reason or params.reason})
-            results.append(await _row(self.patched(caller, scope, patch.id, patch)))
+        for patch in params.patches:
+            named = patch.model_copy(update={"reason": patch.reason or params.reason})
+            results.append(await _row(self.patched(caller, scope, patch.id, named)))
         updated = sum(result["status"] == "updated" for result in results)
         return {"total": len(results), "updated": updated, "results": results}
 
@@ -110,7 +104,7 @@ class Changes:
                 await self._natively(scope, note, content)
                 note.content = content
             for name, value in labels.items():
-                setattr(note, name, within_one(value) if name == "importance" else value)
+                setattr(note, name, value)
             note.version += 1
             self._book.put(scope, note)
             return _changed(note, "updated", contentChanged=content is not None)
@@ -144,18 +138,8 @@ class Changes:
             raise Refused(400, "reason is required for execute mode")
         scope = self.memories.scope_of(caller, params)
         candidates = await self._candidates(caller, scope, params)
-        token = hashlib.sha256("\n".join(str(row["id"]) for row in candidates).encode()).hexdigest()[:32]
-        confirm = len(candidates) > _ASK_FIRST
         if not execute:
-            return {
-                "mode": "preview",
-                "count": len(candidates),
-                "requiresConfirm": confirm,
-                "confirmToken": token,
-                "candidates": candidates,
-            }
-        if confirm and params.confirm_token != token:
-            raise Refused(400, "confirm_token is required: preview first, and send its confirmToken")
+            return {"mode": "preview", "count": len(candidates), "candidates": candidates}
         results = [
             await _row(self.forgotten(caller, scope, str(row["id"]), force=params.force))
             for row in candidates

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 import anyio
+from pydantic import ValidationError
 
 from memory.adapter._bounded import MAX_ANSWER_BYTES, is_loopback, server_address
 from memory.contract import errors
@@ -23,8 +24,7 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
     """A client through which a harness calls a daemon.
 
     Every call raises :class:`BackendError` if the daemon cannot be reached, refuses the call or gives an
-    invalid answer. If the other runtime path has claimed a session, calls for it raise
-    :class:`BackendRejected` with ``diagnostics["status"] == 409``.
+    invalid answer.
 
     Args:
         url: the daemon's address.
@@ -196,7 +196,10 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
 
     async def _hook(self, name: str, params: types.SessionParams, result: type[types.WireT]) -> types.WireT:
         body = {"harness": self.harness, **params.to_wire()}
-        return types.read(result, await self._call("POST", f"/api/hooks/{name}", body))
+        try:
+            return result.model_validate(await self._call("POST", f"/api/hooks/{name}", body))
+        except ValidationError as error:
+            raise self._nonsense(name, f"{error.error_count()} of its fields have the wrong type") from None
 
     async def _call(
         self,

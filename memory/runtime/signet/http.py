@@ -7,9 +7,8 @@ import json
 import logging
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -31,7 +30,6 @@ log = logging.getLogger("memslot.signet")
 
 _DIRECTORIES = re.compile(r"(?<![\w:/.])/(?:[^\s/:;,'\"]+/)+")
 
-_PATHS = ("plugin", "legacy")
 _OWN_SITES = ("none", "same-origin", "same-site")
 
 
@@ -77,8 +75,8 @@ class Callers:
         own = [] if self._own is None else [self._own]
         return [self._caller(grant) for grant in self._grants.values() or own]
 
-    def _caller(self, grant: TokenGrant, client: str = "", path: str | None = None) -> Caller:
-        return Caller(grant.scope, client, path, grant.read_only or self._read_only)
+    def _caller(self, grant: TokenGrant, client: str = "") -> Caller:
+        return Caller(grant.scope, client, grant.read_only or self._read_only)
 
     def of(self, request: Request) -> Caller:
         """Identify the sender of a request.
@@ -99,9 +97,7 @@ class Callers:
             raise Refused(403, "without tokens only requests to a loopback address are answered")
         if grant is None:
             raise Refused(401, "a bearer token is required")
-        path = headers.get("x-signet-runtime-path")
-        path = path if path in _PATHS else None  # the daemon also ignores unknown paths
-        return self._caller(grant, headers.get("x-signet-actor", "")[:200], path)
+        return self._caller(grant, headers.get("x-signet-actor", "")[:200])
 
     def _find(self, header: str) -> TokenGrant | None:
         kind, _, token = header.partition(" ")
@@ -149,44 +145,12 @@ async def _bytes_of(request: Request, settings: ServeSettings) -> bytes:
     return bytes(raw)
 
 
-class Work:
-    """The running requests, limited in total and for each scope."""
-
-    def __init__(self, max_requests: int, per_caller: int) -> None:
-        self._max_requests = max_requests
-        self._per_caller = per_caller
-        self._now: Counter[MemoryScope] = Counter()
-
-    @contextmanager
-    def request(self, caller: Caller) -> Iterator[None]:
-        """Count a request while it runs.
-
-        Raises:
-            Busy: too many requests are running.
-        """
-        mine = self._now[caller.scope]
-        if mine >= self._per_caller or self._now.total() >= self._max_requests:
-            raise Busy(503, "too many requests at once; try again")
-        self._now[caller.scope] += 1
-        try:
-            yield
-        finally:
-            self._now[caller.scope] -= 1
-            if not self._now[caller.scope]:
-                del self._now[caller.scope]
-
-
-class Busy(Refused):
-    """Too many requests are running. The client may try again after a second."""
-
-
 @dataclass(frozen=True)
 class Mounted:
     """An ASGI application for known callers. Limits apply to POST requests, but not to event streams."""
 
     caller: Callable[[Request], Caller]
     settings: ServeSettings
-    work: Work
     app_for: Callable[[MemoryScope, bool], Any]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -201,15 +165,14 @@ class Mounted:
             if request.method != "POST":
                 await app(scope, receive, send)
                 return
-            with self.work.request(caller):
-                unread = [await _bytes_of(request, self.settings)]
+            unread = [await _bytes_of(request, self.settings)]
 
-                async def read() -> Any:
-                    if unread:
-                        return {"type": "http.request", "body": unread.pop(), "more_body": False}
-                    return await receive()
+            async def read() -> Any:
+                if unread:
+                    return {"type": "http.request", "body": unread.pop(), "more_body": False}
+                return await receive()
 
-                await app(scope, read, send)
+            await app(scope, read, send)
         except Refused as refused:
             await refused_answer(refused)(scope, receive, send)
         except ClientDisconnect:
@@ -223,8 +186,7 @@ class Mounted:
 
 
 def refused_answer(refused: Refused) -> JSONResponse:
-    headers = {"retry-after": "1"} if isinstance(refused, Busy) else {}
-    return JSONResponse({**refused.more, "error": str(refused)}, refused.status, headers)
+    return JSONResponse({**refused.more, "error": str(refused)}, refused.status)
 
 
 def error_answer(status: int, why: str) -> JSONResponse:

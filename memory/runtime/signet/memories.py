@@ -16,17 +16,10 @@ from memory.contract._model import MAX_ID_LENGTH
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
-from memory.runtime.signet.book import Book, Note, fits, labelled
+from memory.runtime.signet.book import Book, Note, fits
 from memory.runtime.signet.reach import Caller, in_each, project_of
 from memory.runtime.signet.sessions import Sessions
-from memory.runtime.signet.types import (
-    ListParams,
-    RecallParams,
-    Refused,
-    RememberParams,
-    SessionParams,
-    within_one,
-)
+from memory.runtime.signet.types import ListParams, RecallParams, Refused, RememberParams, SessionParams
 from memory.slot.slot import MemorySlot
 from memory.storage.kept import HostStore
 
@@ -75,17 +68,16 @@ class Memories:
 
     async def remember(self, caller: Caller, params: RememberParams) -> tuple[Note, WriteReceipt | None]:
         """Store one memory. There is no receipt if its ``idempotencyKey`` was used before."""
-        words, critical, tags = labelled(self.checked(params.content) or "")
-        if not words.strip():
-            raise Refused(400, "content is required: there is nothing behind its labels")
-        importance = 0.5 if params.importance is None else within_one(params.importance)
+        words = self.checked(params.content)
+        if words is None:
+            raise Refused(400, "content is required")
         note = Note(
             id="",
             content=words,
-            type=params.type or ("rule" if critical else "fact"),
-            tags=params.tags or tags,
-            importance=1.0 if critical else importance,
-            pinned=critical or params.pinned,
+            type=params.type or "fact",
+            tags=params.tags,
+            importance=params.importance,
+            pinned=params.pinned,
             who=params.who,
             project=params.project,
         )

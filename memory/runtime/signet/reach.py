@@ -38,7 +38,6 @@ class TokenGrant:
 class Caller:
     scope: MemoryScope  # the token's own scope, which projects and agents divide
     client: str = ""  # the program's name for itself
-    runtime_path: str | None = None  # from the request's header, which overrides its body
     read_only: bool = False
 
 

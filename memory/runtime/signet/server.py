@@ -77,9 +77,7 @@ class RuntimeAdapterServer:
         store: HostStore | None = None,
     ) -> None:
         self.settings = settings = settings or ServeSettings()
-        at_once, tokens = settings.max_requests, tokens or {}
-        half = max(1, at_once // 2) if len(tokens) > 1 else at_once
-        self.work = http.Work(at_once, settings.max_requests_per_caller or half)
+        tokens = tokens or {}
         if isinstance(memory, RuntimeAdapter):
             # A harness's adapter has no scopes, so all callers share this one.
             self._callers = http.Callers(tokens, MemoryScope(run_id="adapter", persona_id="adapter"))
@@ -139,12 +137,11 @@ class RuntimeAdapterServer:
         """Identify the caller, run the endpoint and return its answer. A failure becomes an answer, too."""
         try:
             caller = self.caller(request)
-            with self.work.request(caller):
-                if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in path:
-                    found: Any = {"inject": "", "memories": []}
-                else:
-                    asked = params and types.parse(params, await http.given_in(request, self.settings))
-                    found = await endpoint(http.Call(caller, request, asked))
+            if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in path:
+                found: Any = {"inject": "", "memories": []}
+            else:
+                asked = params and types.parse(params, await http.given_in(request, self.settings))
+                found = await endpoint(http.Call(caller, request, asked))
             response: Response = found if isinstance(found, Response) else JSONResponse(found)
         except Refused as refused:
             response = http.refused_answer(refused)
@@ -174,7 +171,7 @@ class RuntimeAdapterServer:
 
     def mount(self, path: str, app_for: Callable[[MemoryScope, bool], ASGIApp]) -> None:
         """Serve other applications at ``path``. Each caller is checked and gets its scope's application."""
-        mounted = http.Mounted(self.caller, self.settings, self.work, app_for)
+        mounted = http.Mounted(self.caller, self.settings, app_for)
         self.app.router.routes.append(Route(path, endpoint=mounted))
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from memory.contract.events import Message
 from memory.contract.formatting import clean_text, strip_context, wrap_section
 from memory.contract.receipts import ContextEntry
-from memory.runtime._items import Item, MemoryItems, Part, digest_of, fit_parts
+from memory.runtime._items import Item, MemoryItems, Part, fit_parts
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.book import Note
@@ -29,9 +28,6 @@ GUIDELINES = """Summarize this session focusing on:
 
 Be concise but complete. Write in the first person, from the agent's perspective."""
 _OPENING = "What is known about the user and this project?"
-# Harness -> whether it keeps showing the section of a session's start, and that of a prompt. Signet's plugins
-# (0.58.1) drop the first; OpenCode's shows the second in one request only. Others keep both.
-_SHOWS: Mapping[str, tuple[bool, bool]] = {"opencode": (False, False), "openclaw": (False, True)}
 _TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
 
 
@@ -48,10 +44,8 @@ class SignetService:
         """``POST /api/hooks/session-start``: what the memory has for a session that begins."""
         caller, params = call.caller, call.params
         session = self._entered(caller, params)
-        session.shown = []  # a host that starts or resumes shows nothing yet
-        shows, _ = _SHOWS.get(params.harness or "", (True, True))
         opening = self.memories.checked(params.context) or _OPENING
-        section, notes, warnings = await self._recall(caller, session, opening, shows=shows)
+        section, notes, warnings = await self._recall(caller, session, opening)
         section = "\n".join(filter(None, (self._checkpoint(session), section)))
         resumed, session.resumed = session.resumed, False
         self.sessions.keep(caller, session)
@@ -72,8 +66,7 @@ class SignetService:
         if not params.harness or said is None:
             raise Refused(400, "harness and userMessage or userPrompt are required")
         session = self._entered(caller, params)
-        _, shows = _SHOWS.get(params.harness or "", (True, True))
-        section, notes, warnings = await self._recall(caller, session, said, shows=shows)
+        section, notes, warnings = await self._recall(caller, session, said)
         again, kept = session.is_repeated(caller.client, said), False
         if not again:
             # Record the last answer, if the client sends it, before the prompt.
@@ -107,7 +100,7 @@ class SignetService:
         caller, params = call.caller, call.params
         session = self._entered(caller, params)
         asked = self.memories.checked(params.session_context) or _OPENING
-        _, notes, _ = await self._recall(caller, session, asked, shows=False, afresh=True)
+        _, notes, _ = await self._recall(caller, session, asked)
         known = "\n".join(f"- {note.content}" for note in notes)
         prompt = f"Store durable memories now.\n\n{GUIDELINES}\n"
         if known:
@@ -125,7 +118,7 @@ class SignetService:
         if not session.key:  # the client means all of its sessions; OpenCode sends no key
             meant = [its for its in self.sessions.of(caller) if its.prompted_by[0] == caller.client]
         for compacted in meant:
-            compacted.epoch, compacted.shown = compacted.epoch + 1, []
+            compacted.epoch += 1
             self.sessions.keep(caller, compacted)
         if self.memories.is_read_only(caller):
             return types.CompactionResult(success=False).to_wire()
@@ -146,14 +139,8 @@ class SignetService:
             raise Refused(400, "harness is required")
         return self.sessions.enter(caller, self.memories.sound(params))
 
-    async def _recall(
-        self, caller: Caller, session: Session, text: str, *, shows: bool, afresh: bool = False
-    ) -> tuple[str, list[Note], list[str]]:
-        """Recall for a text in all scopes of the session. Returns a section, its notes and warnings.
-
-        Memories that the host still shows are left out, unless ``afresh``. ``shows`` tells whether the host
-        will keep showing this section.
-        """
+    async def _recall(self, caller: Caller, session: Session, text: str) -> tuple[str, list[Note], list[str]]:
+        """Recall for a text in all scopes of the session. Returns a section, its notes and warnings."""
         # Without a session key, it is unknown what the host shows.
         fields: RecallFields = {} if session.key else {"exclude_session": False}
         scopes, session_id = self.reach.reads(caller, session.scope), session.session_id
@@ -164,21 +151,18 @@ class SignetService:
         warnings = [f"recall failed: {type(error).__name__}: {error}" for error in failures]
         answered = [(scope, result) for scope in scopes if (result := recalls[scope].result) is not None]
         parts = [Part("user" if scope == caller.scope else "project", result) for scope, result in answered]
-        shown = frozenset() if afresh else frozenset(session.shown)
         gone = [
             self.book.deleted(scope, (entry.native_id for entry in result.entries))
             for scope, result in answered
         ]
 
         def hidden(number: int, entry: ContextEntry) -> bool:
-            return digest_of(entry) in shown or entry.native_id in gone[number]
+            return entry.native_id in gone[number]
 
         section = fit_parts(self.memory.slot, parts, hidden)
         notes: list[Note] = []
         for (scope, _), part in zip(answered, parts, strict=True):
             notes += self.book.of_items(scope, map(Item.of, part.entries))
-            if session.key and shows:
-                session.show(map(digest_of, part.entries))
         return section, notes, list(dict.fromkeys(warnings))
 
     def _checkpoint(self, session: Session) -> str:

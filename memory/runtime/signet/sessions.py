@@ -1,4 +1,4 @@
-"""Sessions: what a host has said and still shows. The host store keeps their state for later calls."""
+"""Sessions: what a host has said. The host store keeps their state for later calls."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from memory.contract.events import Message
 from memory.contract.formatting import strip_context
 from memory.contract.scope import MemoryScope
 from memory.runtime.signet.reach import Caller, Reach
-from memory.runtime.signet.types import Refused, SessionParams
+from memory.runtime.signet.types import SessionParams
 from memory.storage.kept import HostStore, StoredObject
 
 _MAX_SESSIONS = 10_000
 _LAST_WORDS, _MAX_WORD_LENGTH = 6, 300
-_MAX_SHOWN = 500
 
 
 @dataclass(slots=True)
 class Session:
     key: str  # empty if the client names no session
     scope: MemoryScope
-    runtime_path: str | None = None
     named: tuple[str | None, str | None] = (None, None)  # project and agent of the first call
     # Each compaction and resumption increments it, because the host then shows none of the earlier text.
     epoch: int = 1
@@ -38,7 +36,6 @@ class Session:
     resumed: bool = False
     summary: str | None = None  # id of the memory that holds the last compaction's summary
     words: list[str] = field(default_factory=list)  # the last messages, shortened
-    shown: list[str] = field(default_factory=list)  # digests of memories that the host still shows
     # Client and digest of the last prompt. A host's hooks and its plugin may both send the same prompt.
     prompted_by: tuple[str, str] = ("", "")
     resets: int = 0  # resets of the scope, as this process counted them when the words were said
@@ -64,9 +61,6 @@ class Session:
             short = text if len(text) <= _MAX_WORD_LENGTH else f"{text[:_MAX_WORD_LENGTH]}…"
             self.words = [*self.words[1 - _LAST_WORDS :], f"{message.role}: {short}"]
 
-    def show(self, digests: Iterable[str]) -> None:
-        self.shown = [*self.shown, *digests][-_MAX_SHOWN:]
-
     def kept(self) -> dict[str, Any]:
         """Return the JSON-ready state without ``words``, which are stored separately under their scope."""
         kept: dict[str, Any] = _SESSION.dump_python(self, mode="json", exclude={"words", "resets"})
@@ -77,9 +71,8 @@ class Session:
         """Restore a session from the result of :meth:`kept`. A session that had ended begins a new epoch."""
         session = _SESSION.validate_python({**kept, "resumed": True})
         if session.ended:
-            session.ended = False
-            session.runtime_path, session.answered = None, None
-            session.epoch, session.heard, session.read, session.shown = session.epoch + 1, 0, 0, []
+            session.ended, session.answered = False, None
+            session.epoch, session.heard, session.read = session.epoch + 1, 0, 0
         return session
 
 
@@ -124,21 +117,17 @@ class Sessions:
         return self._store.on_server and not caller.read_only
 
     def enter(self, caller: Caller, params: SessionParams) -> Session:
-        path = caller.runtime_path or params.runtime_path
         key = params.session_key or ""
         known = self.find(caller, key) if key else None
         named = (params.project, params.agent_id if self.reach.isolate == "strict" else None)
-        if known is not None and known.runtime_path and path and known.runtime_path != path:
-            raise Refused(409, f"session claimed by {known.runtime_path} path")
         if known is None or any(
             name not in (None, before) for name, before in zip(named, known.named, strict=True)
         ):
             # A key that is used again for another project begins a new session.
-            known = Session(key, self.reach.scope(caller, *named), path, named)
+            known = Session(key, self.reach.scope(caller, *named), named)
             known.resets = self._resets(known.scope)
         if known.resets != (resets := self._resets(known.scope)):
             known.words, known.resets, known.erased = [], resets, True
-        known.runtime_path = known.runtime_path or path
         if key:
             self._sessions[_place(caller, key)] = known
             self._sessions.move_to_end(_place(caller, key))

@@ -76,10 +76,8 @@ class ServeSettings(PluginOptions):
     """Characters of a prompt or memory."""
     max_body_bytes: int = Field(default=2_000_000, gt=0)
     """Of one request."""
-    max_requests: int = Field(default=256, gt=0)
-    """Requests in work at once; more are answered 503."""
-    max_requests_per_caller: int | None = Field(default=None, gt=0)
-    """Of these, for one token. Default: half, where there are several tokens."""
+    max_requests: int = Field(default=1000, gt=0)
+    """Connections and requests at once; more are answered 503."""
     opentelemetry: bool = False
     """Send the trace of every call of the memory to OpenTelemetry, as its environment variables say."""
     body_s: float = Field(default=10.0, gt=0)

@@ -1,18 +1,13 @@
-"""Messages between a harness and a daemon, with the daemon's field names.
-
-Both sides read tolerantly: unknown fields are ignored, and a field of the wrong type counts as absent. A
-filter that cannot be read is refused, because everything would pass without it.
-"""
+"""Messages between a harness and a daemon, with the daemon's field names. Unknown fields are ignored."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -20,7 +15,6 @@ from pydantic import (
     JsonValue,
     StrictBool,
     ValidationError,
-    field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
@@ -39,10 +33,6 @@ class Wire(BaseModel):
         hide_input_in_errors=True,
         defer_build=True,
     )
-    refused_without: ClassVar[str] = ""
-    """The error message for a missing required field."""
-    strict: ClassVar[bool] = False
-    """Whether a field of the wrong type is refused."""
 
     def to_wire(self) -> dict[str, JsonValue]:
         """Return the JSON-ready message without unset fields."""
@@ -61,60 +51,18 @@ class Refused(MemslotError):
 WireT = TypeVar("WireT", bound=Wire)
 
 
-def read(model: type[WireT], data: Mapping[str, Any]) -> WireT:
-    """Read ``data``. Fields of the wrong type count as absent.
-
-    Raises:
-        pydantic.ValidationError: a required field is missing or of the wrong type.
-    """
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        wrong = {problem["loc"][0] for problem in error.errors(include_input=False, include_url=False)}
-        # A field may be present under both of its names.
-        sound = {key: value for key, value in data.items() if not {key, to_camel(key)} & wrong}
-        return model.model_validate(sound)
-
-
 def parse(model: type[WireT], given: Mapping[str, Any]) -> WireT:
     """Read the parameters of a request.
 
     Raises:
-        Refused: a required field is missing, or a filter cannot be read.
+        Refused: a field is missing or of the wrong type.
     """
     try:
-        return model.model_validate(given) if model.strict else read(model, given)
+        return model.model_validate(given)
     except ValidationError as error:
         problem = error.errors(include_input=False, include_url=False)[0]
-        missing = problem["type"] == "missing"
-        why = "is required" if missing else problem["msg"].removeprefix("Value error, ")
-        raise Refused(400, model.refused_without or f"{problem['loc'][0]} {why}") from None
-
-
-def _filled(value: str) -> str:
-    if not value.strip():
-        raise ValueError("is blank")
-    return value
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError("must be a number")
-    return float(min(max(value, -(10**9)), 10**9))  # float() fails for very large integers
-
-
-def within_one(value: float) -> float:
-    """Clamp a number to the range 0 to 1."""
-    return min(max(value, 0.0), 1.0)
-
-
-def _count(value: Any) -> int:
-    """Read a count: a number or its digits, because the daemon accepts both."""
-    if isinstance(value, str) and len(value) <= 15 and value.isascii() and value.isdecimal():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-        raise ValueError("must be a number, 0 or more")
-    return int(value)
+        why = "is required" if problem["type"] == "missing" else problem["msg"].removeprefix("Value error, ")
+        raise Refused(400, f"{'.'.join(map(str, problem['loc']))} {why}") from None
 
 
 def tags_of(given: Any) -> str | None:
@@ -133,30 +81,42 @@ def _moment(given: Any) -> datetime:
         raise ValueError("must be a time by ISO 8601") from None
 
 
-Filled = Annotated[str, AfterValidator(_filled)]
-Number = Annotated[float, BeforeValidator(_number)]
-Count = Annotated[int, BeforeValidator(_count)]
+def _without_blanks(given: Any) -> Any:
+    if isinstance(given, str) and given != given.strip():
+        raise ValueError("must be a number")
+    return given
+
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+Count = Annotated[int, BeforeValidator(_without_blanks), Field(ge=0, le=10**9)]
 Tags = Annotated[str | None, BeforeValidator(tags_of)]
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 
 class SessionParams(Wire):
-    """Fields of every lifecycle call.
+    """Fields of every call.
 
     Blank text counts as absent, because hooks send empty text for values that their host lacks. OpenCode
     omits the session in half of its calls. The original daemon ignores project and agent.
     """
 
-    harness: str | None = None  # the calling host; the daemon requires it
+    harness: str | None = None  # the calling host; the daemon requires it for hooks
     session_key: str | None = None  # the conversation
     project: str | None = None  # selects the scope, together with the agent
     agent_id: str | None = None
-    runtime_path: str | None = None  # ``plugin`` or ``legacy``; only one of them can claim a session
+    runtime_path: str | None = None  # ``plugin`` or ``legacy``, for a daemon
 
-    @field_validator("harness", "session_key", "project", "agent_id")
+    @model_validator(mode="before")
     @classmethod
-    def _absent_if_blank(cls, value: str | None) -> str | None:
-        return value if value and value.strip() else None
+    def _blank_is_absent(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {
+            name: value
+            for name, value in given.items()
+            if value is not None and value != [] and not (isinstance(value, str) and not value.strip())
+        }
 
 
 class SessionStartParams(SessionParams):
@@ -272,29 +232,25 @@ class RuntimeAdapter(ABC):
 
 
 class RememberParams(SessionParams):
-    """One memory to store. Prefixes of ``content`` and the other fields label it."""
+    """One memory to store, with labels."""
 
-    content: Filled
-    idempotency_key: Filled | None = None
-    type: Filled | None = None
+    content: str
+    idempotency_key: str | None = None
+    type: str | None = None
     tags: Tags = None
-    importance: Number | None = None
+    importance: Share = 0.5
     pinned: StrictBool = False
-    who: Filled | None = None
+    who: str | None = None
 
 
 class HookRememberParams(RememberParams):
     """One memory to store, from a hook."""
 
-    refused_without = "harness and content are required"
-
-    harness: Filled
+    harness: str
 
 
 class RecallParams(SessionParams):
     """A query and filters for its results."""
-
-    strict = True
 
     query: str | None = None
     keyword_query: str | None = None
@@ -308,11 +264,6 @@ class RecallParams(SessionParams):
     since: Moment | None = None
     until: Moment | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_is_absent(cls, given: Any) -> Any:
-        return {name: value for name, value in dict(given).items() if value not in (None, "", [])}
-
     @property
     def filters(self) -> bool:
         """Whether any filter is set."""
@@ -325,16 +276,12 @@ class ForgetParams(RecallParams):
 
     ids: list[Annotated[str, Field(min_length=1)]] | None = Field(default=None, max_length=1000)
     mode: Literal["preview", "execute"] = "preview"
-    reason: Filled | None = None
+    reason: str | None = None
     force: StrictBool = False
-    confirm_token: str | None = Field(default=None, alias="confirm_token")
 
 
 class ListParams(SessionParams):
     """A page of the known memories."""
-
-    strict = True
-    refused_without = "limit must be 1 to 1000, and offset 0 or more"
 
     limit: Annotated[Count, Field(ge=1, le=1000)] = 100
     offset: Count = 0
@@ -344,27 +291,25 @@ class ListParams(SessionParams):
 class PatchParams(SessionParams):
     """A change to one memory's text or labels."""
 
-    id: Filled | None = None
-    reason: Filled | None = None
+    id: str | None = None
+    reason: str | None = None
     content: str | None = None
     if_version: Any = Field(default=None, alias="if_version")
-    type: Filled | None = None
+    type: str | None = None
     tags: Tags = None
-    importance: Number | None = None
+    importance: Share | None = None
     pinned: StrictBool | None = None
 
 
 class ModifyParams(SessionParams):
     """Changes to several memories. ``reason`` applies to every patch without one."""
 
-    refused_without = "patches[] is required"
-
-    patches: list[Any] = Field(min_length=1)
-    reason: Filled | None = None
+    patches: list[PatchParams] = Field(min_length=1, max_length=100)
+    reason: str | None = None
 
 
 class DeleteParams(SessionParams):
     """The deletion of one memory."""
 
-    reason: Filled
+    reason: str
     force: Literal["1", "true", True] | None = None
