@@ -48,11 +48,14 @@ class Item:
     score: float | None = None
     timestamp: datetime | None = None
     event_ids: tuple[str, ...] = ()
+    session_id: str | None = None
 
     @classmethod
     def of(cls, entry: ContextEntry) -> Item:
         """Convert an entry of a retrieval."""
-        return cls(entry.native_id, entry.text, entry.score, entry.timestamp, entry.event_ids)
+        return cls(
+            entry.native_id, entry.text, entry.score, entry.timestamp, entry.event_ids, entry.session_id
+        )
 
 
 class MemoryItems:

@@ -66,12 +66,6 @@ class TurnPolicy(Frozen):
     not_said: tuple[re.Pattern[str], ...] = ()
 
 
-def first_of(group: BaseExceptionGroup[MemslotError]) -> MemslotError:
-    """Return the first error of a group of failed tasks."""
-    error = group.exceptions[0]
-    return first_of(error) if isinstance(error, BaseExceptionGroup) else error
-
-
 @dataclass(frozen=True, slots=True)
 class Recall:
     """The result of a recall for one turn.

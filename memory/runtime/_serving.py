@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio
 from pydantic import Field
 
 from memory.adapter._bounded import is_loopback
@@ -26,7 +25,7 @@ from memory.runtime._attach import open_shared
 from memory.runtime._listening import listening_socket, stop_at_signals
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet.changing import only_read
-from memory.runtime.signet.reach import Reach, TokenGrant
+from memory.runtime.signet.reach import TokenGrant
 from memory.runtime.signet.settings import ServeSettings, Tokens, TokenSettings
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import OpenTelemetrySink
@@ -35,7 +34,8 @@ from memory.storage.kept import HostStore
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-_LOOK_S = 1.0
+
+log = logging.getLogger(__name__)
 
 
 class _TokensFile(PluginOptions):
@@ -55,30 +55,6 @@ def read_tokens(file: Path) -> list[TokenSettings]:
         )
     return parse_block(_TokensFile, content, "serve.tokens_file", Problems(file.name, lines)).tokens
 
-
-async def watch_tokens(file: Path, changed: Callable[[list[TokenSettings]], None]) -> None:
-    """Call ``changed`` with a file's tokens whenever the file changes. Invalid tokens change nothing."""
-    failures = Failures("serve.tokens_file", log)
-    seen = _stamp(file)
-    while True:
-        await anyio.sleep(_LOOK_S)
-        before, seen = seen, _stamp(file)
-        if seen == before:
-            continue
-        with failures.survived("the changed file is not used and the former tokens stay; reading it"):
-            changed(read_tokens(file))
-            log.warning("serve.tokens_file was changed; its tokens are known from now on, and no others")
-
-
-def _stamp(file: Path) -> tuple[int, int, int] | None:
-    try:
-        there = file.stat()
-    except OSError:
-        return None
-    return there.st_ino, there.st_size, there.st_mtime_ns
-
-
-log = logging.getLogger(__name__)
 
 # Entry points of applications that are served next to Signet's endpoints, each at the path ``/NAME``. An
 # entry point is a function that takes the result of :meth:`RuntimeAdapterServer.reaches`. It returns a
@@ -116,17 +92,11 @@ async def answer(
         store = HostStore(slot.backend_name, slot.delivery.store if settings.keep else None)
         stack.callback(store.close)
         if settings.read_only:
-            await only_read(slot, Reach(settings.isolate, store), Callers(grants, slot.scope).known())
+            await only_read(slot, Callers(grants, slot.scope).known())
         await stack.enter_async_context(memory)
         server = RuntimeAdapterServer(memory, settings, tokens=grants, store=store)
         if settings.opentelemetry:
             slot.delivery.trace_to(OpenTelemetrySink())
-        if settings.tokens_file is not None:
-            tasks = await stack.enter_async_context(anyio.create_task_group())
-            stack.callback(tasks.cancel_scope.cancel)
-            tasks.start_soon(
-                watch_tokens, settings.tokens_file, lambda tokens: server.grant(_grants(tokens, slot.scope))
-            )
         endpoints = Failures("serve", log)
         for point in sorted(entry_points(group=ENDPOINTS), key=lambda point: point.name):
             with endpoints.survived(f"/{point.name} is left out; opening it"):

@@ -26,7 +26,6 @@ from memory.runtime import (
     UserTurn,
     open_shared,
 )
-from memory.runtime import _serving as serving
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.slot.background import Background
 from memory.storage.insert import insert
@@ -147,36 +146,6 @@ async def test_tools_and_background_tasks_go_on_whatever_one_throws():
     with anyio.fail_after(20):
         while background.failures.count < len(THROWN):  # noqa: ASYNC110
             await anyio.sleep(0.01)
-
-
-async def test_the_tokens_file_is_watched_on_whatever_it_holds(tmp_path, monkeypatch, caplog):
-    file = tmp_path / "tokens.yaml"
-    monkeypatch.setattr(serving, "_LOOK_S", 0.001)
-    taken = []
-
-    def write(persona):
-        file.write_text(f"tokens: [{{token: {'t' * 20}, persona_id: '{persona}'}}]\n", "utf-8")
-
-    def take(tokens):
-        if tokens[0].persona_id.startswith("raise"):
-            raise THROWN[int(tokens[0].persona_id.removeprefix("raise"))]
-        serving._grants(tokens, None)
-        taken.append(tokens[0].persona_id)
-
-    write("begin")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serving.watch_tokens, file, take)
-        with anyio.fail_after(60):
-            for number, persona in enumerate(["team*", *(f"raise{n}" for n in range(len(THROWN)))], 1):
-                await anyio.sleep(0.005)
-                write(persona)
-                while caplog.text.count("the former tokens stay") < number:  # noqa: ASYNC110
-                    await anyio.sleep(0.002)
-            write("ada")
-            while not taken:  # noqa: ASYNC110
-                await anyio.sleep(0.002)
-        tasks.cancel_scope.cancel()
-    assert taken == ["ada"]
 
 
 @pytest.mark.thorough

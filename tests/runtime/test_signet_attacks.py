@@ -290,7 +290,6 @@ async def test_reads_register_nothing_and_recall_does_not_depend_on_the_number_o
         await signet.post("/api/memory/recall", {"query": "tea", "project": f"evil{number}"})
         await signet.post("/api/memory/forget", {"query": "tea", "project": f"evil{number}"})
         await signet.hook("session-start", sessionKey=f"e{number}", project=f"evil{number}")
-    assert len(signet.server.endpoints.reach.used(signet.server._callers.known()[0])) == 4
     for number in range(40):
         await signet.post("/api/memory/remember", {"content": f"note {number}", "project": f"more{number}"})
     for words in PROMPTS:

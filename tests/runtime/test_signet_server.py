@@ -38,9 +38,6 @@ OTHERWISE = {
     "11d": "no commands are run here",
     "11e": "no secrets are kept here",
     "21_": "here a session's end queues only what there is to write",
-    "30b": "projects are isolated here",
-    "30d": "projects are isolated here",
-    "30f": "projects are isolated here",
 }
 """Pair -> why this server's answer differs in more than values."""
 
@@ -186,7 +183,9 @@ async def test_patch_and_delete_say_success(signet):
 
 async def test_the_list_pages_through_what_was_stored(signet):
     for number in range(5):
-        await signet.post("/api/memory/remember", {"content": f"tea {number}", "type": "rule", "pinned": True})
+        await signet.post(
+            "/api/memory/remember", {"content": f"tea {number}", "type": "rule", "pinned": True}
+        )
     _, page = await signet.send("GET", "/api/memories?limit=2&offset=1&type=rule")
     assert [row["content"] for row in page["memories"]] == ["tea 3", "tea 2"]
     assert page["stats"] == {"total": 5, "withEmbeddings": 0, "critical": 5}
@@ -195,7 +194,9 @@ async def test_the_list_pages_through_what_was_stored(signet):
 
 
 async def test_a_pinned_memory_is_forgotten_by_force_alone(signet):
-    _, stored = await signet.post("/api/hooks/remember", {"harness": "t", "content": "no friday", "pinned": True})
+    _, stored = await signet.post(
+        "/api/hooks/remember", {"harness": "t", "content": "no friday", "pinned": True}
+    )
     forget = {"ids": [stored["id"]], "mode": "execute", "reason": "r"}
     _, answer = await signet.post("/api/memory/forget", forget)
     assert (answer["deleted"], answer["results"][0]["status"]) == (0, "pinned_requires_force")

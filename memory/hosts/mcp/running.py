@@ -26,7 +26,7 @@ async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[Memor
         )
     async with (
         open_shared(config, setup=read_only) as slot,  # a read-only slot could not be set up later
-        open_reach(slot, config.isolate or "shared", read_only=read_only) as items,
+        open_reach(slot, read_only=read_only) as items,
     ):
         yield items
 

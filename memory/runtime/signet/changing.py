@@ -1,4 +1,4 @@
-"""Changes to single memories by Signet's protocol, and the memories that a token reaches.
+"""Changes to single memories by Signet's protocol, and the memories of a token for tools.
 
 A change that fails raises :class:`Refused` with Signet's name for the failure.
 """
@@ -6,7 +6,7 @@ A change that fails raises :class:`Refused` with Signet's name for the failure.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,11 +15,10 @@ import anyio.to_thread
 from memory.contract import errors, receipts
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
-from memory.plugins.config import Isolate
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime.signet.book import Note
 from memory.runtime.signet.memories import Memories
-from memory.runtime.signet.reach import Caller, Reach
+from memory.runtime.signet.reach import Caller
 from memory.runtime.signet.sessions import Sessions
 from memory.runtime.signet.types import ForgetParams, ModifyParams, PatchParams, Refused
 from memory.slot.slot import MemorySlot
@@ -27,7 +26,6 @@ from memory.storage.kept import HostStore
 
 log = logging.getLogger("memslot.runtime")
 
-_WORST_FIRST = ("failed", "unknown", "pending", "ready")
 # Signet's name for a failure -> the HTTP status, if the request has a single change.
 _CODES = {
     "invalid_request": 400,
@@ -53,7 +51,7 @@ async def _row(change: Awaitable[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Changes:
-    """Changes to single memories by ``/api/memory/...``, in all scopes of a caller."""
+    """Changes to single memories by ``/api/memory/...``."""
 
     def __init__(self, memories: Memories) -> None:
         self.memories = memories
@@ -94,10 +92,9 @@ class Changes:
             raise _failed(item_id, "invalid_request", "there is nothing to change")
         self._check_writable(caller, item_id)
         async with self.memories.alone(caller.scope, item_id):
-            found = await self.memories.find(caller, scope, item_id)
-            if found is None:
+            note = await self.memories.find(scope, item_id)
+            if note is None:
                 raise _failed(item_id, "not_found")
-            scope, note = found
             if patch.if_version not in (None, note.version):
                 raise _failed(item_id, "version_conflict", currentVersion=note.version)
             if content is not None:
@@ -115,12 +112,11 @@ class Changes:
         """Delete one memory. Raises the same errors as :meth:`patched`."""
         self._check_writable(caller, item_id)
         async with self.memories.alone(caller.scope, item_id):
-            there = await self.memories.find(caller, scope, item_id)
+            there = await self.memories.find(scope, item_id)
             # If a process was killed here, the backend may have deleted the memory while its words remain.
-            noted = there or self.memories.noted(self.memories.reach.holders(caller, scope), item_id)
-            if noted is None or noted[1].deleted:
+            note = there or self._book.get(scope, item_id)
+            if note is None or note.deleted:
                 raise _failed(item_id, "not_found")
-            scope, note = noted
             if note.pinned and not force:
                 raise _failed(item_id, "pinned_requires_force", currentVersion=note.version)
             if there:
@@ -156,14 +152,12 @@ class Changes:
             scores = {row["id"]: row["score"] for row in await self.memories.recall(caller, params)}
         else:
             raise Refused(400, "ids or query is required")
-        holders = self.memories.reach.holders(caller, scope)
         rows = []
         for item_id, score in scores.items():
-            row = {"id": item_id, "score": score, "pinned": False, "version": None}
-            if noted := self.memories.noted(holders, item_id):
-                row |= {"pinned": noted[1].pinned, "version": noted[1].version}
-            if noted or params.ids is not None:
-                rows.append(row)
+            note = self._book.get(scope, item_id)
+            known = {"pinned": note.pinned, "version": note.version} if note else {}
+            if note or params.ids is not None:
+                rows.append({"id": item_id, "score": score, "pinned": False, "version": None, **known})
         return rows
 
     def _check_writable(self, caller: Caller, item_id: str) -> None:
@@ -194,16 +188,22 @@ def _changed(note: Note, status: str, **more: Any) -> dict[str, Any]:
 
 
 class ReachItems(MemoryItems):
-    """The memories that a caller reaches. Reads cover all scopes; new memories go outside of projects."""
+    """The memories of a caller's own scope, with the labels and guards of the routes."""
 
     def __init__(self, changes: Changes, caller: Caller) -> None:
         self._memories, self._changes, self._caller = changes.memories, changes, caller
         super().__init__(self._memories.slot, caller.scope)
 
-    async def search(self, query: str, limit: int = 10, **fields: Any) -> list[Item]:
-        """Search like :meth:`MemoryItems.search`, in all scopes that the caller reaches."""
-        scopes = self._memories.reach.reads(self._caller, self.scope)
-        return [item for item, _ in await self._memories.search(scopes, query, limit)]
+    async def search(
+        self,
+        query: str,
+        limit: int = 10,
+        *,
+        session_id: str = "tools",
+        filters: Mapping[str, object] | None = None,
+    ) -> list[Item]:
+        """Search like :meth:`MemoryItems.search`, without forgotten memories that the backend still finds."""
+        return [item for item, _ in await self._memories.search(self.scope, query, limit)]
 
     async def store(self, content: str, **fields: Any) -> receipts.WriteReceipt:
         """Store like :meth:`MemoryItems.store`."""
@@ -212,15 +212,15 @@ class ReachItems(MemoryItems):
         return await self._memories.store(self._caller, self.scope, Note("", checked))
 
     async def get(self, item_id: str) -> Item | None:
-        found = await self._memories.find(self._caller, self.scope, item_id)
-        return None if found is None else Item(found[1].id, found[1].content)
+        note = await self._memories.find(self.scope, item_id)
+        return None if note is None else Item(note.id, note.content)
 
     async def modify(self, item_id: str, content: str) -> receipts.NativeMutationReceipt:
         patch = PatchParams(content=content, reason="a tool's call")
         return await self._done(self._changes.patched(self._caller, self.scope, item_id, patch))
 
     async def forget(self, item_id: str) -> receipts.NativeMutationReceipt:
-        """Delete a memory in any scope of the caller. A pinned memory is refused."""
+        """Delete a memory. A pinned memory is refused."""
         return await self._done(self._changes.forgotten(self._caller, self.scope, item_id, force=False))
 
     async def _done(self, change: Awaitable[dict[str, Any]]) -> receipts.NativeMutationReceipt:
@@ -239,26 +239,13 @@ class ReachItems(MemoryItems):
             raise errors.InputError(words.get(status, str(refused))) from None
         return receipts.NativeMutationReceipt(status="committed", native_ids=(done["id"],))
 
-    async def readiness(self) -> receipts.BackendReadiness | None:
-        """Return the readiness of the least ready scope."""
-        scopes = self._memories.reach.reads(self._caller, self.scope)
-        known = filter(None, [await MemoryItems(self.slot, scope).readiness() for scope in scopes])
-        return min(known, key=lambda readiness: _WORST_FIRST.index(readiness.state), default=None)
-
-    async def provenance(self, item_id: str) -> receipts.ProvenanceResult:
-        found = await self._memories.find(self._caller, self.scope, item_id)
-        return await MemoryItems(self.slot, found[0] if found else self.scope).provenance(item_id)
-
 
 @asynccontextmanager
-async def open_reach(
-    slot: MemorySlot, isolate: Isolate, *, read_only: bool = False
-) -> AsyncIterator[MemoryItems]:
-    """Open the memories of the slot's scope and of the projects that ``memslot serve`` divides it into.
+async def open_reach(slot: MemorySlot, *, read_only: bool = False) -> AsyncIterator[MemoryItems]:
+    """Open the memories of the slot's scope, with the labels that ``memslot serve`` keeps.
 
     Args:
         slot: an open slot. The code that opened it closes it.
-        isolate: whether projects share memories.
         read_only: whether to forbid changes. The slot then stays read-only.
 
     Raises:
@@ -266,19 +253,18 @@ async def open_reach(
         StoreError: the host store cannot be read.
     """
     with HostStore(slot.backend_name, slot.delivery.store) as store:
-        memories = Memories(slot, Sessions(Reach(isolate, store), store), store)
+        memories = Memories(slot, Sessions("shared", store), store)
         caller = Caller(slot.delivery.scope_or_default(None), read_only=read_only)
         if read_only:
-            await only_read(slot, memories.reach, [caller])
+            await only_read(slot, [caller])
         yield ReachItems(Changes(memories), caller)
 
 
-async def only_read(slot: MemorySlot, reach: Reach, callers: Iterable[Caller]) -> None:
-    """Set up every scope of the callers, then make the slot read-only, because it refuses set-ups then."""
+async def only_read(slot: MemorySlot, callers: Iterable[Caller]) -> None:
+    """Set up every caller's scope, then make the slot read-only, because it refuses set-ups then."""
     for caller in callers:
-        for scope in reach.used(caller):
-            try:
-                await slot.setup_scope(scope)
-            except errors.BackendError as error:
-                log.warning("%s: a scope cannot be read: %s", slot.backend_name, error)
+        try:
+            await slot.setup_scope(caller.scope)
+        except errors.BackendError as error:
+            log.warning("%s: a scope cannot be read: %s", slot.backend_name, error)
     await slot.set_mode(AdapterMode(read_only=True, reason="started with --read-only"))

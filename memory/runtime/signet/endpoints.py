@@ -85,10 +85,10 @@ class Endpoints(SignetService):
 
     async def get(self, call: Call[None]) -> dict[str, Any]:
         """One memory."""
-        found = await self.memories.find(call.caller, self.reach.scope(call.caller), call.path("item_id"))
-        if found is None:
+        note = await self.memories.find(call.caller.scope, call.path("item_id"))
+        if note is None:
             raise Refused(404, "not found")
-        return found[1].row()
+        return note.row()
 
     async def patch(self, call: Call[types.PatchParams]) -> dict[str, Any]:
         """Change one memory."""
@@ -133,7 +133,7 @@ class Endpoints(SignetService):
         answer = {"status": health.status, "backend": health.backend_name}
         answer |= {name: turns[name] for name in _COUNTED}
         answer |= {
-            "isolate": self.reach.isolate,
+            "isolate": self.sessions.isolate,
             "labels": f"kept in {without_directories(self.book.store.place)}",
         }
         try:
@@ -156,22 +156,12 @@ class Row(NamedTuple):
     reason: str = ""  # why the client or the server does not cover it
 
 
-def _names() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("parity.toml").read_text("utf-8"))
-
-
 def parity() -> list[Row]:
     """List every served endpoint, then the endpoints of the SDK and of real clients that are not served."""
-    names = _names()
-    served = {
-        f"{method} {path.replace(':path', '')}": getattr(Endpoints, handler).__doc__ or path
-        for method, path, handler, _ in ROUTES
-    }
+    names = tomllib.loads(Path(__file__).with_name("parity.toml").read_text("utf-8"))
     rows = []
-    for endpoint, purpose in {**served, "GET /health": ""}.items():
-        action = purpose.partition("\n")[0].rstrip(".")
-        row: dict[str, Any] = {"action": action, "sdk": "", "method": "", "reason": ""}
-        row |= names["served"].get(endpoint, {})
+    for endpoint, given in names["served"].items():
+        row = {"sdk": "", "method": "", "reason": "", **given}
         server: Cover = "partial" if row["reason"] else "covered"
         client: Cover = "covered" if row["method"] else "absent"
         row["reason"] = row["reason"] or ("" if row["method"] else "no method of ours calls it")

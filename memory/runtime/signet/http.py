@@ -61,15 +61,7 @@ class Callers:
     ) -> None:
         self._own = None if own is None else TokenGrant(own)
         self._read_only = read_only
-        self.grant(grants)
-
-    def grant(self, grants: Mapping[str, TokenGrant]) -> None:
-        """Replace the known tokens."""
         self._grants = {sha256(token.encode()).digest(): grant for token, grant in grants.items()}
-
-    @property
-    def by_token(self) -> bool:
-        return bool(self._grants)
 
     def known(self) -> list[Caller]:
         own = [] if self._own is None else [self._own]
@@ -91,9 +83,9 @@ class Callers:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         if site not in _OWN_SITES or (origin and not _of_this_machine(origin)):
             raise Refused(403, "requests of web pages are not answered")
-        grant = self._find(headers.get("authorization", "")) if self.by_token else self._own
+        grant = self._find(headers.get("authorization", "")) if self._grants else self._own
         # Without tokens, only the address protects the memory. The check of the name defeats DNS rebinding.
-        if not self.by_token and not _of_this_machine(str(request.url)):
+        if not self._grants and not _of_this_machine(str(request.url)):
             raise Refused(403, "without tokens only requests to a loopback address are answered")
         if grant is None:
             raise Refused(401, "a bearer token is required")
@@ -157,11 +149,7 @@ class Mounted:
         request = Request(scope, receive)
         try:
             caller = self.caller(request)
-            try:
-                app = self.app_for(caller.scope, caller.read_only)
-            except KeyError:
-                why = "a token that was added meanwhile is answered here after a restart"
-                raise Refused(503, why) from None
+            app = self.app_for(caller.scope, caller.read_only)
             if request.method != "POST":
                 await app(scope, receive, send)
                 return

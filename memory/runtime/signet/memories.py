@@ -1,10 +1,8 @@
-"""Single memories in all scopes of a caller: storing, searching and look-up by id."""
+"""Single memories of a caller: storing, searching and look-up by id."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from itertools import zip_longest
 from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -17,7 +15,7 @@ from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime.signet.book import Book, Note, fits
-from memory.runtime.signet.reach import Caller, in_each, project_of
+from memory.runtime.signet.reach import Caller, scope_of
 from memory.runtime.signet.sessions import Sessions
 from memory.runtime.signet.types import ListParams, RecallParams, Refused, RememberParams, SessionParams
 from memory.slot.slot import MemorySlot
@@ -34,7 +32,7 @@ class Memories:
         self, slot: MemorySlot, sessions: Sessions, store: HostStore, longest: int = 200_000
     ) -> None:
         self.slot = slot
-        self.sessions, self.reach = sessions, sessions.reach
+        self.sessions = sessions
         self.book = Book(store)
         self._longest = longest
         self._locks: WeakValueDictionary[tuple[MemoryScope, str], anyio.Lock] = WeakValueDictionary()
@@ -50,7 +48,9 @@ class Memories:
         """Return the scope of a call that begins no session: that of its session, else of its project."""
         self.sound(params)
         session = self.sessions.find(caller, params.session_key or "")
-        return session.scope if session else self.reach.scope(caller, params.project, params.agent_id)
+        if session is not None:
+            return session.scope
+        return scope_of(caller, self.sessions.isolate, params.project, params.agent_id)
 
     def checked(self, text: Any) -> str | None:
         if not isinstance(text, str) or not text.strip():
@@ -71,6 +71,8 @@ class Memories:
         words = self.checked(params.content)
         if words is None:
             raise Refused(400, "content is required")
+        scope, key = self.scope_of(caller, params), params.idempotency_key
+        session = self.sessions.find(caller, params.session_key or "")
         note = Note(
             id="",
             content=words,
@@ -79,9 +81,8 @@ class Memories:
             importance=params.importance,
             pinned=params.pinned,
             who=params.who,
-            project=params.project,
+            project=params.project or (session.project if session else None),
         )
-        scope, key = self.scope_of(caller, params), params.idempotency_key
         async with self.alone(scope, "remember"):
             if key and (known := self.book.by_key(scope, key)):
                 return known, None
@@ -92,7 +93,6 @@ class Memories:
     ) -> WriteReceipt:
         if self.is_read_only(caller):
             raise Refused(403, "this memory is read-only; nothing was stored")
-        self.reach.note_written(caller, scope)
         # The digest includes the scope, because two memories of a caller could otherwise share an id.
         name = uuid4().hex if key is None else sha256(f"{scope.label} {key}".encode()).hexdigest()
         labels = {"type": note.type, "tags": note.tags, "who": note.who}
@@ -112,46 +112,32 @@ class Memories:
         query = self.checked(params.query or params.keyword_query)
         if not query:
             raise Refused(400, "query is required")
-        scopes = self.reach.reads(caller, self.scope_of(caller, params))
-        projects = {scope: project_of(caller.scope, scope) for scope in scopes}
-        limit = min(params.limit, _MAX_LIMIT)
-        found = await self.search(scopes, query, limit, params, projects) if limit else []
+        scope, limit = self.scope_of(caller, params), min(params.limit, _MAX_LIMIT)
+        found = await self.search(scope, query, limit, params) if limit else []
+        projects = {item.session_id: self._project_of(caller, item.session_id) for item, _ in found}
+        for item, note in found:
+            note.project = note.project or projects[item.session_id]
         return [note.found(item.score) for item, note in found]
 
-    async def search(
-        self,
-        scopes: Sequence[MemoryScope],
-        query: str,
-        limit: int,
-        asked: RecallParams | None = None,
-        projects: Mapping[MemoryScope, str | None] | None = None,
-    ) -> list[tuple[Item, Note]]:
-        """Search these scopes. Hits are in order of score if all have one; otherwise the scopes alternate.
+    def _project_of(self, caller: Caller, session_id: str | None) -> str | None:
+        """Return the project of the session that recorded a memory."""
+        key, _, epoch = (session_id or "").rpartition("~")
+        names = (session_id or "", key if epoch.isdecimal() else "")
+        sessions = (self.sessions.find(caller, name) for name in names if name)
+        return next((session.project for session in sessions if session is not None), None)
 
-        Args:
-            scopes: the scopes to search, the most specific first.
-            query: the text to search for.
-            limit: how many rows to return.
-            asked: filters for the rows.
-            projects: the project of each scope, for rows that name none.
-        """
+    async def search(
+        self, scope: MemoryScope, query: str, limit: int, asked: RecallParams | None = None
+    ) -> list[tuple[Item, Note]]:
+        """Search a scope. Returns at most ``limit`` hits that pass the filters of ``asked``."""
         # The filters apply after the search, so there must be enough hits to choose from.
         enough = limit * 5 if asked is not None and asked.filters else limit
-        found = await in_each(scopes, lambda scope: MemoryItems(self.slot, scope).search(query, enough))
-        rows: list[list[tuple[Item, Note]]] = []
-        for scope in scopes:
-            rows.append([])
-            for item, note in zip(found[scope], self.book.of_items(scope, found[scope]), strict=True):
-                note.project = note.project or (projects or {}).get(scope)
-                if not note.deleted and fits(asked, note, item.score):
-                    rows[-1].append((item, note))
-        if all(item.score is not None for row in rows for item, _ in row):
-            merged = sorted((hit for row in rows for hit in row), key=lambda hit: -(hit[0].score or 0))
-        else:
-            merged = [hit for turn in zip_longest(*rows) for hit in turn if hit is not None]
-        return merged[:limit]
+        items = await MemoryItems(self.slot, scope).search(query, enough)
+        hits = zip(items, self.book.of_items(scope, items), strict=True)
+        kept = [(item, note) for item, note in hits if not note.deleted and fits(asked, note, item.score)]
+        return kept[:limit]
 
-    async def known(self, scope: MemoryScope, item_id: str | None) -> Note | None:
+    async def find(self, scope: MemoryScope, item_id: str | None) -> Note | None:
         """Return a memory's current state. A backend without look-up gives the state last seen here."""
         note = self.book.get(scope, item_id) if item_id else None
         if not item_id or (note is not None and note.deleted):
@@ -164,32 +150,15 @@ class Memories:
 
     def listed(self, caller: Caller, params: ListParams) -> dict[str, Any]:
         """``GET /api/memories``: the memories that were stored or served here, newest first."""
-        scopes = self.reach.reads(caller, self.scope_of(caller, params))
-        notes = [note for reached in scopes for note in self.book.listed(reached)]
+        notes = self.book.listed(self.scope_of(caller, params))
         notes.sort(key=lambda note: note.created or "", reverse=True)
-        wanted = [note for note in notes if params.type in (None, "", note.type)]
+        wanted = [note for note in notes if params.type in (None, note.type)]
         critical = sum(note.pinned for note in wanted)
         page = wanted[params.offset : params.offset + params.limit]
         return {
             "memories": [note.row() for note in page],
             "stats": {"total": len(wanted), "withEmbeddings": 0, "critical": critical},
         }
-
-    def noted(self, scopes: Sequence[MemoryScope], item_id: str) -> tuple[MemoryScope, Note] | None:
-        for scope in scopes:
-            if (note := self.book.get(scope, item_id)) is not None:
-                return scope, note
-        return None
-
-    async def find(self, caller: Caller, scope: MemoryScope, item_id: str) -> tuple[MemoryScope, Note] | None:
-        """Find a memory of this caller and its scope: where it was last seen, else in any of its scopes."""
-        holders = self.reach.holders(caller, scope)
-        seen = self.noted(holders, item_id)
-        for holder in [seen[0]] if seen else holders:
-            note = await self.known(holder, item_id)
-            if note is not None:
-                return holder, note
-        return None
 
 
 def id_of(receipt: WriteReceipt) -> str:

@@ -30,7 +30,7 @@ from memory.runtime.signet import http, types
 from memory.runtime.signet.changing import Changes, ReachItems
 from memory.runtime.signet.endpoints import ROUTES, Endpoints
 from memory.runtime.signet.memories import Memories
-from memory.runtime.signet.reach import Caller, Reach, TokenGrant
+from memory.runtime.signet.reach import Caller, TokenGrant
 from memory.runtime.signet.sessions import Sessions
 from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused, RuntimeAdapter
@@ -93,7 +93,7 @@ class RuntimeAdapterServer:
         if not tokens and memory.slot.scope is None:
             raise ConfigError("serve: whose memory is it? set memory.scope, or serve.tokens")
         self.store = store or HostStore(memory.slot.backend_name)
-        sessions = Sessions(Reach(settings.isolate, self.store), self.store, memory.slot.delivery.resets_of)
+        sessions = Sessions(settings.isolate, self.store, memory.slot.delivery.resets_of)
         self._changes = Changes(Memories(memory.slot, sessions, self.store, settings.longest_prompt))
         self._callers = http.Callers(tokens, memory.slot.scope, read_only=memory.slot.read_only)
         self.endpoints = Endpoints(memory, self._changes, settings)
@@ -101,10 +101,6 @@ class RuntimeAdapterServer:
         self.app.add_api_route("/health", self.endpoints.health, methods=["GET"])
         for method, path, name, params in ROUTES:
             self._add(method, path, getattr(self.endpoints, name), params)
-
-    def grant(self, tokens: Mapping[str, TokenGrant]) -> None:
-        """Replace the known tokens."""
-        self._callers.grant(tokens)
 
     def _add(self, method: str, path: str, endpoint: Endpoint, params: type[types.Wire] | None) -> None:
         """Route requests to an endpoint. FastAPI reads no bodies here, so their schema is added by hand."""

@@ -7,14 +7,13 @@ from typing import Any
 
 from memory.contract.events import Message
 from memory.contract.formatting import clean_text, strip_context, wrap_section
-from memory.contract.receipts import ContextEntry
 from memory.runtime._items import Item, MemoryItems, Part, fit_parts
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.book import Note
 from memory.runtime.signet.http import Call
 from memory.runtime.signet.memories import Memories, id_of
-from memory.runtime.signet.reach import Caller, in_each
+from memory.runtime.signet.reach import Caller
 from memory.runtime.signet.sessions import Session
 from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused, SessionParams
@@ -37,7 +36,7 @@ class SignetService:
     def __init__(self, memory: TurnMemory, memories: Memories, settings: ServeSettings) -> None:
         self.memory = memory
         self.memories = memories
-        self.sessions, self.reach = memories.sessions, memories.reach
+        self.sessions = memories.sessions
         self.book, self.settings = memories.book, settings
 
     async def session_start(self, call: Call[types.SessionStartParams]) -> dict[str, Any]:
@@ -122,7 +121,6 @@ class SignetService:
             self.sessions.keep(caller, compacted)
         if self.memories.is_read_only(caller):
             return types.CompactionResult(success=False).to_wire()
-        self.reach.note_written(caller, session.scope)
         items = MemoryItems(self.memory.slot, session.scope)
         kind = {"type": "session_summary"}
         receipt = await items.store(f"Summary of the session: {summary}", metadata=kind)
@@ -140,30 +138,20 @@ class SignetService:
         return self.sessions.enter(caller, self.memories.sound(params))
 
     async def _recall(self, caller: Caller, session: Session, text: str) -> tuple[str, list[Note], list[str]]:
-        """Recall for a text in all scopes of the session. Returns a section, its notes and warnings."""
+        """Recall for a text in the scope of the session. Returns a section, its notes and warnings."""
         # Without a session key, it is unknown what the host shows.
         fields: RecallFields = {} if session.key else {"exclude_session": False}
-        scopes, session_id = self.reach.reads(caller, session.scope), session.session_id
-        recalls = await in_each(
-            scopes, lambda scope: self.memory.recall(text, session_id=session_id, scope=scope, **fields)
+        recalled = await self.memory.recall(
+            text, session_id=session.session_id, scope=session.scope, **fields
         )
-        failures = filter(None, (recalls[scope].failure for scope in scopes))
-        warnings = [f"recall failed: {type(error).__name__}: {error}" for error in failures]
-        answered = [(scope, result) for scope in scopes if (result := recalls[scope].result) is not None]
-        parts = [Part("user" if scope == caller.scope else "project", result) for scope, result in answered]
-        gone = [
-            self.book.deleted(scope, (entry.native_id for entry in result.entries))
-            for scope, result in answered
-        ]
-
-        def hidden(number: int, entry: ContextEntry) -> bool:
-            return entry.native_id in gone[number]
-
-        section = fit_parts(self.memory.slot, parts, hidden)
-        notes: list[Note] = []
-        for (scope, _), part in zip(answered, parts, strict=True):
-            notes += self.book.of_items(scope, map(Item.of, part.entries))
-        return section, notes, list(dict.fromkeys(warnings))
+        error = recalled.failure
+        warnings = [f"recall failed: {type(error).__name__}: {error}"] if error else []
+        if recalled.result is None:
+            return "", [], warnings
+        part = Part("user", recalled.result)
+        gone = self.book.deleted(session.scope, (entry.native_id for entry in recalled.result.entries))
+        section = fit_parts(self.memory.slot, [part], lambda _, entry: entry.native_id in gone)
+        return section, self.book.of_items(session.scope, map(Item.of, part.entries)), warnings
 
     def _checkpoint(self, session: Session) -> str:
         """Return the last state of a resumed session, as a section that is never recorded."""
@@ -195,7 +183,6 @@ class SignetService:
     async def _write(self, caller: Caller, session: Session, messages: list[Message]) -> bool:
         if self.memories.is_read_only(caller):
             return False
-        self.reach.note_written(caller, session.scope)
         session.said(messages)
         said = [message for message in messages if strip_context(message.content).strip()]
         session_id, scope = session.session_id, session.scope

@@ -13,7 +13,8 @@ from pydantic import TypeAdapter
 from memory.contract.events import Message
 from memory.contract.formatting import strip_context
 from memory.contract.scope import MemoryScope
-from memory.runtime.signet.reach import Caller, Reach
+from memory.plugins.config import Isolate
+from memory.runtime.signet.reach import Caller, scope_of
 from memory.runtime.signet.types import SessionParams
 from memory.storage.kept import HostStore, StoredObject
 
@@ -25,7 +26,8 @@ _LAST_WORDS, _MAX_WORD_LENGTH = 6, 300
 class Session:
     key: str  # empty if the client names no session
     scope: MemoryScope
-    named: tuple[str | None, str | None] = (None, None)  # project and agent of the first call
+    project: str | None = None  # of the first call, as the agent
+    agent_id: str | None = None
     # Each compaction and resumption increments it, because the host then shows none of the earlier text.
     epoch: int = 1
     heard: int = 0  # prompts since the session began or was resumed
@@ -83,9 +85,9 @@ class Sessions:
     """The sessions of all callers. No caller sees the sessions of another."""
 
     def __init__(
-        self, reach: Reach, store: HostStore, resets: Callable[[MemoryScope], int] = lambda scope: 0
+        self, isolate: Isolate, store: HostStore, resets: Callable[[MemoryScope], int] = lambda scope: 0
     ) -> None:
-        self.reach = reach
+        self.isolate = isolate
         self._store = store
         self._resets = resets
         self._sessions: OrderedDict[tuple[MemoryScope, bool, str], Session] = OrderedDict()
@@ -119,12 +121,11 @@ class Sessions:
     def enter(self, caller: Caller, params: SessionParams) -> Session:
         key = params.session_key or ""
         known = self.find(caller, key) if key else None
-        named = (params.project, params.agent_id if self.reach.isolate == "strict" else None)
-        if known is None or any(
-            name not in (None, before) for name, before in zip(named, known.named, strict=True)
-        ):
+        project, agent_id = params.project, params.agent_id if self.isolate == "strict" else None
+        if known is None or project not in (None, known.project) or agent_id not in (None, known.agent_id):
             # A key that is used again for another project begins a new session.
-            known = Session(key, self.reach.scope(caller, *named), named)
+            scope = scope_of(caller, self.isolate, project, agent_id)
+            known = Session(key, scope, project, agent_id)
             known.resets = self._resets(known.scope)
         if known.resets != (resets := self._resets(known.scope)):
             known.words, known.resets, known.erased = [], resets, True

@@ -61,10 +61,10 @@ class ServeSettings(PluginOptions):
     tokens: Tokens = Field(default_factory=list)
     """Who may ask, and for whose memory. None: whoever is on this machine, for ``memory.scope``."""
     tokens_file: DataPath | None = None
-    """A YAML file with ``tokens``, in place of them; it is read again within a second of a change."""
+    """A YAML file with ``tokens``, in place of them; it is read at the start."""
     isolate: Isolate = "shared"
-    """``shared``: a user has one memory, where a project sees its own part and what is outside of projects, and
-    everything else sees all. ``strict``: every project and agent has a memory of its own that nothing else sees."""
+    """``shared``: a token has one memory for all projects and agents. ``strict``: every project and agent has a
+    memory of its own that nothing else sees."""
     read_only: bool = False
     """Change nothing, whoever calls."""
     identity: dict[str, str] = Field(default_factory=lambda: {"name": "Agent"})
