@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
@@ -44,6 +44,7 @@ FACT_SCOPES: tuple[FactScope, ...] = get_args(FactScope)
 _SCHEME = re.compile(r"\A[a-z][a-z0-9+.-]*://", re.I)
 _UNSAFE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 _INFORMAL = re.compile(r"\A[a-z][a-z0-9+.-]*:(?!//).", re.I)
+_CAPITALS = "holds capitals, which the node lower-cases; escape them with encode_uri_part"
 # Capitals are escaped because the node folds case. Dots would be path segments in /v1/cards/{entity}.
 _URI_PART = IdAlphabet(safe="-_", escape="~", max_length=128)
 
@@ -58,8 +59,16 @@ def limited(limit: int) -> Callable[[str], str]:
     return check
 
 
-def _check_ref(value: str, folded: str = "stigmem://") -> str:
-    """Check a URI. If it begins with ``folded``, the node must keep it unchanged."""
+def _check_uri(value: str) -> str:
+    """Check a URI that the node must keep unchanged."""
+    _check_ref(value)
+    if value != value.lower():
+        raise ValueError(_CAPITALS)
+    return value
+
+
+def _check_ref(value: str) -> str:
+    """Check a URI. The node folds only its own, ``stigmem://``."""
     limited(MAX_URI_BYTES)(value)
     scheme = _SCHEME.match(value)
     if scheme is None:
@@ -68,14 +77,14 @@ def _check_ref(value: str, folded: str = "stigmem://") -> str:
         raise ValueError("names nothing after '://'")
     if _UNSAFE.search(value):
         raise ValueError("holds a space or control character; escape it with encode_uri_part")
-    if value.lower().startswith(folded) and value != value.lower():
-        raise ValueError("holds capitals, which the node lower-cases; escape them with encode_uri_part")
+    if value.lower().startswith("stigmem://") and value != value.lower():
+        raise ValueError(_CAPITALS)
     return value
 
 
 def _check_entity(value: str) -> str:
     if _INFORMAL.match(value) is None:
-        return _check_ref(value, folded="")
+        return _check_uri(value)
     if value != fold(limited(MAX_URI_BYTES)(value)) or _UNSAFE.search(value):
         raise ValueError("holds capitals, spaces or control characters, which the node folds; fold it first")
     return value
@@ -87,7 +96,6 @@ def _check_relation(value: str) -> str:
     return value
 
 
-_check_uri: Callable[[str], str] = partial(_check_ref, folded="")
 Uri = Annotated[str, AfterValidator(_check_uri)]
 Entity = Annotated[str, AfterValidator(_check_entity)]
 Ref = Annotated[str, AfterValidator(_check_ref)]
@@ -138,34 +146,32 @@ def build_uri(authority: str, kind: str, *ids: str | None) -> str:
     return check_uri(f"stigmem://{authority.lower()}/{kind}/{encode_uri_part(*ids)}")
 
 
-def _finite(value: float) -> float:
+def _exact(value: float) -> float:
     try:
-        kept = float(value)
+        kept = math.isfinite(value) and float(value) == value
     except OverflowError:
-        kept = math.inf
-    if not math.isfinite(kept):
-        raise ValueError("must be a finite number")
-    if kept != value:
-        raise ValueError("is too large to come back exactly, because nodes keep floats; send it as a string")
+        kept = False
+    if not kept:
+        raise ValueError(
+            "must be finite and come back exactly, because nodes keep floats; send it as a string"
+        )
     return value
 
 
 def _datetime(value: datetime | str) -> str:
-    if isinstance(value, datetime):
-        return check_aware(value).isoformat()
     try:
-        parsed = datetime.fromisoformat(value)
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except ValueError:
         raise ValueError("is not an ISO 8601 date and time such as 2026-01-31T12:00:00+00:00") from None
-    check_aware(parsed)
-    return value
+    check_aware(moment)
+    return value if isinstance(value, str) else value.isoformat()
 
 
 _CHECKS: Mapping[str, tuple[tuple[type, ...], str, Callable[[Any], Any] | None]] = {
     # value type -> Python's types, their description, a further check
     "string": ((str,), "a str", limited(MAX_VALUE_BYTES)),
     "text": ((str,), "a str", limited(MAX_VALUE_BYTES)),
-    "number": ((int, float), "an int or a float", _finite),
+    "number": ((int, float), "an int or a float", _exact),
     "boolean": ((bool,), "True or False", None),
     "datetime": ((datetime, str), "a datetime or an ISO 8601 string", _datetime),
     "ref": ((str,), "a URI string", _check_ref),
@@ -231,7 +237,7 @@ class NewFact(Frozen):
 
 
 class _Read(Frozen):
-    """Base of a node's answers. Unknown fields are dropped; a missing field is a BackendProtocolError."""
+    """Base of a node's answers. Unknown fields are dropped; a missing one is a BackendProtocolError."""
 
     model_config = ConfigDict(extra="ignore")
     _error: ClassVar[type[MemslotError]] = BackendProtocolError
@@ -254,22 +260,15 @@ class Fact(_Read):
     source: str = ""
     timestamp: str | None = None  # when the node stored the fact, by its clock and in its format
     hlc: str | None = None  # "<ms>.<counter>"; compare by ``hlc_order``, never as text
-    confidence: float = 1.0  # as asserted; effective_confidence and source_trust are the node's estimates
+    confidence: float = 1.0  # as asserted
     scope: str | None = None
     valid_until: str | None = None
     derived_from: tuple[JsonValue, ...] = ()
-    garden_id: str | None = None
     cid: str | None = None
     contradicted: bool = False
-    source_trust: float | None = None
-    effective_confidence: float | None = None
-    warnings: tuple[str, ...] = ()
-    sanitizer_warnings: tuple[str, ...] = ()
     sanitizer_redacted: bool = False
 
-    @field_validator(
-        "derived_from", "warnings", "sanitizer_warnings", "contradicted", "sanitizer_redacted", mode="before"
-    )
+    @field_validator("derived_from", "contradicted", "sanitizer_redacted", mode="before")
     @classmethod
     def _none_is_absent(cls, value: Any, info: ValidationInfo) -> Any:
         return cls.model_fields[info.field_name or ""].default if value is None else value

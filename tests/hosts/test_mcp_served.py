@@ -157,7 +157,7 @@ async def test_mcp_reaches_what_hooks_and_tools_reach():
             failed, why = await call("memory_get", id=item_id)
             assert (failed, "there is no memory of this id" in why) == (True, True)
         answer = await post("/api/memory/recall", query="iguana", project="/zoo")
-        assert [row["content"] for row in answer["results"]] == []
+        assert item_id not in [row["id"] for row in answer["results"]]
         pinned = await post("/api/memory/remember", content="the iguana is old", pinned=True)
         assert (await call("memory_forget", id=pinned["id"]))[0] is True
 

@@ -19,7 +19,6 @@ from memory.testing import MemoryContract
 
 URL = os.environ.get("STIGMEM_URL")
 ADMIN_KEY = os.environ.get("STIGMEM_ADMIN_KEY")
-SECOND_URL = os.environ.get("STIGMEM_SECOND_URL")
 
 pytestmark = pytest.mark.skipif(not URL, reason="STIGMEM_URL names no live Stigmem node")
 
@@ -80,20 +79,6 @@ async def test_facts_come_back_as_themselves_and_not_as_cards():
         assert set(answer.native_ids) == set(receipt.native_ids)
         assert answer.event_ids == ("e1",)
         await memory.reset_scope(scope)
-
-
-@pytest.mark.skipif(not SECOND_URL, reason="STIGMEM_SECOND_URL names no second node")
-async def test_one_node_for_each_scope():
-    run = os.urandom(6).hex()
-    ada, bob = (MemoryScope(run_id=run, persona_id=name) for name in ("ada", "bob"))
-    nodes = {ada.label: {"url": URL}, bob.label: {"url": SECOND_URL}}
-    if ADMIN_KEY:
-        pytest.skip("two nodes without auth are needed")
-    async with open_memory(_config(isolation="node", nodes=nodes), scope=ada) as memory:
-        await memory.setup_scope(bob)
-        await memory.after_turn(session_id="1", user="I like oolong.")
-        assert "oolong" in await memory.before_turn("oolong?", session_id="2")
-        assert await memory.before_turn("oolong?", session_id="2", scope=bob) == ""
 
 
 async def test_a_reset_by_another_host_is_noticed():

@@ -43,7 +43,6 @@ class StigmemAdapter(SequentialBulk):
     def __init__(self, settings: AdapterSettings[StigmemOptions]) -> None:
         self.backend_name = settings.name
         self._options = settings.options
-        addresses = {settings.options.url, *(node.url for node in settings.options.nodes.values())}
         self.traits = AdapterTraits(
             consistency="immediate",
             cs_filtering="soft",  # CS values join the question, but filter nothing
@@ -54,7 +53,7 @@ class StigmemAdapter(SequentialBulk):
             native_memory_types=("fact",),
             native_ingest_modes=("utterance",),
             native_queries=translate.QUERIES,
-            store=" ".join(sorted(addresses)),
+            store=settings.options.url,
             setup_writes=settings.options.isolation == "tenant",
             native_query_modes=("lexical", "semantic") if settings.options.semantic_weight else ("lexical",),
         )
@@ -62,7 +61,7 @@ class StigmemAdapter(SequentialBulk):
         self.shielded = ShieldedCalls()
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        node = {"node": self._scopes.address(scope).url} if self._options.isolation == "node" else {}
+        node = {"node": self._scopes.url(scope)} if self._options.isolation == "node" else {}
         return {"scope": scope_id(scope), **node}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
@@ -214,9 +213,6 @@ class StigmemAdapter(SequentialBulk):
             details={"isolation": self._options.isolation, "nodes": nodes},
             warnings=tuple(warnings),
         )
-
-    def allocate_probe_scopes(self, scopes: Sequence[MemoryScope]) -> int:
-        return self._scopes.allocate_probe_scopes(scopes)
 
     async def aclose_native(self) -> None:
         await self._scopes.aclose()

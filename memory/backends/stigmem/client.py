@@ -17,10 +17,10 @@ from typing import TypeVar
 
 import anyio
 
-from memory import BackendError, ConfigError, MemoryScope, ScopeError
+from memory import BackendError, ConfigError, MemoryScope
 from memory.adapter import BackendAuthError, BackendRejected, release
 from memory.adapter.http import expect
-from memory.backends.stigmem.options import SCOPE_FIELD, NodeAddress, StigmemOptions
+from memory.backends.stigmem.options import SCOPE_FIELD, StigmemOptions
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
 
@@ -177,7 +177,6 @@ class Scopes:
         self._owner = owner
         self._nodes: dict[str, StigmemNode] = {}
         self._opened: dict[str, OpenScope] = {}
-        self._trials: dict[str, NodeAddress] = {}
         self._keys: TenantKeys | None = None
         if options.isolation == "tenant":
             if options.api_key is None:
@@ -187,33 +186,13 @@ class Scopes:
                 )
             self._keys = TenantKeys(options.api_key.get_secret_value(), owner)
 
-    def address(self, scope: MemoryScope) -> NodeAddress:
-        options = self._options
-        if options.isolation == "node":
-            listed = {**self._trials, **options.nodes}
-            if scope.label in listed:
-                return listed[scope.label]
-            if SCOPE_FIELD not in options.url and not options.allow_sharing:
-                raise ScopeError(
-                    f"{self._owner}.nodes: lists no node for scope {scope.label}; add it, or put {{scope}} into url"
-                )
-        return NodeAddress(url=options.url.replace(SCOPE_FIELD, scope_id(scope)))
-
-    def allocate_probe_scopes(self, scopes: Sequence[MemoryScope]) -> int:
-        """Assign a listed node to each synthetic scope. A mark separates its facts from the owner's facts."""
-        options = self._options
-        if options.isolation != "node" or SCOPE_FIELD in options.url or options.allow_sharing:
-            return len(scopes)
-        nodes = options.nodes.values()
-        self._trials = {scope.label: node for scope, node in zip(scopes, nodes, strict=False)}
-        return len(self._trials)
+    def url(self, scope: MemoryScope) -> str:
+        """Return the address of a scope's node."""
+        return self._options.url.replace(SCOPE_FIELD, scope_id(scope))
 
     def known_nodes(self) -> list[StigmemNode]:
-        listed = list(self._options.nodes.values())
-        if SCOPE_FIELD not in self._options.url and not listed:
-            listed = [NodeAddress(url=self._options.url)]
-        for address in listed:
-            self._node(address)
+        if SCOPE_FIELD not in self._options.url:
+            self._node(self._options.url)
         return list(self._nodes.values())
 
     async def call(self, scope: MemoryScope, native: Callable[[OpenScope], Awaitable[T]]) -> T:
@@ -241,7 +220,7 @@ class Scopes:
         known = self._opened.get(scope_id(scope))
         if known is not None and not again:
             return known
-        node = self._node(self.address(scope))
+        node = self._node(self.url(scope))
         first = ScopeIds(scope_id(scope), 0, marked=self._keys is None)
         facts = await node.query(source=first.counter, relation=_GENERATION, scope="local")
         numbers = [int(fact.value.v) for fact in facts if isinstance(fact.value.v, (int, float))]
@@ -251,7 +230,7 @@ class Scopes:
         return await self._enter(node, newest)
 
     async def renew(self, scope: MemoryScope, old: OpenScope) -> OpenScope:
-        node = self._node(self.address(scope))
+        node = self._node(self.url(scope))
         ids = replace(old.ids, generation=old.ids.generation + 1)
         value = FactValue(type="number", v=ids.generation)
         began = f"stigmem://{AUTHORITY}/generation/{ids.scope_id}-{ids.generation}"
@@ -274,16 +253,16 @@ class Scopes:
 
         await release(leave_all, *(node.aclose for node in nodes))
 
-    def _node(self, address: NodeAddress) -> StigmemNode:
-        if address.url not in self._nodes:
-            key = address.api_key or self._options.api_key
-            self._nodes[address.url] = StigmemNode(
-                address.url,
+    def _node(self, url: str) -> StigmemNode:
+        if url not in self._nodes:
+            key = self._options.api_key
+            self._nodes[url] = StigmemNode(
+                url,
                 key.get_secret_value() if key else None,
                 timeout_s=self._options.timeout_s,
                 retry_pause_s=self._options.retry_pause_s,
             )
-        return self._nodes[address.url]
+        return self._nodes[url]
 
     async def _enter(self, node: StigmemNode, ids: ScopeIds) -> OpenScope:
         opened = OpenScope(ids, *(await self._keys.enter(node, ids) if self._keys else (node,)))

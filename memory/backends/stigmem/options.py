@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from memory.adapter import PluginOptions, Public
 from memory.adapter.http import server_address
 
 SCOPE_FIELD = "{scope}"
-
-
-class NodeAddress(PluginOptions):
-    """One node of ``nodes``. A bare URL is enough if the node uses the block's key."""
-
-    url: Public[Annotated[str, AfterValidator(server_address)]]
-    """The node's address."""
-    api_key: SecretStr | None = Field(default=None, repr=False)
-    """A key with read and write permission there. None: the block's ``api_key``."""
 
 
 class StigmemOptions(PluginOptions):
@@ -31,8 +22,6 @@ class StigmemOptions(PluginOptions):
     """The bearer key. With ``isolation: tenant`` an admin key, from which the key of each scope is derived."""
     isolation: Literal["tenant", "node"] = "tenant"
     """What keeps scopes apart: a tenant each (the node runs the multi-tenant plugin), or a node each."""
-    nodes: dict[str, NodeAddress] = Field(default_factory=dict)
-    """With ``isolation: node``: scope (``run_id:persona_id``, as traces show it) -> its node."""
     allow_sharing: bool = False
     """With ``isolation: node``: let scopes share a node, kept apart by nothing but a mark in their facts."""
     top_k: int = Field(default=100, gt=0, le=500)
@@ -49,25 +38,14 @@ class StigmemOptions(PluginOptions):
     def _is_address(cls, url: str) -> str:
         return server_address(url.replace(SCOPE_FIELD, "scope")) and url.rstrip("/")
 
-    @field_validator("nodes", mode="before")
-    @classmethod
-    def _accept_bare_urls(cls, nodes: Any) -> Any:
-        if not isinstance(nodes, dict):
-            return nodes
-        return {scope: {"url": node} if isinstance(node, str) else node for scope, node in nodes.items()}
-
     def problems(self) -> Iterator[str]:
         if self.isolation == "tenant":
-            if self.nodes or SCOPE_FIELD in self.url:
-                yield "nodes and {scope} belong to isolation: node; set that, or give one url"
+            if SCOPE_FIELD in self.url:
+                yield "{scope} belongs to isolation: node; set that, or give one url"
             if self.allow_sharing:
                 yield "allow_sharing belongs to isolation: node; set that, or drop allow_sharing"
-        elif not self.allow_sharing:
-            if not self.nodes and SCOPE_FIELD not in self.url:
-                yield (
-                    "one url for every scope shares the node between them: put {scope} into url, list nodes, use "
-                    "isolation: tenant, or set allow_sharing: true if a mark in the facts is separation enough"
-                )
-            urls = [node.url for node in self.nodes.values()]
-            if len(set(urls)) < len(urls):
-                yield "nodes gives two scopes the same url; give each its own, or set allow_sharing"
+        elif not self.allow_sharing and SCOPE_FIELD not in self.url:
+            yield (
+                "one url for every scope shares the node between them: put {scope} into url, use "
+                "isolation: tenant, or set allow_sharing: true if a mark in the facts is separation enough"
+            )

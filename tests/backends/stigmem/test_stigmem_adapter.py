@@ -253,25 +253,6 @@ async def test_an_ordinary_key_is_refused(tenant_double):
             pass
 
 
-async def test_a_node_for_each_scope(double):
-    with StigmemDouble() as second:
-        nodes = {ADA.label: double.url, BOB.label: second.url}
-        async with memory_on(double, isolation="node", nodes=nodes) as memory:
-            await memory.setup_scope(BOB)
-            await memory.record_event(event("I like oolong."))
-            await memory.record_event(event("I like coffee.", scope=BOB))
-            assert [entry.text for entry in (await ask(memory, "like")).entries] == ["I like oolong."]
-            assert memory.native_scope(BOB)["node"] == second.url
-            with pytest.raises(ScopeError, match="lists no node"):
-                await memory.setup_scope(MemoryScope(run_id="r", persona_id="carol"))
-            await memory.reset_scope(ADA)
-            assert (await ask(memory, "like")).entries == ()
-            assert [entry.text for entry in (await ask(memory, "like", BOB)).entries] == ["I like coffee."]
-            assert set((await memory.health()).details["nodes"]) == {double.url, second.url}
-        assert len(double.node.facts) == 2
-        assert len(second.node.facts) == 1
-
-
 async def test_provenance_by_id_and_by_time(double):
     async with memory_on(double) as memory:
         await memory.setup_scope(BOB)

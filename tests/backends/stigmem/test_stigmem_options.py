@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import ConfigError, MemoryEvent, MemoryScope, Message, ScopeError
+from memory import ConfigError, MemoryEvent, MemoryScope, Message
 from memory.backends.stigmem.client import ScopeIds, Scopes, scope_id
 from memory.backends.stigmem.options import StigmemOptions
 from memory.backends.stigmem.translate import message_facts, recall_query, search_terms, to_entry
@@ -37,14 +37,9 @@ def options(**block):
         ({"api_key": KEY, "url": "localhost:8765"}, "url: must be an http or https URL"),
         ({"api_key": KEY, "url": "http://u:p@host"}, "must not hold credentials"),
         ({"api_key": KEY, "url": "http://host?x=1"}, "must not hold a query"),
-        ({"api_key": KEY, "url": "http://{scope}.host"}, "belong to isolation: node"),
+        ({"api_key": KEY, "url": "http://{scope}.host"}, "belongs to isolation: node"),
         ({"api_key": KEY, "allow_sharing": True}, "belongs to isolation: node"),
-        ({"isolation": "node"}, "put {scope} into url, list nodes"),
-        (
-            {"isolation": "node", "nodes": {"a:b": "http://h:1", "a:c": "http://h:1/"}},
-            "two scopes the same url",
-        ),
-        ({"isolation": "node", "nodes": {"a:b": "h"}}, "nodes.a:b: must be"),
+        ({"isolation": "node"}, "put {scope} into url"),
         ({"isolation": "none"}, "isolation:"),
         ({"api_key": KEY, "top_k": 501}, "top_k:"),
         ({"api_key": KEY, "semantic_weight": 1}, "semantic_weight:"),
@@ -63,7 +58,7 @@ def test_problems_between_fields_are_named_in_one_round():
     with pytest.raises(ConfigError) as raised:
         options(api_key=KEY, url="http://{scope}.host", allow_sharing=True)
     first, second = str(raised.value).splitlines()
-    assert "nodes and {scope} belong to isolation: node" in first
+    assert "{scope} belongs to isolation: node" in first
     assert "allow_sharing belongs to isolation: node" in second
 
 
@@ -96,16 +91,9 @@ def test_the_commented_ways_are_valid():
 def test_a_url_with_the_scope_in_it():
     capitalised, lowercase = (MemoryScope(run_id="r", persona_id=name) for name in ("Ada", "ada"))
     found = Scopes(options(isolation="node", url="http://{scope}.mem.internal:8765/"), "x")
-    urls = [found.address(scope).url for scope in (capitalised, lowercase)]
+    urls = [found.url(scope) for scope in (capitalised, lowercase)]
     assert urls[0] != urls[1]
     assert all(re.fullmatch(r"http://s-[0-9a-f]{40}\.mem\.internal:8765", url) for url in urls)
-
-
-def test_a_scope_without_a_node():
-    found = Scopes(options(isolation="node", nodes={"r:ada": "http://h:1"}), "memory.backends.stigmem")
-    assert found.address(MemoryScope(run_id="r", persona_id="ada")).url == "http://h:1"
-    with pytest.raises(ScopeError, match=r"memory\.backends\.stigmem\.nodes: lists no node for scope r:bob"):
-        found.address(MemoryScope(run_id="r", persona_id="bob"))
 
 
 @given(scopes, scopes)
