@@ -16,7 +16,7 @@ from memory.contract._quantity import quantity
 from memory.plugins.console import AsJson, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from memory.bench.engine.replay import Verified
+    from memory.bench.engine.verify import Verified
 
 
 def report(

@@ -33,7 +33,7 @@ from memory.testing import FAKE_KEY, FakeBackend, FakeNativeStore
 
 GAME = {"game": {"users": 1, "sessions": 10, "tests": 4, "attributes": 5}}
 FILES = {"manifest.json", "metrics.json", "report.html", "cells", ".lock"}
-CELL_FILES = {"cell.json", "results.jsonl", "traces.jsonl", "journal.jsonl", "times.jsonl", ".lock"}
+CELL_FILES = {"results.jsonl", "traces.jsonl", "journal.jsonl", "times.jsonl", ".lock"}
 
 
 @pytest.fixture
@@ -122,9 +122,9 @@ async def test_the_manifest_says_what_ran(run_provider):
     assert cell.native_scope["space"].startswith(cell.scope.run_id)  # that of this cell alone
     assert (cell.counts["native_records"], cell.readiness) == (5, {"ready": 1})
     assert cell.counts["written_tokens"] > 0
-    assert cell.usage["ingest"].tokens is None
+    assert cell.usage["ingest"]["tokens"] is None
     assert {"write", "wait", "retrieve", "open"} <= cell.timings.keys()
-    assert {"memslot", "pydantic"} <= set(manifest.versions.distributions)
+    assert {"memslot", "pydantic"} <= set(variant.distributions)
 
 
 class Watched(FakeBackend):
@@ -249,7 +249,7 @@ async def test_a_provider_that_returns_nothing_scores_nothing(run_provider):
 async def test_it_waits_until_what_was_written_can_be_found(run_provider):
     outcome = await run_provider(FakeBackend(FakeNativeStore(derivation_s=0.05)))
     assert outcome.manifest.cells[0].readiness == {"ready": 1}
-    assert outcome.manifest.cells[0].timings["wait"].total_ms > 0
+    assert outcome.manifest.cells[0].timings["wait"] > 0
     assert outcome.metrics.providers == (await run_provider()).metrics.providers
 
 
@@ -293,7 +293,6 @@ async def test_a_backend_that_keeps_failing_ends_its_cell_and_every_request_is_t
     outcome = await run_provider(FakeBackend(store))
     first, second = outcome.manifest.cells
     assert (first.status, first.error.type, first.fault) == ("failed", "BackendUnavailable", "provider")
-    assert first.error.diagnostics["status"] == 500
     assert second.status == "completed"
     assert [row["status"] for row in rows(outcome)] == ["failed"] * 5 + ["scored"] * 5
     assert (await verified(outcome)).deviations == ()

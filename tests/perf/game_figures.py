@@ -59,8 +59,8 @@ def share() -> None:
             experiment(out, game=size, providers=["mem0"], executor={"kind": "local"}, keep_texts=True)
         )
         (cell,) = outcome.manifest.cells
-        provider = sum(cell.timings[phase].total_ms for phase in PROVIDER_PHASES if phase in cell.timings)
-        roles = sum(cell.timings[phase].total_ms for phase in ("answer", "judge", "simulate"))
+        provider = sum(cell.timings[phase] for phase in PROVIDER_PHASES if phase in cell.timings)
+        roles = sum(cell.timings[phase] for phase in ("answer", "judge", "simulate"))
         wall = cell.wall_ms or 0.0
         harness = (wall - provider - roles) / wall
     time.perf_counter = clock

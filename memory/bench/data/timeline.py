@@ -317,6 +317,9 @@ class TimelineSet:
         if (twice := repeated(timeline.persona_id for timeline in self.timelines)) is not None:
             raise InputError(f"{self.name}: two timelines have the persona id {twice}")
 
+    def of(self, persona_id: str) -> Timeline:
+        return next(each for each in self.timelines if each.persona_id == persona_id)
+
 
 def repeated(names: Iterable[str]) -> str | None:
     """The first name that occurs twice; None without one."""

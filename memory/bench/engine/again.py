@@ -1,38 +1,47 @@
-"""Answers and judges an experiment's requests again, from its recorded sections. No memory is asked."""
+"""Plays test sessions again with their recorded sections. No memory is asked."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from memory.bench.data.timeline import TimelineSet
-from memory.bench.engine.cell_state import CellState
+from memory.bench.data.timeline import Timeline, TimelineSet
+from memory.bench.engine.cell import derived_files
+from memory.bench.engine.context import CellContext, CellSettings, CellState, looked_for
 from memory.bench.engine.experiment import Listeners, Outcome, finish
 from memory.bench.engine.files import (
-    METER_FILE,
-    OTHERWISE_FILE,
+    CellJournal,
+    TraceFile,
+    each_line,
     file_hashes,
     json_lines,
     make_directory,
     new_id,
-    read_lines,
-    write_record,
     write_whole,
 )
-from memory.bench.engine.manifest import CELL_FILE, CellRecord, Manifest, RunRecord, read_manifest
+from memory.bench.engine.manifest import CellRecord, Manifest, RunRecord, VariantRecord, read_manifest
 from memory.bench.engine.matrix import Experiment
-from memory.bench.engine.probe_session import Answering, completed
-from memory.bench.engine.replay import played_anew
-from memory.bench.engine.role_set import RoleSet, check_roles, role_records
+from memory.bench.engine.probe_session import Answering, ProbeSession, completed
+from memory.bench.engine.role_set import RoleSet, role_records
+from memory.bench.engine.roles import Roles
+from memory.bench.engine.test_session import TestSessionRun
+from memory.contract import errors
 from memory.contract.errors import ConfigError
+from memory.contract.formatting import Utf8TokenCounter
+from memory.contract.receipts import ContextEntry, RetrieveResult, Trace
+from memory.contract.requests import RetrieveRequest
+from memory.plugins.redaction import Scrubber
+from memory.runtime._policy import Recall
 from memory.runtime._provider import Provider
+from memory.slot.slot import MemorySlot
+from memory.testing import FakeBackend
 
-_LEFT_BEHIND = ("store", "store-test", ".lock", METER_FILE)
+Row = Mapping[str, Any]  # a line of a JSON lines file
 
 
 def answer_again(
@@ -57,8 +66,7 @@ def answer_again(
     earlier, listeners = read_manifest(source), listeners or Listeners()
     data = _same_data(experiment, earlier, source)
     with experiment.placing():
-        roles = role_records(experiment.settings)
-        check_roles(experiment.settings, models)
+        roles = role_records(experiment.settings, models)
     began = datetime.now(UTC)
     experiment_id = new_id(f"{next(iter(earlier.data.values())).timeline}-again", began)
     directory = experiment.settings.directory / experiment_id
@@ -108,18 +116,15 @@ def _played(
     directory: Path,
 ) -> CellRecord:
     """Write a cell's files below ``directory``. Returns its record."""
-    name = f"cells/{cell.cell_id}"
-    place = directory / name
-    if not (source / name / "journal.jsonl").exists():
-        return cell
-    shutil.copytree(source / name, place, ignore=shutil.ignore_patterns(*_LEFT_BEHIND))
-    (timeline,) = (each for each in data.timelines if each.persona_id == cell.persona_id)
+    old, place = (each / "cells" / cell.cell_id for each in (source, directory))
+    place.mkdir(parents=True)
+    timeline, state = data.of(cell.persona_id), CellState()
     variant = next(each for each in manifest.variants if each.label == cell.label)
     roles = RoleSet(experiment.settings, data, directory, replicate=cell.replicate, providers=models)
 
     async def rows() -> list[dict[str, Any]]:
         async with roles:
-            return [await row_of(row) for row in read_lines(place / "journal.jsonl")]
+            return [await row_of(row) for row in each_line(old / "journal.jsonl")]
 
     async def row_of(row: dict[str, Any]) -> dict[str, Any]:
         if row["kind"] not in ("test", "probes"):
@@ -127,18 +132,96 @@ def _played(
         anew = await played_anew(row, cell, variant, roles.roles, timeline, data.timelines)
         return {**anew, "models": roles.take_usage()}
 
-    found, state = anyio.run(rows), CellState()
+    found = anyio.run(rows)
     for row in found:
         state.add(row)
-    write_whole(place / "journal.jsonl", json_lines(found))
-    write_whole(place / "texts.jsonl", json_lines(state.texts_of(cell.persona_id)))
     answering = Answering(manifest.by_model("reader"), manifest.by_model("answer_judge"))
     records = completed(state.records, timeline, answering=answering, fault=cell.fault, error=cell.error)
-    write_whole(place / "results.jsonl", json_lines(records))
-    (place / OTHERWISE_FILE).unlink(missing_ok=True)
-    if state.again:
-        write_whole(place / OTHERWISE_FILE, json_lines(state.again))
-    record = cell.model_copy(update={**state.of_record(), "files": file_hashes(place)})
-    record = CellRecord.model_validate(record.model_dump())
-    write_record(record, place / CELL_FILE)
-    return record
+    files = derived_files(state, records, cell.persona_id)
+    for name, content in {**files, "journal.jsonl": json_lines(found)}.items():
+        write_whole(place / name, content)
+    for name in ("times.jsonl", "traces.jsonl"):
+        if (old / name).exists():
+            shutil.copyfile(old / name, place / name)
+    return CellRecord.model_validate({**cell.model_dump(), **state.of_record(), "files": file_hashes(place)})
+
+
+async def played_anew(
+    session: Row,
+    record: CellRecord,
+    variant: VariantRecord,
+    roles: Roles,
+    timeline: Timeline,
+    timelines: Iterable[Timeline],
+) -> dict[str, Any]:
+    """The journal's line of a test session, recomputed with these roles from its recorded sections."""
+    context = CellContext(
+        MemorySlot(FakeBackend(), token_counter=Utf8TokenCounter()),
+        record.scope,
+        CellSettings(budget=variant.budget),
+        roles,
+        CellJournal(Path()),
+        TraceFile(Path(), Scrubber({})),
+        **looked_for(timeline, timelines),
+    )
+    own_counter = variant.counter == Utf8TokenCounter.name
+    records = {row["probe_id"]: row for row in session["records"]}
+    first = _recalls(session, "texts", records, record, own_counter=own_counter)
+    run: TestSessionRun
+    if session["kind"] == "test":
+        test = next(each for each in timeline.tests if each.session_id == session["session"])
+        asked = [f"{timeline.persona_id}:{test.session_id}:{beat.beat_id}" for beat in test.script.beats]
+        nothing = Recall("", failure=errors.BackendError("nothing was shown"))
+        run = TestSessionRun(context, test, dict.fromkeys(asked, nothing) | first)
+    else:
+        run = ProbeSession(context, [each for each in timeline.probes if each.probe_id in records], first)
+    await run.ask_all(session["readiness"], variant.traits.consistency)
+    if session["texts_again"]:
+        again = records | {row["probe_id"]: row for row in session["again"]}
+        second = _recalls(session, "texts_again", again, record, own_counter=own_counter)
+        await run.repeat(first | second)
+    found, differing = ([each.row() for each in rows] for rows in (run.records, run.again))
+    own = {"records": found, "texts": run.texts, "again": differing, "texts_again": run.texts_again}
+    return {**session, **own}
+
+
+def _recalls(
+    session: Row, texts: str, records: Mapping[str, Row], cell: CellRecord, *, own_counter: bool
+) -> dict[str, Recall]:
+    """The recorded answers of the memory, by probe id."""
+    found: dict[str, Recall] = {}
+    for probe_id, record in records.items():
+        if record["error"]:
+            failure = getattr(errors, record["error"], errors.BackendError)("nothing was shown")
+            found[probe_id] = Recall("", failure=failure)
+    for row in session[texts]:
+        if row["probe_id"] in found:  # later rows are replies to complaints and hints
+            continue
+        section: str = row["context"]
+        trace = _trace_of(records.get(row["probe_id"], {}))
+        if own_counter:
+            trace = trace.model_copy(update={"token_count": Utf8TokenCounter().count(section)})
+        result = RetrieveResult(
+            request=RetrieveRequest(query=row["user"], scope=cell.scope, session_id=session["session"]),
+            raw=None,
+            entries=(ContextEntry(section, event_ids=tuple(row["event_ids"] or ())),),
+            formatted_context=section,
+            trace=trace,
+        )
+        found[row["probe_id"]] = Recall(section, result=result)
+    return found
+
+
+def _trace_of(record: Row) -> Trace:
+    """A trace from which ``test_session.measured`` derives the record's own counts."""
+    items, retrieved = record.get("items") or 0, record.get("retrieved") or 0
+    return Trace(
+        backend_name="recorded",
+        scope=None,
+        native_operation="recorded",
+        token_count=record.get("tokens"),
+        shortfall_tokens=record.get("shortfall"),
+        retrieved_count=retrieved,
+        included_count=items,
+        left_out_count=(record.get("left_out") or 0) - retrieved + items,
+    )

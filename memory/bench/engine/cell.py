@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,7 @@ from typing import Any, Literal
 import anyio
 
 from memory.bench.data.timeline import Timeline
-from memory.bench.engine.cell_state import CellState
-from memory.bench.engine.context import CellContext, looked_for
+from memory.bench.engine.context import CellContext, CellState, looked_for
 from memory.bench.engine.files import (
     OTHERWISE_FILE,
     AppendedLines,
@@ -30,24 +29,16 @@ from memory.bench.engine.files import (
     exclusively,
     file_hashes,
     json_lines,
-    write_record,
     write_whole,
 )
-from memory.bench.engine.manifest import (
-    CELL_FILE,
-    CellRecord,
-    ErrorRecord,
-    PhaseRecord,
-    error_record,
-    read_cell,
-)
+from memory.bench.engine.manifest import CellRecord, ErrorRecord, error_record
 from memory.bench.engine.matrix import CellSpec, Experiment
 from memory.bench.engine.openings import Openings
 from memory.bench.engine.play import CellPlayer
 from memory.bench.engine.probe_session import Answering, completed
 from memory.bench.engine.provenance import wire_truth
 from memory.bench.engine.role_set import RoleSet
-from memory.bench.scores.metrics import llm_use, percentile
+from memory.bench.scores.metrics import llm_use
 from memory.bench.scores.model import ProbeRecord
 from memory.contract._model import MAX_ID_LENGTH
 from memory.contract.errors import ConfigError, MemslotError
@@ -81,14 +72,23 @@ class Job:
     def timeline(self) -> Timeline:
         return self.experiment.timelines(self.spec.seed).timelines[self.spec.persona]
 
-    def write_results(
-        self, records: Iterable[ProbeRecord], fault: Fault | None, error: ErrorRecord | None
-    ) -> None:
-        """Write these records, and records of requests never asked: nothing leaves a denominator."""
+    def write_files(self, state: CellState, fault: Fault | None, error: ErrorRecord | None) -> None:
+        """Write the files that the journal decides, with records of requests never asked."""
         roles = self.experiment.settings.roles
         answering = Answering(roles.reader.provider is not None, roles.answer_judge.provider is not None)
-        rows = completed(records, self.timeline, answering=answering, fault=fault, error=error)
-        write_whole(self.cell_directory / "results.jsonl", json_lines(rows))
+        records = completed(state.records, self.timeline, answering=answering, fault=fault, error=error)
+        for name, content in derived_files(state, records, self.spec.persona_id).items():
+            write_whole(self.cell_directory / name, content)
+
+
+def derived_files(state: CellState, records: Sequence[ProbeRecord], persona_id: str) -> dict[str, bytes]:
+    """The files that a cell's journal decides, by name. ``records`` holds one for each planned request."""
+    files = {
+        "results.jsonl": json_lines(records),
+        OTHERWISE_FILE: json_lines(state.again),
+        "texts.jsonl": json_lines({"persona_id": persona_id, **text} for text in state.texts),
+    }
+    return {name: content for name, content in files.items() if content or name == "results.jsonl"}
 
 
 def open_record(job: Job) -> CellRecord:
@@ -109,23 +109,13 @@ def open_record(job: Job) -> CellRecord:
     )
 
 
-def timings(directory: Path) -> dict[str, PhaseRecord]:
-    """Time by phase, as far as a cell's files record it."""
-    phases: defaultdict[str, list[float]] = defaultdict(list)
+def timings(directory: Path) -> dict[str, float]:
+    """Milliseconds by phase, as far as a cell's files record them."""
+    phases: Counter[str] = Counter()
     with contextlib.suppress(ConfigError):
         for row in each_line(directory / "times.jsonl"):
-            for phase, values in row.items():
-                phases[phase] += values
-    return {
-        phase: PhaseRecord(
-            calls=len(values),
-            total_ms=round(sum(values), 3),
-            p50=percentile(values, 0.5),
-            p95=percentile(values, 0.95),
-            p99=percentile(values, 0.99),
-        )
-        for phase, values in sorted(phases.items())
-    }
+            phases.update({phase: sum(values) for phase, values in row.items()})
+    return {phase: round(ms, 3) for phase, ms in sorted(phases.items())}
 
 
 def run_job(
@@ -134,23 +124,16 @@ def run_job(
     registry: MemoryAdapterRegistry | None = None,
     models: Mapping[str, Provider] | None = None,
 ) -> CellRecord:
-    """Play a cell from the end of its journal, on its own event loop, and write its record.
+    """Play a cell from the end of its journal, on its own event loop. Returns its record.
 
-    A completed cell is not played again. A failing cell does not raise; its record says why.
+    A failing cell does not raise; its record says why.
     """
     directory = job.cell_directory
-    if (directory / CELL_FILE).exists():
-        with contextlib.suppress(MemslotError):
-            record = read_cell(directory)
-            if record.status == "completed":
-                return record
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with exclusively(directory, "cell"):  # a worker that was taken for lost may still be working
-            record = anyio.run(_Cell(job, progress, registry or MemoryAdapterRegistry(), models).run)
-            write_record(record, directory / CELL_FILE)
-            return record
-    except (ConfigError, HarnessFailed) as error:  # locked elsewhere, or the record cannot be written
+            return anyio.run(_Cell(job, progress, registry or MemoryAdapterRegistry(), models).run)
+    except ConfigError as error:  # locked elsewhere
         return ended_record(job, "failed", error_record(error))
 
 
@@ -200,9 +183,7 @@ class _Cell:
         with contextlib.suppress(OSError):
             drop_torn_line(self.directory / "traces.jsonl")  # left by a killed process
         try:
-            self.job.write_results(self.state.records, fault, error)
-            if self.state.again:
-                write_whole(self.directory / OTHERWISE_FILE, json_lines(self.state.again))
+            self.job.write_files(self.state, fault, error)
         except HarnessFailed as failure:
             status, error, fault = "failed", error or self._error(failure), fault or "harness"
         return CellRecord.model_validate(
@@ -226,8 +207,7 @@ class _Cell:
         record = error_record(error)
         if self.scrub is None:
             return record
-        shown = {"message": self.scrub(record.message), "diagnostics": self.scrub(record.diagnostics)}
-        return record.model_copy(update=shown)
+        return record.model_copy(update={"message": self.scrub(record.message)})
 
     async def _play(self) -> None:
         job, experiment = self.job, self.job.experiment
@@ -258,20 +238,19 @@ class _Cell:
         async with openings, roles:
             context = CellContext(
                 slot=openings.slot,
+                scope=scope,
+                settings=experiment.cell_settings(config),
                 roles=roles.roles,
                 journal=journal,
+                traces=traces,
                 **looked_for(self.timeline, data.timelines),
-                openings=openings,
-                mark_probe=traces.mark_probe,
-                asking_again=traces.asking_again,
-                check=traces.check,
                 add_time=self._add_time,
                 progress=self._report,
                 take_usage=roles.take_usage,
                 keep_texts=experiment.settings.texts_kept,
                 scrub=self.scrub,
             )
-            player = CellPlayer(context, self.timeline, scope, experiment.cell_settings(variant, config))
+            player = CellPlayer(context, openings, self.timeline)
             self.state = player.state
             try:
                 with context.timed("health"):
@@ -282,7 +261,8 @@ class _Cell:
             finally:
                 closing = time.perf_counter()
         self._add_time("close", (time.perf_counter() - closing) * 1000)
-        self._finish(journal)
+        if not experiment.settings.texts_kept:
+            journal.without_texts()
 
     def _note_scope(self, scope: MemoryScope, slot: MemorySlot) -> None:
         with contextlib.suppress(MemslotError):
@@ -294,14 +274,6 @@ class _Cell:
         if health.status == "unavailable":
             why = "; ".join(health.warnings)
             raise Stopped(f"{health.backend_name} is unavailable{': ' if why else ''}{why}")
-
-    def _finish(self, journal: CellJournal) -> None:
-        """Write the texts of test sessions if texts are kept; otherwise remove texts from the journal."""
-        if self.job.experiment.settings.texts_kept:
-            texts = self.state.texts_of(self.job.spec.persona_id)
-            write_whole(self.directory / "texts.jsonl", json_lines(texts))
-        else:
-            journal.without_texts()
 
     def _add_time(self, phase: str, ms: float) -> None:
         self.spent[phase].append(ms)

@@ -5,17 +5,18 @@ A worker that dies (killed, out of memory) costs only its cell, whose record say
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
-import time
-import traceback
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from memory.bench.engine.cell import Job, Progress, ended_record, run_job
@@ -26,9 +27,8 @@ from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
 
 MayBegin = Callable[[], bool]
+Submit = Callable[[Job], "Future[CellRecord]"]
 _CONNECT_S = 15
-_REPORT_EVERY_S = 0.2
-_ORPHANED = 3  # exit code of a worker whose run is gone
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -64,136 +64,98 @@ class LocalExecutor:
             yield run_job(job, progress, self.registry, self.models)
 
 
-def _work(pipe: Connection) -> None:
-    """The main loop of a worker: takes jobs, sends progress and records, until the pipe is closed."""
-    with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
-        while (job := pipe.recv()) is not None:
-            try:
-                record = run_job(job, _reporter(pipe))
-            except Exception as error:
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                record = _ended(job, f"{type(error).__name__} in {where.name}", "failed")
-            pipe.send(("done", record))
-
-
-def _reporter(pipe: Connection) -> Progress:
-    """Reports the progress of a cell, but not every step: messages take time on a core that workers need.
-
-    If the run has died, the worker ends. The run that resumes it continues the cell.
-    """
-    said = -math.inf
-
-    def report(cell_id: str, done: int, total: int) -> None:
-        nonlocal said
-        if done < total and time.monotonic() < said + _REPORT_EVERY_S:
+def _in_turn(
+    waiting: deque[Job], room: int, submit: Submit, may_begin: MayBegin
+) -> Iterator[tuple[Job, Future[CellRecord]]]:
+    """Each job with its future, as it ends. At most ``room`` jobs run at a time."""
+    running: dict[Future[CellRecord], Job] = {}
+    while True:
+        while waiting and len(running) < room and may_begin():
+            job = waiting.popleft()
+            running[submit(job)] = job
+        if not running:
             return
-        said = time.monotonic()
-        try:
-            pipe.send(("at", (cell_id, done, total)))
-        except OSError:
-            os._exit(_ORPHANED)
-
-    return report
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            yield running.pop(future), future
 
 
-def _ended(job: Job, why: str, status: str) -> CellRecord:
-    error = ErrorRecord(type="WorkerEnded" if status == "died" else "WorkerFailed", message=why)
-    return ended_record(job, status, error)
+def _record_of(job: Job, future: Future[CellRecord], progress: Progress) -> CellRecord:
+    """The record of a job that another process played. Progress within a cell is not reported."""
+    kind = type(future.exception()).__name__
+    if kind == "NoneType":
+        record = future.result()
+    elif kind in ("BrokenProcessPool", "KilledWorker"):
+        why = "each worker process that played this cell was killed, or ended on its own"
+        record = ended_record(job, "died", ErrorRecord(type="WorkerEnded", message=why))
+    else:
+        why = f"{kind} in the worker"
+        record = ended_record(job, "failed", ErrorRecord(type="WorkerFailed", message=why))
+    progress(record.cell_id, *(2 * [record.sessions + record.tests + record.probes]))
+    return record
+
+
+def _start_worker(run: Connection) -> None:
+    """Prepares a worker process. It ends when the run closes its end of the pipe, or is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in _THREADS:  # workers would slow each other
+        os.environ.setdefault(name, "1")
+
+    def watch() -> None:
+        with suppress(EOFError):
+            run.recv()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Workers that start within use one thread for linear algebra, so that they do not slow each other."""
-    added = [name for name in _THREADS if name not in os.environ]
-    os.environ.update(dict.fromkeys(added, "1"))
+def _pool(workers: int) -> Iterator[Submit]:
+    """Worker processes. If an error leaves the context, they end at once; ``--resume`` continues their cells."""
+    context = multiprocessing.get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (theirs,))
+
+    def submit(job: Job) -> Future[CellRecord]:
+        try:
+            return pool.submit(run_job, job)
+        except BrokenProcessPool as error:
+            lost: Future[CellRecord] = Future()
+            lost.set_exception(error)
+            return lost
+
     try:
-        yield
+        yield submit
+        pool.shutdown()
     finally:
-        for name in added:
-            del os.environ[name]
-
-
-class _Worker:
-    def __init__(self, context: Any) -> None:
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
-        with _one_thread_each():
-            self.process.start()
+        ours.close()
+        pool.shutdown()
         theirs.close()
-        self.job: Job | None = None
-
-    def give(self, job: Job) -> None:
-        self.job = job
-        self.pipe.send(job)
-
-    def end(self) -> None:
-        with suppress(OSError):
-            self.pipe.send(None)
-        self.pipe.close()
-        self.process.join(5)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
 
 
+@dataclass
 class ProcessExecutor:
-    """Plays cells in worker processes on this machine, each with one cell at a time."""
+    """Plays cells in worker processes on this machine, each with one cell at a time.
 
-    def __init__(self, workers: int) -> None:
-        self._count = workers
-        self._context = multiprocessing.get_context("spawn")
-        self._workers: list[_Worker] = []
-        self._took_ms: dict[str, float] = {}
+    If a worker dies, all cells that were being played are played again, each alone. A cell whose worker dies
+    then, too, is given up.
+    """
+
+    workers: int
 
     def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
-        waiting = list(jobs)
-        try:
-            while True:
-                while waiting and len(self._workers) < min(self._count, len(jobs)) and may_begin():
-                    self._workers.append(_Worker(self._context))
-                    self._workers[-1].give(self._next(waiting))
-                busy = {worker.pipe: worker for worker in self._workers if worker.job is not None}
-                if not busy:
-                    return
-                for pipe in wait(list(busy)):
-                    worker = busy[pipe]
-                    record = self._receive(worker, progress)
-                    if record is None:
-                        continue
-                    self._took_ms[record.label] = record.wall_ms or 0.0
-                    if worker in self._workers and waiting and may_begin():
-                        worker.give(self._next(waiting))
-                    yield record
-        finally:
-            for worker in self._workers:
-                worker.end()
-            self._workers.clear()
-
-    def _next(self, waiting: list[Job]) -> Job:
-        """The next job. The longest of the last jobs comes first, so that no worker is left alone with it."""
-        if len(waiting) > 2 * self._count:
-            return waiting.pop(0)
-        took = [self._took_ms.get(job.spec.label, 0.0) for job in waiting]
-        return waiting.pop(took.index(max(took)))
-
-    def _receive(self, worker: _Worker, progress: Progress) -> CellRecord | None:
-        """A worker's message: a record, or None if it only reports progress."""
-        job = worker.job
-        assert job is not None
-        try:
-            kind, what = worker.pipe.recv()
-        except (EOFError, OSError):
-            worker.process.join(5)
-            self._workers.remove(worker)
-            worker.pipe.close()
-            code = worker.process.exitcode
-            how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
-            return _ended(job, f"the worker process ended {how} while it played this cell", "died")
-        if kind == "at":
-            progress(*what)
-            return None
-        worker.job = None
-        return what  # type: ignore[no-any-return]
+        waiting, lost = deque(jobs), deque[Job]()
+        while (waiting or lost) and may_begin():
+            while lost:
+                job = lost.popleft()
+                with _pool(1) as submit:
+                    yield _record_of(job, submit(job), progress)
+            with _pool(self.workers) as submit:
+                ended = _in_turn(waiting, self.workers, submit, lambda: may_begin() and not lost)
+                for job, future in ended:
+                    if isinstance(future.exception(), BrokenProcessPool):
+                        lost.append(job)
+                    else:
+                        yield _record_of(job, future, progress)
 
 
 class DaskExecutor:
@@ -215,37 +177,16 @@ class DaskExecutor:
             ) from None
         except ValueError:
             raise ConfigError("bench.executor.address: is no address, such as tcp://host:8786") from None
-        self._distributed = distributed
-        self._workers, self._address = workers, address
+        self._distributed, self._workers, self._address = distributed, workers, address
 
     def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
-        """The record of each job as it ends. Progress within a cell is not reported."""
+        """The record of each job as it ends."""
         if not jobs:
             return
-        with self._client() as client:
+        with self._client() as client, client.get_executor(pure=False, retries=0) as pool:
             room = max(1, sum(client.nthreads().values()))
-            waiting, running = deque(jobs), dict[Any, Job]()
-
-            def submit() -> Any:
-                future = client.submit(run_job, waiting[0], pure=False, retries=0)
-                running[future] = waiting.popleft()
-                return future
-
-            begun = [submit() for _ in range(min(room, len(waiting))) if may_begin()]
-            ended = self._distributed.as_completed(begun, loop=client.loop)
-            for future in ended:
-                job = running.pop(future)
-                record: CellRecord
-                try:
-                    record = future.result()
-                except self._distributed.KilledWorker:
-                    record = _ended(job, "worker after worker was lost while it played this cell", "died")
-                except Exception as error:
-                    record = _ended(job, f"{type(error).__name__} in the worker", "failed")
-                progress(job.spec.cell_id, *(2 * [record.sessions + record.tests + record.probes]))
-                yield record
-                if waiting and may_begin():
-                    ended.add(submit())
+            for job, future in _in_turn(deque(jobs), room, lambda job: pool.submit(run_job, job), may_begin):
+                yield _record_of(job, future, progress)
 
     @contextmanager
     def _client(self) -> Iterator[Any]:

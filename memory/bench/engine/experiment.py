@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 
 from memory.bench.engine.cell import Job, open_record
+from memory.bench.engine.context import CellState
 from memory.bench.engine.executors import Executor, make_executor
 from memory.bench.engine.files import (
     OTHERWISE_FILE,
@@ -28,33 +29,29 @@ from memory.bench.engine.files import (
     write_record,
 )
 from memory.bench.engine.manifest import (
-    CELL_FILE,
     MANIFEST_FILE,
     CellRecord,
-    CheckRecord,
     ErrorRecord,
     Manifest,
     RunRecord,
     VariantRecord,
     error_record,
-    read_cell,
     read_manifest,
     run_id_of,
     shown_labels,
 )
 from memory.bench.engine.matrix import Experiment
 from memory.bench.engine.provenance import (
-    check_prices,
     check_records,
     first_manifest,
     wire_truth,
     without_broken,
 )
-from memory.bench.engine.role_set import check_roles
 from memory.bench.engine.settings import Variant
 from memory.bench.scores.metrics import Rival, experiment_metrics, with_second_time
 from memory.bench.scores.model import Metrics, ProbeRecord, Sample
 from memory.contract.errors import ConfigError
+from memory.doctor.report import CheckResult
 from memory.doctor.runner import run_doctor
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
@@ -111,25 +108,11 @@ def begin(
     Raises:
         ConfigError, PluginError: nothing has been written.
     """
-    registry, listeners = registry or MemoryAdapterRegistry(), listeners or Listeners()
-    experiment, variants = without_broken(experiment, registry)
     created = datetime.now(UTC)
-    settings = experiment.settings
-    who = settings.providers[0].label if len(settings.providers) == 1 else "bench"
-    experiment_id = new_id(f"{settings.timeline}-{who}", created)
-    directory = settings.directory / experiment_id
-    run_id = run_id_of(experiment.scope, experiment_id)
-    jobs = (Job(experiment, spec, directory, run_id) for spec in experiment.cells())
-    cells = tuple(map(open_record, jobs))
-    with experiment.placing():
-        manifest = first_manifest(experiment, variants, registry, experiment_id, created, cells)
-        check_roles(settings, models)
-        check_prices(settings, variants)
-        executor = executor or make_executor(settings.executor, registry, models)
+    directory = experiment.settings.directory / new_id(experiment.settings.timeline, created)
+    run = _prepared(experiment, directory, created, registry, executor, models, listeners)
     make_directory(directory, experiment.problem.place((experiment.block, "output")))
-    listeners.on_directory(directory)
-    with exclusively(directory), experiment.placing():
-        return _Run(experiment, directory, manifest, registry, executor, listeners).go_through()
+    return run.go_through()
 
 
 def resume(
@@ -146,24 +129,36 @@ def resume(
     Raises:
         ConfigError: matrix, data or prompts have changed, so that the cells would not be comparable.
     """
-    registry = registry or MemoryAdapterRegistry()
     earlier = read_manifest(directory)
-    experiment, variants = without_broken(experiment, registry)
-    with experiment.placing():
-        now = first_manifest(experiment, variants, registry, earlier.experiment_id, earlier.created_at)
-        check_roles(experiment.settings, models)
-        check_prices(experiment.settings, variants)
-        executor = executor or make_executor(experiment.settings.executor, registry, models)
-    before, after = earlier.hashes, now.hashes
+    run = _prepared(experiment, directory, earlier.created_at, registry, executor, models, listeners)
+    before, after = earlier.hashes, run.manifest.hashes
     if drifted := [part for part in {**before, **after} if before.get(part) != after.get(part)]:
         raise ConfigError(
             f"{directory.name} cannot be resumed: {', '.join(sorted(drifted))} changed since it began; "
             "restore what changed, or begin a new experiment"
         )
-    listeners = listeners or Listeners()
-    with exclusively(directory), experiment.placing():
-        listeners.on_directory(directory)
-        return _Run(experiment, directory, earlier, registry, executor, listeners).go_through()
+    run.manifest = earlier
+    return run.go_through()
+
+
+def _prepared(
+    experiment: Experiment,
+    directory: Path,
+    created: datetime,
+    registry: MemoryAdapterRegistry | None,
+    executor: Executor | None,
+    models: Mapping[str, Provider] | None,
+    listeners: Listeners | None,
+) -> _Run:
+    """A run with a manifest of which nothing was played. Everything is checked, and nothing is written."""
+    registry = registry or MemoryAdapterRegistry()
+    experiment, variants = without_broken(experiment, registry)
+    run_id = run_id_of(experiment.scope, directory.name)
+    cells = tuple(open_record(Job(experiment, spec, directory, run_id)) for spec in experiment.cells())
+    with experiment.placing():
+        manifest = first_manifest(experiment, variants, directory.name, created, models, cells)
+        executor = executor or make_executor(experiment.settings.executor, registry, models)
+    return _Run(experiment, directory, manifest, registry, executor, listeners or Listeners())
 
 
 def load_samples(directory: Path, cells: Sequence[CellRecord], file: str = "results.jsonl") -> list[Sample]:
@@ -210,7 +205,7 @@ def rival_of(manifest: Manifest, variant: VariantRecord, shown: str) -> Rival:
     return Rival(
         shown=shown,
         standing=variant.standing,
-        alike=(variant.group, variant.budget.max_tokens, variant.event_context),
+        alike=(variant.group, variant.budget.max_tokens, manifest.settings.get("event_context")),
         named=manifest.settings.get("control") in (variant.label, variant.series, *variant.also),
     )
 
@@ -251,6 +246,11 @@ class _Run:
     stopped: bool = False
 
     def go_through(self) -> Outcome:
+        with exclusively(self.directory), self.experiment.placing():
+            self.listeners.on_directory(self.directory)
+            return self._play()
+
+    def _play(self) -> Outcome:
         self.cells = {cell.cell_id: cell for cell in self.manifest.cells}
         settings = self.experiment.settings.executor
         run = RunRecord(
@@ -260,15 +260,17 @@ class _Run:
             workers=1 if settings.kind == "local" else settings.workers,
         )
         earlier = self.manifest.runs
+        jobs = []
+        for spec in self.experiment.in_order():
+            job = Job(self.experiment, spec, self.directory.absolute(), self.manifest.run_id)
+            self.totals[spec.cell_id] = job.timeline.steps
+            if self.cells[spec.cell_id].status == "completed":
+                self.done[spec.cell_id] = job.timeline.steps
+            else:
+                jobs.append(job)
         self._update(runs=(*earlier, run), status="incomplete")
-        jobs = self._jobs()
-        self._update()
         self._examine(jobs)
         ready = [job for job in jobs if self.manifest.variants[job.spec.variant].error is None]
-        for spec in self.experiment.cells():
-            self.totals[spec.cell_id] = self.experiment.timelines(spec.seed).timelines[spec.persona].steps
-        open_cells = {job.spec.cell_id for job in jobs}
-        self.done = {name: total for name, total in self.totals.items() if name not in open_cells}
         for record in self.executor.run(ready, self._report, lambda: not self.stopped):
             ceiling = record.error is not None and record.error.type == CeilingReached.__name__
             self.stopped = self.stopped or ceiling  # no other cell would get further
@@ -281,28 +283,16 @@ class _Run:
     def _fill_results(self, jobs: Sequence[Job]) -> None:
         """Write records for cells without results, so that nothing leaves a denominator."""
         for job in jobs:
-            file = job.cell_directory / "results.jsonl"
-            if not file.exists():
+            if not (job.cell_directory / "results.jsonl").exists():
                 cell, variant = self.cells[job.spec.cell_id], self.manifest.variants[job.spec.variant]
-                file.parent.mkdir(parents=True, exist_ok=True)
+                job.cell_directory.mkdir(parents=True, exist_ok=True)
                 fault = cell.fault or ("provider" if variant.error else "harness")
-                job.write_results((), fault, cell.error or variant.error)
+                job.write_files(CellState(), fault, cell.error or variant.error)
 
     def _update(self, **fields: Any) -> None:
         cells = tuple(self.cells[cell.cell_id] for cell in self.manifest.cells)
         self.manifest = self.manifest.model_copy(update={"cells": cells, "record_sha256": None, **fields})
         write_record(self.manifest, self.directory / MANIFEST_FILE)
-
-    def _jobs(self) -> list[Job]:
-        """The cells that are not completed. A cell's own record takes precedence over the manifest's copy."""
-        jobs = []
-        for spec in self.experiment.in_order():
-            job = Job(self.experiment, spec, self.directory.absolute(), self.manifest.run_id)
-            written = job.cell_directory.joinpath(CELL_FILE).exists()
-            self.cells[spec.cell_id] = read_cell(job.cell_directory) if written else open_record(job)
-            if self.cells[spec.cell_id].status != "completed":
-                jobs.append(job)
-        return jobs
 
     def _examine(self, jobs: Sequence[Job]) -> None:
         """Run the doctor's checks of each provider with open cells, in this process."""
@@ -320,7 +310,7 @@ class _Run:
             variants[number] = variants[number].model_copy(update=found)
             self._update(variants=tuple(variants))
 
-    async def _doctor(self, variant: Variant) -> tuple[tuple[CheckRecord, ...], ErrorRecord | None]:
+    async def _doctor(self, variant: Variant) -> tuple[tuple[CheckResult, ...], ErrorRecord | None]:
         config = self.experiment.config(variant)
         info = self.registry.selected(config)
         config, _ = wire_truth(config, info, self.experiment.timelines(self.experiment.settings.seeds[0]))

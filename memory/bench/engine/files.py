@@ -7,7 +7,6 @@ import json
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -228,38 +227,20 @@ class TraceFile(AppendedLines):
         if self._lost:
             raise HarnessFailed.full(self.path.name, self._lost) from self._lost
 
-    def asking_again(self, again: bool) -> None:
-        """Suspend traces while requests are asked a second time, so that they count nowhere."""
-        self._paused = again
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out the traces within: requests that are asked a second time count nowhere."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
 
-    def mark_probe(self, probe_id: str | None) -> None:
-        """Name the probe in the traces of the calls that follow."""
+    @contextmanager
+    def of_probe(self, probe_id: str) -> Iterator[None]:
+        """Name the probe in the traces within, so that results and traces can be joined."""
         self._probe_id = probe_id
-
-
-_UNSTABLE = re.compile(r"(-wal|-shm|-journal|\.lock|\.tmp|\.part)\Z")
-
-
-class StoreFingerprint:
-    """Hashes the files below a directory. A file is read again only if its inode, size or time changed."""
-
-    def __init__(self, store: Path) -> None:
-        self._store = store
-        self._known: dict[str, tuple[tuple[int, int, int], bytes]] = {}
-
-    def __call__(self) -> dict[str, bytes] | None:
-        """Hashes by path; None without files. Logs and locks beside databases are left out."""
-        found = {}
-
-        def unreadable(error: OSError) -> None:
-            if not isinstance(error, FileNotFoundError):
-                raise error
-
-        for directory, _, names in os.walk(self._store, onerror=unreadable):
-            for path in (os.path.join(directory, name) for name in names if not _UNSTABLE.search(name)):
-                if stat.S_ISREG((now := os.stat(path)).st_mode):
-                    stamp = (now.st_ino, now.st_size, now.st_mtime_ns)
-                    if path not in self._known or self._known[path][0] != stamp:
-                        self._known[path] = (stamp, hashlib.sha256(Path(path).read_bytes()).digest())
-                    found[path] = self._known[path][1]
-        return found or None
+        try:
+            yield
+        finally:
+            self._probe_id = None

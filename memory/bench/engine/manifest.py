@@ -14,9 +14,9 @@ from pydantic import AwareDatetime, Field, JsonValue, model_validator
 from memory.bench.data.reading import canonical_hash
 from memory.bench.engine.files import read_record
 from memory.bench.engine.prompts import RoleName
-from memory.bench.engine.settings import REFERENCES, EventContext
+from memory.bench.engine.settings import REFERENCES
 from memory.bench.scores.model import Record, Standing
-from memory.contract.errors import BackendError, MemslotError
+from memory.contract.errors import MemslotError
 from memory.contract.receipts import (
     BackendHealth,
     ConditionKind,
@@ -27,6 +27,7 @@ from memory.contract.receipts import (
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.contract.traits import label_of
+from memory.doctor.report import CheckResult
 
 
 class ErrorRecord(Record):
@@ -34,27 +35,22 @@ class ErrorRecord(Record):
 
     type: str
     message: str  # what happened; for errors that are not memslot's own, a sentence without their message
-    operation: str | None = None  # the native operation that failed, where known
-    diagnostics: dict[str, JsonValue] = Field(default_factory=dict)
-    """Redacted facts such as HTTP status and error code."""
 
 
 class GitRecord(Record):
     """The source checkout memslot ran from."""
 
     revision: str
-    dirty: bool | None  # whether tracked files differed from it; null where git did not say
+    dirty: bool  # whether tracked files differed from it
 
 
 class VersionRecord(Record):
-    """What software ran."""
+    """The memslot and the interpreter that ran."""
 
     memslot: str
     python: str
     implementation: str
     platform: str
-    distributions: dict[str, str]
-    """Installed distributions that were relied on, by name: memslot's own requirements, the plugin, its SDK."""
     git: GitRecord | None  # source revision; null when memslot did not run from a git checkout
 
 
@@ -116,16 +112,6 @@ class DataRecord(Record):
     notes: tuple[str, ...] = ()  # what a reader must know about the data, such as its licence
 
 
-class CheckRecord(Record):
-    """One of the doctor's checks, passed before the run began."""
-
-    name: str  # the check; see ``memory.doctor.CHECKS``
-    status: Literal["passed", "failed", "pending", "skipped"]
-    """``pending`` could not be seen in time; ``skipped`` was not tried."""
-    evidence: str
-    latency_ms: float | None
-
-
 class LeftOutRecord(Record):
     """An entry of ``providers`` that was not played."""
 
@@ -137,35 +123,14 @@ class LeftOutRecord(Record):
 def error_record(error: BaseException) -> ErrorRecord:
     """An error for the manifest. Only memslot's own messages are known to hold no user text."""
     withheld = "not an error of memslot's own, so its message, which may hold user text, is withheld"
-    backend = error if isinstance(error, BackendError) else None
     return ErrorRecord(
-        type=type(error).__name__,
-        message=str(error) if isinstance(error, MemslotError) else withheld,
-        operation=(backend.operation or None) if backend else None,
-        diagnostics=backend.diagnostics if backend else {},
+        type=type(error).__name__, message=str(error) if isinstance(error, MemslotError) else withheld
     )
 
 
-MANIFEST_FILE, CELL_FILE = "manifest.json", "cell.json"
+MANIFEST_FILE = "manifest.json"
 
 CellStatus = Literal["not_run", "completed", "failed", "stopped", "died"]
-
-
-class PhaseRecord(Record):
-    """Time spent on one thing, milliseconds of wall time, altogether and by percentiles of the calls."""
-
-    calls: int
-    total_ms: float
-    p50: float | None
-    p95: float | None
-    p99: float | None
-
-
-class LlmUse(Record):
-    """Calls and tokens of a provider's own language models."""
-
-    calls: int | None = 0  # answers, embeddings aside; null where it does not say, as ``tokens``
-    tokens: int | None = 0
 
 
 class CellRecord(Record):
@@ -192,13 +157,12 @@ class CellRecord(Record):
     """``events`` written, ``native_records`` their receipts name, ``turns`` played and ``retrieve_errors`` in
     accumulation, ``written_tokens``, ``asked_tokens``, ``context_tokens``; of test sessions: writes ``skipped``
     because the slot was read-only, retrievals ``recalled``, and of them ``dated``, ``versioned``."""
-    usage: dict[str, LlmUse] = Field(default_factory=dict)
-    """Of the provider's own models, by phase: ``ingest`` (with the waits that may finish it) and ``retrieve``."""
+    usage: dict[str, dict[str, int | None]] = Field(default_factory=dict)
+    """``calls`` and ``tokens`` of the provider's own models, by phase: ``ingest`` (with the waits that may finish
+    it) and ``retrieve``. Embeddings do not count; null where the provider does not say."""
     writes: dict[str, int] = Field(default_factory=dict)  # receipts by status
     readiness: dict[str, int] = Field(default_factory=dict)
     """Test sessions by the memory's state as they began."""
-    store: dict[str, int] = Field(default_factory=dict)
-    """Test sessions by whether the store's files were the ``same`` afterwards, ``changed``, or ``not_counted``."""
     pet_observability: PetObservability | None = None
     """What retrievals really told of change over time, beside what is declared; null without retrievals."""
     models: dict[str, dict[str, int]] = Field(default_factory=dict)
@@ -206,8 +170,8 @@ class CellRecord(Record):
     ``unmetered``."""
     warnings: tuple[str, ...] = ()
     resumed: int = 0
-    timings: dict[str, PhaseRecord] = Field(default_factory=dict)
-    """Time by phase; of a process that was killed, up to its last whole session."""
+    timings: dict[str, float] = Field(default_factory=dict)
+    """Milliseconds by phase; of a process that was killed, up to its last whole session."""
     wall_ms: float | None = None  # from beginning to end of the process that ended it
     files: dict[str, str] = Field(default_factory=dict)  # SHA-256, hex, of its files by name
 
@@ -220,6 +184,7 @@ class VariantRecord(Record):
     group: str | None  # its experiment group; only providers of one group are compared
     provider: ProviderRecord
     distributions: dict[str, str]
+    """Name -> version of memslot's requirements, the plugin and its SDK."""
     config: dict[str, JsonValue]  # its effective configuration, as it may be published
     config_hash: str  # hash of all of it, hidden options and files' contents included
     options_hash: str  # hash of its resolved options alone; two that are equal are configured alike
@@ -228,12 +193,11 @@ class VariantRecord(Record):
     """Labels of providers whose resolved options are equal; this one stands for them."""
     wired: tuple[str, ...]  # options that were filled in from the timeline's ground truth
     budget: ContextBudget  # of every retrieval: the token range aimed at
-    event_context: EventContext = "field"
     counter: str
     capabilities: tuple[str, ...]
     traits: TraitsRecord
     read_only: bool
-    doctor: tuple[CheckRecord, ...] | None = None
+    doctor: tuple[CheckResult, ...] | None = None
     """The doctor's checks; null where they were not asked for or not reached."""
     error: ErrorRecord | None = None
 
@@ -280,7 +244,6 @@ class RoleRecord(Record):
     model: str | None = None  # null where the provider's block names none
     prompt_sha256: str | None = None
     """Hex, of the prompt's file; of several prompts, of their kinds and hashes as canonical JSON."""
-    prompt_version: int | None = None
     temperature: float | None = None  # null: the model's own
     seed: int | None = None
     """Of the first replicate and the judge's first vote; later ones count up from it. Null: none was sent."""
@@ -350,9 +313,7 @@ class Manifest(Record):
                 role.model_dump(mode="json", exclude=None if role.options_hash else {"options_hash"})
                 for role in self.roles
             ],
-            "providers": [
-                [each.label, each.event_context, each.budget.model_dump()] for each in self.variants
-            ],
+            "providers": [[each.label, each.budget.model_dump()] for each in self.variants],
         }
         hashes = {name: canonical_hash(part) for name, part in parts.items()}
         return hashes | {f"provider {variant.label}": variant.config_hash for variant in self.variants}
@@ -373,8 +334,3 @@ class Manifest(Record):
 def read_manifest(directory: Path) -> Manifest:
     """Read an experiment's manifest; ConfigError if it is missing or damaged."""
     return read_record(Manifest, directory / MANIFEST_FILE)
-
-
-def read_cell(directory: Path) -> CellRecord:
-    """Read a cell's record; ConfigError if it is missing or damaged."""
-    return read_record(CellRecord, directory / CELL_FILE)

@@ -52,6 +52,19 @@ class CellSpec:
         return f"{self.variant + 1:02}-s{self.seed_place + 1}-r{self.replicate}-p{self.persona + 1}"
 
 
+def cell_specs(
+    labels: Sequence[str], personas: Mapping[int, Sequence[str]], replicates: int
+) -> list[CellSpec]:
+    """The cells of these providers and personas (by seed), with replicates outermost."""
+    return [
+        CellSpec(number, seed, replicate, place, persona_id, label, seed_place)
+        for replicate in range(1, replicates + 1)
+        for seed_place, (seed, ids) in enumerate(personas.items())
+        for place, persona_id in enumerate(ids)
+        for number, label in enumerate(labels)
+    ]
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A matrix, read and checked. It can be sent to another process."""
@@ -103,11 +116,11 @@ class Experiment:
         """Adds file and line to errors about ``bench.`` fields, and the name of their block."""
         return self.problem.placing(bench=self.block)
 
-    def cell_settings(self, variant: Variant, config: MemslotConfig) -> CellSettings:
+    def cell_settings(self, config: MemslotConfig) -> CellSettings:
         settings = self.settings
         return CellSettings(
             budget=config.memory.budget,
-            event_context=variant.event_context or "field",
+            event_context=settings.event_context,
             cs=settings.cs,
             labels=settings.labels,
             read_only=config.memory.read_only_test_sessions,
@@ -119,13 +132,11 @@ class Experiment:
 
     def cells(self) -> list[CellSpec]:
         """All cells, with replicates outermost."""
-        return [
-            CellSpec(number, seed, replicate, place, timeline.persona_id, variant.label, seed_place)
-            for replicate in range(1, self.settings.replicates + 1)
-            for seed_place, seed in enumerate(self.settings.seeds)
-            for place, timeline in enumerate(self.timelines(seed).timelines)
-            for number, variant in enumerate(self.settings.providers)
-        ]
+        settings = self.settings
+        personas = {
+            seed: [each.persona_id for each in self.timelines(seed).timelines] for seed in settings.seeds
+        }
+        return cell_specs([each.label for each in settings.providers], personas, settings.replicates)
 
     def in_order(self) -> list[CellSpec]:
         """The cells in the order of play.
@@ -246,7 +257,7 @@ def parsed_run(config: MemslotConfig) -> ExperimentSettings:
 def _without_absent(experiment: Experiment, registry: MemoryAdapterRegistry, problem: Problems) -> Experiment:
     """Leave out providers that lack an SDK, a variable or a working plugin, by one policy for every command.
 
-    The others are crossed with every budget and way to tell the context.
+    The others are crossed with every budget.
     """
     settings = experiment.settings
     reasons = [_absent(experiment, variant, registry) for variant in settings.providers]

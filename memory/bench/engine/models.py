@@ -16,19 +16,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import anyio
-
 from memory.bench.data.timeline import Beat, Script
-from memory.bench.engine.files import NO_ANSWER, CeilingReached, HarnessFailed
+from memory.bench.engine.files import CeilingReached, HarnessFailed
 from memory.bench.engine.prompts import Prompt, kind_of
 from memory.bench.engine.roles import Exchange, Verdict, WholeAnswers, lettered
-from memory.contract.errors import BackendError, BackendRateLimited, ConfigError
+from memory.contract.errors import BackendError, ConfigError
 from memory.contract.events import Message
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, Usage
 
-_PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)  # after rate-limit refusals in a row that name no time
-_RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 6)  # after calls without an answer
-_LONGEST_S = 900.0  # if a server asks for a longer wait, the cell ends and can be resumed
 _OBJECT = re.compile(r"\{[^{}]{0,500}\}")
 _ASKING = ("Your judgement, please.", "Only the JSON of your judgement, please, and no other word.")
 _DONE = re.compile(r"\A\W*+DONE\W*+\Z")
@@ -43,22 +38,19 @@ class Meter:
 
     def __init__(self, file: Path, max_calls: int | None, max_tokens: int | None) -> None:
         self._file, self._max_calls, self.max_tokens = file, max_calls, max_tokens
-        self._read = 0
-        self.calls = self.tokens = 0
+
+    def spent(self) -> tuple[int, int]:
+        """The calls and tokens that all processes have noted. A line that a full disk has torn is left out."""
+        noted = self._file.read_bytes().split() if self._file.exists() else []
+        tokens = [int(word) for word in noted if word.isdigit()]
+        return len(tokens), sum(tokens)
 
     def check(self) -> None:
-        """Raises CeilingReached at a limit, by the calls that all processes have noted."""
-        if self._file.exists():
-            with open(self._file, "rb") as file:
-                file.seek(self._read)
-                new = file.read()
-            whole = new[: new.rfind(b"\n") + 1]
-            self._read += len(whole)
-            noted = [int(tokens) for tokens in whole.split() if tokens.isdigit()]
-            self.calls += len(noted)
-            self.tokens += sum(noted)
-        limits = {"max_calls": (self._max_calls, self.calls), "max_tokens": (self.max_tokens, self.tokens)}
-        for name, (limit, spent) in limits.items():
+        """Raises CeilingReached at a limit."""
+        limits = {"max_calls": self._max_calls, "max_tokens": self.max_tokens}
+        if set(limits.values()) == {None}:
+            return
+        for (name, limit), spent in zip(limits.items(), self.spent(), strict=True):
             if limit is not None and spent >= limit:
                 raise CeilingReached(f"limits.{name}: {limit} is reached; set it higher and resume")
 
@@ -73,7 +65,7 @@ class Meter:
 
 
 def _nothing() -> Counter[str]:
-    """Zero counts: attempts, tokens, output tokens, useless answers, and answers without reported tokens."""
+    """Zero counts: calls, tokens, output tokens, useless answers, and answers without reported tokens."""
     return Counter(calls=0, tokens=0, output_tokens=0, unread=0, unmetered=0)
 
 
@@ -85,7 +77,6 @@ class RoleModel(WholeAnswers):
     meter: Meter
     temperature: float | None = None  # None: the model's default
     seed: int | None = None
-    retries: int = 0  # after calls without an answer; the SDK makes none, so that each is counted
     spent: Counter[str] = field(default_factory=_nothing)
 
     def __post_init__(self) -> None:
@@ -96,7 +87,12 @@ class RoleModel(WholeAnswers):
     ) -> CompletionResult:
         asked = options or CompletionOptions()
         own = {"temperature": self.temperature, "seed": self.seed if asked.seed is None else asked.seed}
-        result = await self._answer(messages, asked.model_copy(update=own))
+        self.meter.check()
+        try:
+            result = await self.provider.complete(messages, asked.model_copy(update=own))
+        except BackendError:
+            self._count(0)
+            raise
         tokens = (result.usage.input_tokens or 0) + (result.usage.output_tokens or 0)
         self._count(tokens, result.usage.output_tokens or 0)
         if result.usage == Usage():
@@ -113,26 +109,6 @@ class RoleModel(WholeAnswers):
     def _count(self, tokens: int, output: int = 0) -> None:
         self.spent.update(calls=1, tokens=tokens, output_tokens=output)
         self.meter.add(tokens)
-
-    async def _answer(self, messages: Sequence[Message], options: CompletionOptions) -> CompletionResult:
-        refused, failed = list(_PAUSES_S), list(_RETRY_PAUSES_S[: self.retries])
-        while True:
-            self.meter.check()
-            try:
-                return await self.provider.complete(messages, options)
-            except BackendError as error:
-                self._count(0)
-                limited = isinstance(error, BackendRateLimited)
-                if not limited and not isinstance(error, NO_ANSWER):
-                    raise
-                pauses = refused if limited else failed
-                if not pauses:
-                    raise
-                asked_s, pause_s = error.retry_after_s or 0.0, pauses.pop(0)
-                wait_s = asked_s if asked_s > 0 else pause_s
-                if wait_s > _LONGEST_S:
-                    raise
-                await anyio.sleep(wait_s)
 
     async def available(self) -> bool:
         return await self.provider.available()

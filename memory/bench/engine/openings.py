@@ -9,6 +9,7 @@ A test must not teach the memory, so each test opens it anew:
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import stat
@@ -17,18 +18,18 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Literal, Self
 
-from memory.bench.engine.files import HarnessFailed, StoreFingerprint
-from memory.contract.adapter import SupportsBulkIngest
+from memory.bench.engine.files import HarnessFailed
 from memory.contract.events import MemoryEvent
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
 from memory.storage.insert import FILE_NAME
 
-Way = Literal["copy", "fresh reader", "told again", "same"]
-"""How a test opens the memory. ``same``: a caller gave only the open slot, so nothing is opened anew."""
+Way = Literal["copy", "fresh reader", "told again"]
+"""How a test opens the memory."""
 _BESIDE = {"outbox", "journal", "partitions", "host store", "mirror"}
 """Groups of tables that memslot keeps beside a memory. Other groups belong to a memory."""
+_BESIDE_DATA = re.compile(r"(-wal|-shm|-journal|\.lock|\.tmp|\.part)\Z")
 ACCUMULATION = AdapterMode(read_only=False, reason="accumulation")
 
 
@@ -49,7 +50,6 @@ class Openings:
     ) -> None:
         self._build, self._store, self._before_close = build, store, before_close
         self._copy = store.with_name(f"{store.name}-test")
-        self._fingerprint = StoreFingerprint(store)
         self.slot = build(store)
 
     async def __aenter__(self) -> Self:
@@ -74,8 +74,10 @@ class Openings:
 
         memslot's own rows beside a server are not a memory. A copy of them would send waiting events twice.
         """
-        files = self._fingerprint() or {}
-        if any(not Path(name).name.startswith(FILE_NAME) for name in files) or self._keeps_rows():
+        files = (
+            each for each in self._store.rglob("*") if each.is_file() and not _BESIDE_DATA.search(each.name)
+        )
+        if any(not each.name.startswith(FILE_NAME) for each in files) or self._keeps_rows():
             return "copy"
         return "fresh reader" if self.slot.traits.store else "told again"
 
@@ -103,7 +105,7 @@ class Openings:
     @asynccontextmanager
     async def reader(
         self, way: Way, scope: MemoryScope, told: Sequence[MemoryEvent]
-    ) -> AsyncIterator[tuple[MemorySlot, StoreFingerprint]]:
+    ) -> AsyncIterator[MemorySlot]:
         """The memory in its state before any test, open for one test."""
         place = self._store if way == "fresh reader" else self._copy
         if way == "copy":
@@ -111,20 +113,17 @@ class Openings:
         async with self._build(place) as slot:
             await slot.setup_scope(scope)
             if way == "told again":
-                await _tell(slot, told if slot.traits.recalls_writes else told[-1:])
-            yield slot, StoreFingerprint(place)
+                for event in told if slot.traits.recalls_writes else told[-1:]:
+                    await slot.record_event(event)
+            yield slot
         if way != "fresh reader":
             self._drop_copy()
 
     def _copy_store(self) -> None:
         try:
             shutil.copytree(self._store, self._copy, ignore=_special_files)
-        except (OSError, shutil.Error) as error:
-            why = (
-                error.strerror
-                if isinstance(error, OSError) and error.strerror
-                else "its files cannot be read"
-            )
+        except OSError as error:  # shutil.Error is one, without a reason
+            why = error.strerror or "its files cannot be read"
             raise HarnessFailed(
                 f"the store cannot be copied for a test ({why}); make room and resume"
             ) from error
@@ -135,12 +134,3 @@ def _special_files(directory: str, names: list[str]) -> list[str]:
     place = Path(directory)
     modes = {name: (place / name).lstat().st_mode for name in names}
     return [name for name, mode in modes.items() if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)]
-
-
-async def _tell(slot: MemorySlot, told: Sequence[MemoryEvent]) -> None:
-    bulk = slot.capability(SupportsBulkIngest)
-    if bulk is not None and len(told) > 1:
-        await bulk.record_events(told)
-        return
-    for event in told:
-        await slot.record_event(event)

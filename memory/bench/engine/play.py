@@ -9,27 +9,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from memory.bench.data.timeline import Beat, Script, Session, TestSession, Timeline
-from memory.bench.engine.cell_state import CellState
-from memory.bench.engine.context import (
-    CellContext,
-    CellSettings,
-    Conversation,
-    Readiness,
-    SessionDriver,
-    turn_event,
-)
+from memory.bench.engine.context import CellContext, CellState, Conversation, Readiness, turn_event
 from memory.bench.engine.files import HarnessFailed, Stopped
-from memory.bench.engine.openings import ACCUMULATION, Way
+from memory.bench.engine.openings import ACCUMULATION, Openings, Way
 from memory.bench.engine.probe_session import ProbeSession
 from memory.bench.engine.roles import Exchange
 from memory.bench.engine.test_session import TestSessionRun
 from memory.contract.errors import MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
-from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
 
 _PROBES_AT_A_TIME = 50  # noted together; after a crash so many are asked again
@@ -38,15 +30,13 @@ _PROBES_AT_A_TIME = 50  # noted together; after a crash so many are asked again
 class CellPlayer:
     """Takes one persona through its timeline."""
 
-    def __init__(
-        self, context: CellContext, timeline: Timeline, scope: MemoryScope, settings: CellSettings
-    ) -> None:
-        self._context, self._timeline, self._scope, self._settings = context, timeline, scope, settings
-        self._driver = SessionDriver(context, scope, settings)
+    def __init__(self, context: CellContext, openings: Openings, timeline: Timeline) -> None:
+        self._context, self._openings, self._timeline = context, openings, timeline
+        self._scope, self._settings = context.scope, context.settings
         self.state = CellState()
         self._written: set[str] = set()
         self._turns: dict[str, deque[dict[str, Any]]] = {}
-        self._uncertain = self._clock_lost = self._forgotten = False
+        self._uncertain = self._forgotten = False
         self._told: list[MemoryEvent] = []  # all events, in order
 
     @property
@@ -56,9 +46,8 @@ class CellPlayer:
     async def play(self) -> None:
         """Play the timeline from the end of the journal. If it raises, the journal holds all steps done."""
         self._read_journal()
-        openings = self._context.openings
         # A memory that lives only in its process has lost what an earlier process told it.
-        self._forgotten = bool(self._written) and openings is not None and openings.way() == "told again"
+        self._forgotten = bool(self._written) and self._openings.way() == "told again"
         try:
             await self._play()
         except Exception:
@@ -88,8 +77,8 @@ class CellPlayer:
         """The test sessions of one point."""
         async with self._examined() as (way, readiness):
             for test in tests:
-                async with self._driver.as_it_stood(way, self._told) as driver:
-                    run = TestSessionRun(driver, test)
+                async with self._as_it_stood(way) as context:
+                    run = TestSessionRun(context, test)
                     await run.play(readiness)
                 self._note("test", **run.row(), way=way)
                 self._context.progress(self.state)
@@ -97,26 +86,30 @@ class CellPlayer:
     @asynccontextmanager
     async def _examined(self) -> AsyncIterator[tuple[Way, Readiness]]:
         """A context for tests, each of which meets the memory in its present state."""
-        await self._remind()
-        readiness = await self._driver.ready()
-        openings = self._context.openings
-        if openings is None:
-            yield "same", readiness
-            return
+        readiness = await self._context.ready()
         async with AsyncExitStack() as stack:
             with self._context.timed("open"):
-                way = await stack.enter_async_context(openings.aside(self._scope))
+                way = await stack.enter_async_context(self._openings.aside(self._scope))
             yield way, readiness
             with self._context.timed("open"):
                 await stack.aclose()
-        if openings.slot is not self._context.slot:
-            self._context.slot = openings.slot
-            self._driver = SessionDriver(self._context, self._scope, self._settings, self._driver)
+        self._context.slot = self._openings.slot
+
+    @asynccontextmanager
+    async def _as_it_stood(self, way: Way) -> AsyncIterator[CellContext]:
+        """The context of one test, with the memory in its state before any test."""
+        async with AsyncExitStack() as stack:
+            with self._context.timed("reader"):
+                opened = self._openings.reader(way, self._scope, self._told)
+                slot = await stack.enter_async_context(opened)
+            yield replace(self._context, slot=slot)
+            with self._context.timed("reader"):
+                await stack.aclose()
 
     def _read_journal(self) -> None:
         for row in self._context.journal.lines():
             self.state.add(row)
-            self._uncertain = self._clock_lost = True
+            self._uncertain = True
             if row["kind"] == "written":
                 self._written.add(row["event"])
             elif row["kind"] == "turn":
@@ -127,7 +120,7 @@ class CellPlayer:
     def _note(self, kind: str, **row: Any) -> None:
         if spent := row.pop("models", None) or self._context.take_usage():
             row["models"] = {role: dict(counts) for role, counts in spent.items()}
-        self._context.check()
+        self._context.traces.check()
         try:
             self._context.journal.add(kind, **row)
         except OSError as error:
@@ -149,8 +142,8 @@ class CellPlayer:
             if not some:  # the crash came after the last answer
                 self._note("probes_ended")
                 break
-            async with self._driver.as_it_stood(way, self._told) as driver:
-                run = ProbeSession(driver, some)
+            async with self._as_it_stood(way) as context:
+                run = ProbeSession(context, some)
                 try:
                     await run.play(readiness)
                 except MemslotError:
@@ -170,12 +163,6 @@ class CellPlayer:
             self._note("session", session=session.session_id)
             self._context.progress(self.state)
 
-    async def _remind(self) -> None:
-        """Record the last event again for a provider that keeps only the last one, in its process."""
-        if self._clock_lost and self._told and not self._slot.traits.recalls_writes:
-            await self._slot.record_event(self._told[-1])
-        self._clock_lost = False
-
     async def _play_script(self, session_id: str, script: Script, *, noted: bool) -> None:
         turns = self._turns.pop(session_id, deque())
         earlier: list[Exchange] = []
@@ -183,43 +170,43 @@ class CellPlayer:
         for beat in script.beats:
             exchanges: list[Exchange] = []
             while True:
-                row, event = None, None
+                row = None
                 if turns or noted:
                     row = turns.popleft() if turns and turns[0]["beat"] == beat.beat_id else None
-                elif (user := await self._driver.say(script, beat, exchanges)) is not None:
-                    await self._remind()
-                    conversation = conversation or Conversation(self._driver, session_id, script, earlier)
-                    row, event = await self._turn(conversation, script, beat, exchanges, user)
+                elif (user := await self._context.say(script, beat, exchanges)) is not None:
+                    conversation = conversation or Conversation(self._context, session_id, script, earlier)
+                    row = await self._turn(conversation, session_id, script, beat, exchanges, user)
                 if row is None:
                     break
                 said = Exchange(row["user"], row["reply"])
                 earlier.append(said)
                 exchanges.append(said.shown())
-                if event is None:
-                    event = turn_event(self._scope, session_id, script, row["n"], self._label(beat), said)
-                await self._deliver_all([event])
+                label = beat.attribute if self._settings.labels else None
+                await self._deliver_all([turn_event(self._scope, session_id, script, row["n"], label, said)])
                 if beat.truth is None or row["fit"]:
                     break
 
-    def _label(self, beat: Beat) -> str | None:
-        """The script's attribute of a beat, if the settings let the memory have it."""
-        return beat.attribute if self._settings.labels else None
-
     async def _turn(
-        self, conversation: Conversation, script: Script, beat: Beat, exchanges: list[Exchange], user: str
-    ) -> tuple[dict[str, Any], MemoryEvent]:
-        """Play one turn, and note it before its event is written."""
-        said = await conversation.turn(user, self._label(beat))
-        error, trace, fit = self._driver.outcome(said.recall), said.recall.trace, None
+        self,
+        conversation: Conversation,
+        session_id: str,
+        script: Script,
+        beat: Beat,
+        exchanges: list[Exchange],
+        user: str,
+    ) -> dict[str, Any]:
+        """Play one turn, and note it before its event is written. Returns the journal's line."""
+        reply, recall = await conversation.turn(user)
+        error, trace, fit = self._context.outcome(recall), recall.trace, None
         if beat.truth is not None:
-            now = [*exchanges, Exchange(user, said.reply).shown()]
-            fit = (await self._driver.judge(script, beat, now)).fit
+            now = [*exchanges, Exchange(user, reply).shown()]
+            fit = (await self._context.judge(script, beat, now)).fit
         row = {
-            "session": said.event.session_id,
+            "session": session_id,
             "n": conversation.turns,
             "beat": beat.beat_id,
             "user": user,
-            "reply": said.reply,
+            "reply": reply,
             "fit": fit,
             "tokens": trace.token_count if trace else None,
             "asked": self._slot.delivery.token_counter.count(user),
@@ -227,11 +214,11 @@ class CellPlayer:
             "warnings": self._context.clean(trace.warnings) if trace else [],
         }
         self._note("turn", **row)
-        return row, said.event
+        return row
 
     async def _deliver_all(self, events: Sequence[MemoryEvent]) -> None:
         """Write the events without a noted receipt, and note each receipt."""
-        if self._driver.settings.event_context == "text":
+        if self._settings.event_context == "text":
             events = [_with_context(event) for event in events]
         new = [event for event in events if event.event_id not in self._written]
         if self._forgotten:

@@ -10,12 +10,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Self
 
 from memory.bench.data.timeline import (
     AbstainTruth,
-    Beat,
     ChoiceTruth,
     EvidenceTruth,
     PreferenceTruth,
@@ -24,11 +22,10 @@ from memory.bench.data.timeline import (
     TestSession,
     Timeline,
 )
-from memory.bench.engine.context import Conversation, SessionDriver, role_calls
+from memory.bench.engine.context import CellContext, Request, role_calls
 from memory.bench.engine.manifest import ErrorRecord
-from memory.bench.engine.roles import Exchange, Roles, lettered
+from memory.bench.engine.roles import Exchange, lettered
 from memory.bench.engine.test_session import (
-    Request,
     TestSessionRun,
     measured,
     of_truth,
@@ -51,10 +48,6 @@ class Answering:
 
     reads: bool = False
     judged: bool = False
-
-    @classmethod
-    def by(cls, roles: Roles) -> Answering:
-        return cls(roles.reads, roles.answer_judge is not None)
 
 
 def planned_probe(persona_id: str, probe: Probe, answering: Answering) -> ProbeRecord:
@@ -94,35 +87,31 @@ class ProbeSession(TestSessionRun):
     """One run of the probes at one point of the timeline. No probe sees another."""
 
     def __init__(
-        self, driver: SessionDriver, probes: Sequence[Probe], held: Mapping[str, Recall] | None = None
+        self, context: CellContext, probes: Sequence[Probe], held: Mapping[str, Recall] | None = None
     ) -> None:
-        beats = tuple(Beat(probe.probe_id, "other", probe.query) for probe in probes)
-        script = Script("", None, None, probes[0].asked_at or _WHEN, beats)
-        super().__init__(driver, TestSession(probes[0].after, probes[0].session_id, script), held)
+        script = Script("", None, None, _WHEN, ())
+        super().__init__(context, TestSession(probes[0].after, probes[0].session_id, script), held)
         self._probes = probes
 
     async def _ask_all(self) -> None:
-        for probe in self._probes:
-            await self._ask(probe)
+        for probe, request in zip(self._probes, self._requests(), strict=True):
+            await self._ask(probe, request)
 
     def _requests(self) -> list[Request]:
-        return [
-            Request(probe.probe_id, probe.query, partial(self._conversation, probe)) for probe in self._probes
-        ]
+        return [Request(each.probe_id, each.session_id, each.query, each) for each in self._probes]
 
     def _another(self, held: Mapping[str, Recall]) -> Self:
-        return type(self)(self._driver, self._probes, held)
+        return type(self)(self.context, self._probes, held)
 
-    def _conversation(self, probe: Probe) -> Conversation:
-        script = Script("", probe.scenario, probe.context, probe.asked_at or _WHEN, ())
-        return Conversation(self._driver, probe.session_id, script, probe=probe)
-
-    async def _ask(self, probe: Probe) -> None:
-        planned = planned_probe(self._persona_id, probe, Answering.by(self.context.roles))
-        conversation, held = self._conversation(probe), self._held.get(probe.probe_id)
-        with self.context.probe(probe.probe_id):
-            recall = await conversation.recall(probe.query, held)
-        error, truth = self._driver.outcome(recall), probe.truth
+    async def _ask(self, probe: Probe, request: Request) -> None:
+        roles, truth = self.context.roles, probe.truth
+        answering = Answering(roles.reads, roles.answer_judge is not None)
+        planned = planned_probe(self._persona_id, probe, answering)
+        recall = self._held.get(probe.probe_id)
+        if recall is None:
+            with self.context.traces.of_probe(probe.probe_id):
+                recall = await self.context.recall(request)
+        error = self.context.outcome(recall)
         self.recalled[probe.probe_id] = recall
         fields: dict[str, Any] = {}
         if (result := recall.result) is not None and error is None:

@@ -58,14 +58,12 @@ class Prompt:
     Attributes:
         text: holds placeholders such as ``{question}``. Other braces are text.
         sha256: of the file, in hex.
-        version: grows with each change of ours; None for a user's file.
         rules: kind of question -> text for ``{rule}``; empty except in our answer judge's prompt.
     """
 
     role: RoleName
     text: str
     sha256: str
-    version: int | None
     rules: tuple[tuple[str, str], ...] = ()
 
     def fill(self, **values: str) -> str:
@@ -82,16 +80,14 @@ def load_prompt(role: RoleName, file: Path | None = None) -> Prompt:
         ConfigError: the file cannot be read, or lacks a placeholder that the role needs.
     """
     raw = _read(role, file)
-    text, version, rules = raw.decode("utf-8"), None, list[str]()
+    text, rules = raw.decode("utf-8"), list[str]()
     if file is None:
-        first, _, text = text.partition("\n")
-        version = int(first.removeprefix("version:"))
         text, *rules = _RULE.split(text)
     missing = [f"{{{name}}}" for name in _NEEDED[role] if f"{{{name}}}" not in text]
     if missing:
         raise ConfigError(f"bench.roles.{role}.prompt: {file} lacks the placeholder {', '.join(missing)}")
     named = tuple(zip(rules[::2], (rule.strip() for rule in rules[1::2]), strict=True))
-    return Prompt(role, text.strip(), hashlib.sha256(raw).hexdigest(), version, named)
+    return Prompt(role, text.strip(), hashlib.sha256(raw).hexdigest(), named)
 
 
 def _read(role: RoleName, file: Path | None) -> bytes:
@@ -114,9 +110,7 @@ def prompts_of(role: RoleName, given: Prompts) -> dict[str, Prompt]:
     return {kind: load_prompt(role, files.get(kind)) for kind in KINDS}
 
 
-def prompt_hash(role: RoleName, given: Prompts) -> tuple[str, int | None]:
-    """The hash for the manifest (hex), and the version. A user's file has no version."""
-    prompts = prompts_of(role, given)
-    if len(set(prompts.values())) == 1:
-        return prompts[KINDS[0]].sha256, prompts[KINDS[0]].version
-    return canonical_hash({kind: prompt.sha256 for kind, prompt in prompts.items()}), None
+def prompt_hash(role: RoleName, given: Prompts) -> str:
+    """The hash for the manifest (hex): of the prompt, or of several prompts by kind."""
+    hashes = {kind: prompt.sha256 for kind, prompt in prompts_of(role, given).items()}
+    return hashes[KINDS[0]] if len(set(hashes.values())) == 1 else canonical_hash(hashes)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -20,7 +21,6 @@ from memory.bench.data.language import load_language
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.manifest import (
     CellRecord,
-    CheckRecord,
     DataRecord,
     GitRecord,
     LeftOutRecord,
@@ -32,17 +32,18 @@ from memory.bench.engine.manifest import (
 )
 from memory.bench.engine.matrix import Experiment
 from memory.bench.engine.role_set import role_records
-from memory.bench.engine.settings import ExperimentSettings, Variant
+from memory.bench.engine.settings import Price, Variant
 from memory.contract.errors import ConfigError, MemslotError
 from memory.contract.traits import AdapterTraits
 from memory.doctor.checks import CheckFailed
-from memory.doctor.report import DoctorReport
+from memory.doctor.report import CheckResult, DoctorReport
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.installed import entry_points
 from memory.plugins.opening import build_slot
 from memory.plugins.redaction import HIDDEN
 from memory.plugins.registry import GROUPS, MemoryAdapterRegistry
+from memory.runtime._provider import Provider
 
 
 def oracle_matrix(data: TimelineSet) -> dict[str, dict[str, dict[str, list[dict[str, Any]]]]]:
@@ -81,15 +82,14 @@ KNOWS_TRUTH: dict[str, tuple[str, Callable[[TimelineSet], Any], tuple[str, ...]]
 
 def check_records(
     report: DoctorReport, place: str, scrub: Callable[[str], str]
-) -> tuple[tuple[CheckRecord, ...], CheckFailed | None]:
+) -> tuple[tuple[CheckResult, ...], CheckFailed | None]:
     """The doctor's checks for a manifest, and the first that failed. ``place`` is the doctor's directory."""
-    evidence = (scrub(check.evidence.replace(place, "<doctor>")) for check in report.checks)
-    records = tuple(
-        CheckRecord(**check.model_dump(exclude={"fix", "evidence"}), evidence=shown)
-        for check, shown in zip(report.checks, evidence, strict=True)
+    checks = tuple(
+        check.model_copy(update={"fix": None, "evidence": scrub(check.evidence.replace(place, "<doctor>"))})
+        for check in report.checks
     )
-    failed = next((check for check in records if check.status == "failed"), None)
-    return records, CheckFailed(f"doctor: {failed.name}: {failed.evidence}") if failed else None
+    failed = next((check for check in checks if check.status == "failed"), None)
+    return checks, CheckFailed(f"doctor: {failed.name}: {failed.evidence}") if failed else None
 
 
 def wire_truth(
@@ -145,61 +145,52 @@ def traits_record(traits: AdapterTraits) -> TraitsRecord:
     return TraitsRecord.model_validate({**declared, "filter_operators": sorted(traits.filter_operators)})
 
 
-def version_record(info: PluginInfo, provider: ProviderRecord) -> VersionRecord:
-    """What software runs: the interpreter, memslot, its requirements, the plugin and its SDK."""
+@lru_cache(maxsize=1)
+def version_record() -> VersionRecord:
+    """The memslot and the interpreter that run."""
     return VersionRecord(
         memslot=version("memslot"),
         python=platform.python_version(),
         implementation=platform.python_implementation(),
         platform=f"{platform.system()} {platform.machine()}",
-        distributions=dict(sorted(_distributions(info, provider))),
-        git=_git(Path(__file__).parent),
+        git=_git(),
     )
 
 
-def _distributions(info: PluginInfo, provider: ProviderRecord) -> Iterable[tuple[str, str]]:
-    names = {provider.distribution or "memslot"}
+def _git() -> GitRecord | None:
+    """The revision of the checkout that memslot runs from; None for an installed copy or without git."""
+
+    def ask(*arguments: str) -> str:
+        # Takes no lock on the checkout, which an interrupted call would leave behind.
+        command = ("git", "--no-optional-locks", "-C", str(Path(__file__).parent), *arguments)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=5.0, check=True)
+        return answer.stdout.strip()
+
     try:
-        # Requirements of extras carry a marker. They count only if the provider uses them.
-        plain = [text for text in requires("memslot") or [] if "extra ==" not in text]
-    except PackageNotFoundError:
-        plain = []
-    names.update(re.split(r"[^\w.-]", text)[0] for text in plain)
-    if info.sdk_modules:
-        owners = packages_distributions()
-        names.update(owner for module in info.sdk_modules for owner in owners.get(module.split(".")[0], ()))
-    for name in names:
-        try:
-            yield name, version(name)
-        except PackageNotFoundError:
-            continue
-
-
-@lru_cache(maxsize=1)
-def _git(package: Path) -> GitRecord | None:
-    """The revision of the checkout that tracks ``package``; None for an installed copy or without git."""
-
-    def ask(*arguments: str) -> str | None:
-        try:
-            answer = subprocess.run(
-                # Takes no lock on the checkout, which an interrupted call would leave behind.
-                ("git", "--no-optional-locks", "-C", str(package), *arguments),
-                capture_output=True,
-                text=True,
-                timeout=5.0,
-                check=False,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return answer.stdout.strip() if answer.returncode == 0 else None
-
-    if ask("ls-files", "--error-unmatch", "__init__.py") is None:
+        ask("ls-files", "--error-unmatch", "__init__.py")
+        changed = bool(ask("status", "--porcelain", "--untracked-files=no"))
+        return GitRecord(revision=ask("rev-parse", "HEAD"), dirty=changed)
+    except (OSError, subprocess.SubprocessError):
         return None
-    revision = ask("rev-parse", "HEAD")
-    if not revision:
-        return None
-    status = ask("status", "--porcelain", "--untracked-files=no")
-    return GitRecord(revision=revision, dirty=None if status is None else bool(status))
+
+
+def distributions(info: PluginInfo, provider: ProviderRecord) -> dict[str, str]:
+    """Name -> version of memslot's requirements, the plugin and its SDK, as far as they are installed."""
+    # Requirements of extras carry a marker. They count only if the provider uses them.
+    plain = (text for text in requires("memslot") or () if "extra ==" not in text)
+    names = {
+        "memslot",
+        provider.distribution or "memslot",
+        *(re.split(r"[^\w.-]", text)[0] for text in plain),
+    }
+    owners = packages_distributions() if info.sdk_modules else {}
+    for module in info.sdk_modules:
+        names.update(owners.get(module.split(".")[0], ()))
+    found = {}
+    for name in sorted(names):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def data_record(data: TimelineSet) -> DataRecord:
@@ -254,14 +245,13 @@ def without_broken(
             series=variant.series or variant.label,
             group=variant.group,
             provider=provider,
-            distributions=version_record(info, provider).distributions,
+            distributions=distributions(info, provider),
             config=published,
             config_hash=_hash_of(config, given, options),
             options_hash=config.options_hash(options),
             models=models,
             wired=wired,
             budget=given.memory.budget,
-            event_context=variant.event_context or "field",
             counter=given.token_counter().name,
             capabilities=capabilities,
             traits=traits_record(traits),
@@ -291,7 +281,7 @@ def _are_one(first: VariantRecord, second: VariantRecord) -> bool:
     """Whether one provider is the other's equivalent control, with equal options and settings."""
     names = {first.provider.name, second.provider.name}
     controls = {first.provider.equivalent_control, second.provider.equivalent_control}
-    same = ("options_hash", "budget", "event_context", "group", "read_only", "counter")
+    same = ("options_hash", "budget", "group", "read_only", "counter")
     return (
         len(names) == 2
         and bool(names & controls)
@@ -299,36 +289,35 @@ def _are_one(first: VariantRecord, second: VariantRecord) -> bool:
     )
 
 
-def check_prices(settings: ExperimentSettings, variants: Sequence[VariantRecord]) -> None:
+def _check_prices(manifest: Manifest, prices: Mapping[str, Price]) -> None:
     """Raises ConfigError if the price table lacks a used model, before anything is written."""
     used = {
         role.model or role.provider or "": f"roles.{role.role}"
-        for role in role_records(settings)
+        for role in manifest.roles
         if role.kind == "model"
     }
-    used |= {model: each.label for each in variants for model in each.models}
-    for model, user in used.items() if settings.prices else ():
-        if model not in settings.prices:
+    used |= {model: each.label for each in manifest.variants for model in each.models}
+    for model, user in used.items() if prices else ():
+        if model not in prices:
             raise ConfigError(f"bench.prices: has no price of {model}, which {user} uses; add it")
 
 
 def first_manifest(
     experiment: Experiment,
     variants: tuple[VariantRecord, ...],
-    registry: MemoryAdapterRegistry,
     experiment_id: str,
     created: datetime,
-    cells: tuple[CellRecord, ...] = (),
+    models: Mapping[str, Provider] | None,
+    cells: tuple[CellRecord, ...],
 ) -> Manifest:
-    """The manifest before anything is played."""
+    """The manifest before anything is played. Raises ConfigError for roles or prices that are wrong."""
     settings = experiment.settings
-    selected = registry.selected(experiment.config(settings.providers[0]))
     hidden = {"output", "data", "wordings", "executor", "providers", "roles"}
     shown = settings.model_dump(mode="json", exclude=hidden)
     manifest = Manifest(
         experiment_id=experiment_id,
         created_at=created,
-        versions=version_record(selected, variants[0].provider),
+        versions=version_record(),
         block=experiment.block,
         settings={**shown, "providers": [variant.label for variant in settings.providers]},
         scope=experiment.scope,
@@ -336,10 +325,11 @@ def first_manifest(
         notes=experiment.notes,
         hashes={},
         data={str(seed): data_record(experiment.timelines(seed)) for seed in settings.seeds},
-        roles=role_records(settings),
+        roles=role_records(settings, models),
         variants=variants,
         cells=cells,
     )
+    _check_prices(manifest, settings.prices)
     return manifest.model_copy(update={"hashes": manifest.parts()})
 
 

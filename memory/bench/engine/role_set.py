@@ -31,7 +31,6 @@ from memory.bench.engine.roles import (
     RuleReader,
     RuleSimulator,
     Simulator,
-    reader_of,
 )
 from memory.bench.engine.settings import ExperimentSettings, RoleSettings
 from memory.contract.errors import ConfigError
@@ -42,20 +41,30 @@ from memory.runtime.providers import create_provider, provider_options, takes_se
 
 _TRANSPORT = ("timeout_s", "max_retries")
 _LONGEST = {"simulator": 2048, "judge": 2048, "answer_judge": 2048}  # tokens of an answer, unless options say
+_RETRIES = 10  # of a call, by the SDK, unless options say
 
 
-def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
-    """The roles, for the manifest."""
+def role_records(
+    settings: ExperimentSettings, given: Mapping[str, Provider] | None = None
+) -> tuple[RoleRecord, ...]:
+    """The roles, for the manifest. ``given`` providers replace those of the settings.
+
+    Raises:
+        ConfigError: a role can never be built.
+    """
     found = []
     for role in ROLES:
         chosen: RoleSettings = getattr(settings.roles, role)
+        prompt_sha256 = prompt_hash(role, chosen.prompt)
         if chosen.provider is None:
             found.append(RoleRecord(role=role, kind="rules"))
             continue
         where = f"bench.roles.{role}"
         if chosen.seed is not None and not takes_seed(chosen.provider, f"{where}.provider"):
             raise ConfigError(f"{where}.seed: the provider {chosen.provider} takes none; leave it out")
-        (sha256, version), options = prompt_hash(role, chosen.prompt), _filled(role, chosen)
+        options = _filled(role, chosen)
+        if role not in (given or {}):
+            provider_options(chosen.provider, options, f"{where}.options")
         model, temperature = options.get("model"), chosen.temperature
         if temperature is None and isinstance(own := chosen.options.get("temperature"), int | float):
             temperature = own
@@ -65,8 +74,7 @@ def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
                 kind="model",
                 provider=chosen.provider,
                 model=model if isinstance(model, str) else None,
-                prompt_sha256=sha256,
-                prompt_version=version,
+                prompt_sha256=prompt_sha256,
                 temperature=temperature,
                 seed=chosen.seed,
                 votes=chosen.votes,
@@ -74,15 +82,6 @@ def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
             )
         )
     return tuple(found)
-
-
-def check_roles(settings: ExperimentSettings, given: Mapping[str, Provider] | None) -> None:
-    """Raises ConfigError for a role that can never be built, before anything is written."""
-    for role in ROLES:
-        chosen: RoleSettings = getattr(settings.roles, role)
-        prompts_of(role, chosen.prompt)
-        if chosen.provider is not None and role not in (given or {}):
-            provider_options(chosen.provider, _filled(role, chosen), f"bench.roles.{role}.options")
 
 
 def _filled(role: RoleName, chosen: RoleSettings) -> dict[str, Any]:
@@ -125,7 +124,6 @@ class RoleSet(AsyncExitStack):
         game = data.name == "game"
         language = load_language().speaking(data.wordings) if game else language_of(data)
         assistant: Provider = self._model("assistant", roles.assistant) or RuleAssistant(language)
-        known_reader = reader_of(language)
         prompts = {role: prompts_of(role, getattr(roles, role).prompt) for role in ROLES}
         simulator: Simulator = RuleSimulator()
         if model := self._model("simulator", roles.simulator):
@@ -140,36 +138,30 @@ class RoleSet(AsyncExitStack):
         if model := self._model("answer_judge", roles.answer_judge):
             answer_judge = ModelAnswerJudge(model, roles.answer_judge.votes, prompts["answer_judge"])
         self.roles = Roles(
+            language,
             assistant,
             simulator,
             judge,
             reader,
             answer_judge,
             reads=roles.reader.provider is not None,
-            wordings=language.wordings,
-            taken=lambda section, attribute, context: known_reader.choose(
-                known_reader.read(section), attribute, context
-            ),
-            settings=lambda attribute: known.markers if (known := language.by_name.get(attribute)) else (),
             identity=prompts["assistant"]["open"],
         )
 
     def _model(self, role: RoleName, chosen: RoleSettings) -> RoleModel | None:
         if chosen.provider is None:
             return None
-        provider, retries = self._given.get(role), 0
+        provider = self._given.get(role)
         if provider is None:
             where = f"bench.roles.{role}.options"
             options = provider_options(chosen.provider, _filled(role, chosen), where)
             unset = type(options).model_fields.keys() - options.model_fields_set
-            if role in _LONGEST and "max_tokens" in unset:
-                options = options.model_copy(update={"max_tokens": _LONGEST[role]})
-            if retries := getattr(options, "max_retries", 0):
-                options = options.model_copy(update={"max_retries": 0})
-            provider = create_provider(chosen.provider, options, where)
+            defaults = {"max_tokens": _LONGEST.get(role), "max_retries": _RETRIES}
+            own = {name: value for name, value in defaults.items() if name in unset and value is not None}
+            provider = create_provider(chosen.provider, options.model_copy(update=own), where)
             self.push_async_callback(provider.aclose)
         seed = None if chosen.seed is None else chosen.seed + self._earlier_seeds
-        self._models[role] = RoleModel(provider, self._meter, chosen.temperature, seed, retries)
+        self._models[role] = RoleModel(provider, self._meter, chosen.temperature, seed)
         return self._models[role]
 
     def take_usage(self) -> dict[str, dict[str, int]]:

@@ -180,24 +180,30 @@ class Roles:
     """Assistant, simulator and judge play sessions; reader and answer judge deal with questions.
 
     Attributes:
+        language: in which sections are read.
         reads: whether the reader answers questions in its own words.
         answer_judge: None if answers are scored only by their words.
-        wordings: marker of a setting -> all its wordings.
-        settings: attribute -> the markers of all its settings; empty if they are unknown.
-        taken: section, attribute, context -> the marker of the setting that the fixed reader acts by.
         identity: the assistant's prompt.
     """
 
+    language: Language
     assistant: Provider
     simulator: Simulator
     judge: Judge
     reader: QuestionReader = RuleReader()
     answer_judge: AnswerJudge | None = None
     reads: bool = False
-    wordings: Callable[[str], Sequence[str]] = lambda marker: (marker,)
-    settings: Callable[[str], Sequence[str]] = lambda attribute: ()
-    taken: Callable[[str, str, str | None], str | None] = lambda section, attribute, context: None
     identity: Prompt = load_prompt("assistant")
+
+    def settings(self, attribute: str) -> tuple[str, ...]:
+        """The markers of all settings of an attribute; empty if they are unknown."""
+        known = self.language.by_name.get(attribute)
+        return known.markers if known else ()
+
+    def taken(self, section: str, attribute: str, context: str | None) -> str | None:
+        """The marker of the setting that the fixed reader acts by."""
+        reader = reader_of(self.language)
+        return reader.choose(reader.read(section), attribute, context)
 
 
 class WholeAnswers:

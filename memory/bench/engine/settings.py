@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -48,7 +47,6 @@ class Variant(Record):
     series: Name | None = None  # its name over all budgets; the label by default
     options: dict[str, Any] = Field(default_factory=dict)  # override those of the provider's block
     budget: ContextBudget | None = None  # overrides single fields of ``memory.budget``
-    event_context: EventContext | None = None
     phrase_list: bool = False  # a control: full_history, only entries with a phrase of the package
     group: Name | None = None  # providers are compared within a group, such as ``feedback``
     needs: tuple[str, ...] = ()  # required environment variables; left out without them
@@ -155,7 +153,7 @@ class ExperimentSettings(Record):
     replicates: Count = 1
     budgets: tuple[Count, ...] = ()  # token budgets for each provider without its own
     # How events tell the context. field: in a CS field. text: also in the text, which any memory can show.
-    event_context: Annotated[tuple[EventContext, ...], Field(min_length=1)] = ("field",)
+    event_context: EventContext = "field"
     # A file that replaces the package's wordings, which a memory could know by heart.
     wordings: InputFile | None = None
     # Events carry the script's attribute, which gives the answer away; the page says so.
@@ -183,7 +181,7 @@ class ExperimentSettings(Record):
             raise ValueError(f"is no known data set; use game, {', '.join(data_sets())}")
         return given
 
-    @field_validator("seeds", "budgets", "event_context")
+    @field_validator("seeds", "budgets")
     @classmethod
     def _each_once(cls, given: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(given)) != len(given):
@@ -218,18 +216,17 @@ class ExperimentSettings(Record):
         return _without(wrong, self)
 
     def crossed(self) -> tuple[Variant, ...]:
-        """The providers, each with every budget and way to tell the context that it does not set itself."""
+        """The providers, each with every budget that it does not set itself."""
         found = []
         for variant in self.providers:
-            budgets = [variant.budget] if variant.budget or not self.budgets else self.budgets
-            contexts = (variant.event_context,) if variant.event_context else self.event_context
-            for budget, context in product(budgets, contexts):
-                way = f", context in the {context}" if len(contexts) > 1 else ""
-                name, series = f"{variant.label}{way}", f"{variant.series or variant.label}{way}"
-                if isinstance(budget, int):
-                    size = f", {budget} tokens" if len(self.budgets) > 1 else ""
-                    name, budget = f"{variant.label}{size}{way}", ContextBudget(max_tokens=budget)
-                update = {"budget": budget, "event_context": context, "name": name, "series": series}
+            series = variant.series or variant.label
+            if variant.budget or not self.budgets:
+                found.append(variant.model_copy(update={"name": variant.label, "series": series}))
+                continue
+            for tokens in self.budgets:
+                size = f", {tokens} tokens" if len(self.budgets) > 1 else ""
+                budget = ContextBudget(max_tokens=tokens)
+                update = {"name": f"{variant.label}{size}", "series": series, "budget": budget}
                 found.append(variant.model_copy(update=update))
         return tuple(found)
 

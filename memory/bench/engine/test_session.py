@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from memory.bench.data.timeline import CONTEXTS, Beat, PreferenceTruth, TestSession
-from memory.bench.engine.cell_state import TEST_COUNTS
-from memory.bench.engine.context import Conversation, Readiness, SessionDriver
+from memory.bench.engine.context import TEST_COUNTS, CellContext, Conversation, Readiness, Request, turn_event
 from memory.bench.engine.files import Stopped
 from memory.bench.engine.openings import ACCUMULATION
 from memory.bench.engine.roles import Exchange, Verdict
 from memory.bench.scores.model import ProbeRecord, ProbeStatus, Shown
 from memory.bench.scores.sections import settings_shown
-from memory.contract.events import MemoryEvent, Message
 from memory.contract.receipts import ConsistencyModel, Trace
 from memory.contract.requests import AdapterMode
 from memory.runtime._policy import Recall
@@ -55,60 +52,47 @@ def of_truth(truth: PreferenceTruth) -> dict[str, Any]:
     }
 
 
-class Request(NamedTuple):
-    """A question of a test session to the memory."""
-
-    probe_id: str
-    query: str
-    conversation: Callable[[], Conversation]  # returns its conversation; called when it is asked
-
-
 class TestSessionRun:
-    """One run of a test session."""
+    """One run of a test session.
+
+    Args:
+        held: probe id -> an earlier recall; the memory is then not asked.
+    """
 
     __test__: ClassVar[bool] = False
 
     def __init__(
-        self, driver: SessionDriver, test: TestSession, held: Mapping[str, Recall] | None = None
+        self, context: CellContext, test: TestSession, held: Mapping[str, Recall] | None = None
     ) -> None:
-        self._driver, self.context, self._slot = driver, driver.context, driver.context.slot
-        self._settings = driver.settings
-        self._persona_id, self._test = driver.scope.persona_id, test
-        self._held = held or {}
+        self.context, self._test, self._held = context, test, held or {}
+        self._persona_id = context.scope.persona_id
+        self._read_only = context.settings.read_only and held is None
         self._earlier: list[Exchange] = []
         self.records: list[ProbeRecord] = []
         self.texts: list[dict[str, Any]] = []
         self.again: list[ProbeRecord] = []
         self.texts_again: list[dict[str, Any]] = []
         self.recalled: dict[str, Recall] = {}
-        self._kept: set[str] = set()
         self._warnings: list[str] = []
         self._counts = dict.fromkeys(TEST_COUNTS, 0)
         self._seen: dict[str, tuple[bool | None, str | None]] = {}
-        self._readiness, self._ready, self._store = "not_offered", False, "not_counted"
+        self._readiness, self._ready = "not_offered", False
 
     async def play(self, readiness: Readiness) -> None:
-        """Close the slot for writes, ask, offer artefacts, ask again, and reopen the slot.
+        """Close the slot for writes, ask, ask again, and reopen the slot.
 
         Raises:
-            Stopped: an artefact of the test session was written.
+            Stopped: a turn of the test session was written.
         """
         self._warnings += readiness.warnings
         try:
-            if self._settings.read_only:  # a failed switch still leaves the slot read-only
+            if self._read_only:  # a failed switch still leaves the slot read-only
                 await self._switch(AdapterMode(read_only=True, reason="test_session"))
-            before = self._fingerprint()
-            await self.ask_all(readiness.state, self._slot.traits.consistency)
-            if self._settings.read_only:
-                await self._offer_artefacts()
+            await self.ask_all(readiness.state, self.context.slot.traits.consistency)
             await self._ask_again()
-            after = self._fingerprint()
         finally:
-            if self._settings.read_only:
+            if self._read_only:
                 await self._switch(ACCUMULATION)
-        self._store = "not_counted" if before is None else "same" if before == after else "changed"
-        if self._store == "changed":
-            self._warnings.append("the store's files differed after a test session")
 
     def row(self) -> dict[str, Any]:
         """The journal's line. ``again`` holds the records that differ the second time."""
@@ -116,7 +100,6 @@ class TestSessionRun:
         return {
             "session": self._test.session_id,
             "readiness": self._readiness,
-            "store": self._store,
             **self._counts,
             "records": self.records,
             "again": self.again,
@@ -132,22 +115,21 @@ class TestSessionRun:
         await self._ask_all()
 
     async def _ask_all(self) -> None:
-        conversation = Conversation(self._driver, self._test.session_id, self._test.script)
+        conversation = Conversation(self.context, self._test.session_id, self._test.script)
         planned = {beat.beat_id: record for beat, record in planned_requests(self._persona_id, self._test)}
         for beat in self._test.script.beats:
             await self._play_beat(conversation, beat, planned.get(beat.beat_id))
 
     def _requests(self) -> list[Request]:
-        script = self._test.script
-        conversation = Conversation(self._driver, self._test.session_id, script)
-        return [Request(self._id_of(beat), beat.goal, lambda: conversation) for beat in script.beats]
+        session_id, script = self._test.session_id, self._test.script
+        return [Request(self._id_of(beat), session_id, beat.goal, script) for beat in script.beats]
 
     def _id_of(self, beat: Beat) -> str:
         return f"{self._persona_id}:{self._test.session_id}:{beat.beat_id}"
 
     def _another(self, held: Mapping[str, Recall]) -> Self:
         """The same session with held answers of the memory."""
-        return type(self)(self._driver, self._test, held)
+        return type(self)(self.context, self._test, held)
 
     async def _ask_again(self) -> None:
         """Ask the same memory each request again, in reverse order, as a control of contamination.
@@ -156,47 +138,39 @@ class TestSessionRun:
         is then played again with the new answers.
         """
         held, counts = dict(self.recalled), self._counts
-        self.context.asking_again(True)
-        try:
-            for probe_id, query, conversation in reversed(self._requests()):
-                first = self.recalled.get(probe_id)
+        with self.context.traces.paused():
+            for asked in reversed(self._requests()):
+                first = self.recalled.get(asked.probe_id)
                 if first is None or first.failure is not None:
                     continue
-                with self.context.probe(probe_id):
-                    recall = await conversation().recall(query, phase="asked again")
+                recall = await self.context.recall(asked, phase="asked again")
                 counts["asked_again"] += 1
                 if recall.failure is not None:
                     counts["failed_again"] += 1
                 elif recall.section != first.section:
                     counts["answered_otherwise"] += 1
-                    held[probe_id] = recall
-        finally:
-            self.context.asking_again(False)
+                    held[asked.probe_id] = recall
         if counts["answered_otherwise"]:
             await self.repeat(held)
 
     async def repeat(self, held: Mapping[str, Recall]) -> None:
         """Play the session again with these answers of the memory, and keep the records that differ."""
         second = self._another(held)
-        await second.ask_all(self._readiness, self._slot.traits.consistency)
+        await second.ask_all(self._readiness, self.context.slot.traits.consistency)
         first = {record.probe_id: record for record in self.records}
         self.again = [record for record in second.records if record != first[record.probe_id]]
         self.texts_again = second.texts
 
     async def _switch(self, mode: AdapterMode) -> None:
         with self.context.timed("mode"):
-            await self._slot.set_mode(mode)
-
-    def _fingerprint(self) -> object:
-        with self.context.timed("fingerprint"):
-            return self.context.fingerprint()
+            await self.context.slot.set_mode(mode)
 
     async def _play_beat(self, conversation: Conversation, beat: Beat, planned: ProbeRecord | None) -> None:
         script, probe_id = self._test.script, self._id_of(beat)
         exchanges: list[Exchange] = []
         verdicts: list[Verdict] = []
         held, error = self._held.get(probe_id), None
-        while (user := await self._driver.say(script, beat, exchanges)) is not None:
+        while (user := await self.context.say(script, beat, exchanges)) is not None:
             # The memory is asked only the request itself, because a complaint tells what is wanted.
             held, error = await self._turn(conversation, probe_id, user, held=held)
             if error:
@@ -204,7 +178,7 @@ class TestSessionRun:
             exchanges.append(self._earlier[-1])
             if beat.truth is None:
                 break
-            verdicts.append(await self._driver.judge(script, beat, exchanges))
+            verdicts.append(await self.context.judge(script, beat, exchanges))
             if verdicts[-1].fit is not False:
                 break
         if beat.truth is None or planned is None:
@@ -226,27 +200,27 @@ class TestSessionRun:
         self, conversation: Conversation, probe_id: str, user: str, held: Recall | None = None
     ) -> tuple[Recall, str | None]:
         """Play one turn and offer it for writing. Returns the recall, and the name of its failure if any."""
-        with self.context.probe(probe_id):
-            said = await conversation.turn(user, held=held)
-        if self._settings.read_only and not self._held:
-            await self._offer("turn", said.event)
-        error = self._driver.outcome(said.recall)
-        self.recalled.setdefault(probe_id, said.recall)
+        with self.context.traces.of_probe(probe_id):
+            reply, recall = await conversation.turn(user, held=held)
+        if self._read_only:
+            await self._offer(conversation.turns, Exchange(user, reply))
+        error = self.context.outcome(recall)
+        self.recalled.setdefault(probe_id, recall)
         if not error:
-            self._earlier.append(Exchange(user, said.reply).shown())
-            self._keep(probe_id, self._earlier[-1], said.recall)
-        return said.recall, error
+            self._earlier.append(Exchange(user, reply).shown())
+            self._keep(probe_id, self._earlier[-1], recall)
+        return recall, error
 
     def _keep(self, probe_id: str, said: Exchange, recall: Recall) -> None:
+        """Keep the texts of an answered request. ``event_ids`` are those that the section's entries name."""
         names = None
         if (result := recall.result) is not None:
-            names = self._driver.event_ids(result)
-            if probe_id not in self._kept:
-                self._kept.add(probe_id)
+            names = sorted({name for entry in result.context_entries for name in entry.event_ids}) or None
+            if probe_id not in {text["probe_id"] for text in self.texts}:
                 trace, counts = result.trace, self._counts
                 self._warnings += trace.warnings
                 counts["recalled"] += 1
-                counts["asked_tokens"] += self._slot.delivery.token_counter.count(said.user)
+                counts["asked_tokens"] += self.context.slot.delivery.token_counter.count(said.user)
                 counts["context_tokens"] += trace.token_count or 0
                 counts["dated"] += trace.newest_retrieved_at is not None
                 counts["versioned"] += bool(trace.representation_version or trace.last_derived_at)
@@ -258,14 +232,13 @@ class TestSessionRun:
     ) -> dict[str, Any]:
         other = next((name for name in CONTEXTS if name != context), None) if context else None
         roles = self.context.roles
-        wordings = roles.wordings
         fields: dict[str, Any] = dict(
             settings_shown(
                 truth,
                 section,
                 other_context=other,
                 foreign=self.context.foreign,
-                wordings=wordings,
+                wordings=roles.language.wordings,
                 settings=roles.settings(attribute) if attribute else (),
             )
         )
@@ -275,31 +248,15 @@ class TestSessionRun:
             fields["taken"] = _relation(truth, taken or "")
         return fields
 
-    async def _offer_artefacts(self) -> None:
-        """Offer for writing what else a test session leaves behind, beside its turns."""
-        test = self._test
-        verdicts = " ".join(f"{record.probe_id}:{record.fit_first}" for record in self.records)
-        artefacts = {"simulator": test.script.life_context, "judge": verdicts}
-        for number, (kind, text) in enumerate(artefacts.items(), start=self._counts["skipped"] + 1):
-            turn_id = f"{test.session_id}.{number}"
-            event = MemoryEvent(
-                event_id=f"{self._persona_id}:{turn_id}",
-                scope=self._driver.scope,
-                session_id=test.session_id,
-                turn_id=turn_id,
-                timestamp=test.script.start + timedelta(minutes=number - 1),
-                messages=(Message(role="system", content=text or "-"),),
-                metadata={"artefact": kind},
-            )
-            await self._offer(kind, event)
-
-    async def _offer(self, kind: str, event: MemoryEvent) -> None:
-        """Offer an event as a host would. Raises Stopped unless the slot refuses it."""
-        with self.context.timed("refused"):
-            receipt = await self._slot.record_event(event)
+    async def _offer(self, number: int, said: Exchange) -> None:
+        """Offer a turn for writing, as a host would. Raises Stopped unless the slot refuses it."""
+        test, context = self._test, self.context
+        event = turn_event(context.scope, test.session_id, test.script, number, None, said)
+        with context.timed("refused"):
+            receipt = await context.slot.record_event(event)
         if receipt.status != "skipped_read_only":
             raise Stopped(
-                f"a {kind} of a test session was written ({receipt.status}); its results do not count"
+                f"a turn of a test session was written ({receipt.status}); its results do not count"
             )
         self._counts["skipped"] += 1
 

@@ -147,9 +147,7 @@ def cost_values(entry: Entry) -> dict[str, float | None]:
         "model tokens to write": tokens,
         "model calls to retrieve": used(entry, "retrieve", "calls"),
         "model tokens to retrieve": used(entry, "retrieve", "tokens"),
-        "a thousand messages: seconds to write": by_thousand(
-            math.fsum(each.total_ms / 1000 for each in phases)
-        ),
+        "a thousand messages: seconds to write": by_thousand(math.fsum(each / 1000 for each in phases)),
         "a thousand messages: model calls": by_thousand(calls),
         "a thousand messages: model tokens": by_thousand(tokens),
         "sections cut by the budget": entry.metrics.cut,
@@ -204,8 +202,9 @@ def counted_in(entry: Entry, name: str) -> int:
 
 def used(entry: Entry, phase: str, what: str) -> int | None:
     """Calls or tokens of a provider's own models; None if any cell does not report them."""
-    found = [getattr(cell.usage[phase], what) for _, cell in entry.cells if phase in cell.usage]
-    return None if None in found else sum(found)
+    found = [cell.usage[phase][what] for _, cell in entry.cells if phase in cell.usage]
+    known = [number for number in found if number is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def quantiles(entry: Entry, phase: str) -> tuple[float | None, float | None]:

@@ -163,7 +163,6 @@ def problems(results: Results) -> list[str]:
             for counts, name, what in (
                 (cell.writes, "unknown", "writes got no answer, so its memory may have gaps"),
                 (cell.counts, "retrieve_errors", "turns were played without memory, because it failed"),
-                (cell.store, "changed", "test sessions left the store's files changed"),
             ):
                 if number := counts.get(name, 0):
                     found.append(f"{where}: {number} {what}")
@@ -189,8 +188,7 @@ def resumption(results: Results, directory: Path) -> list[str]:
 
 
 # Settings that affect no figure, or are compared for each provider.
-_BESIDE = {"providers", "budgets", "event_context", "keep_texts"}
-_SWEPT = ("token budgets", "ways to tell the context")
+_BESIDE = {"providers", "budgets", "keep_texts"}
 _EQUAL = 1.1  # mean tokens shown count as equal up to this ratio
 
 
@@ -202,7 +200,7 @@ def unequal(results: Results) -> list[str]:
     for entry in results.entries:
         given = {name.replace("_", " "): str(entry.manifest.settings.get(name)) for name in sorted(settings)}
         for what, value in (_conditions(entry) | given).items():
-            if not (is_sweep and what in _SWEPT):
+            if not (is_sweep and what == "token budgets"):
                 found.setdefault(what, {})[entry.shown] = value
     return _shown_unequally(results) + [
         f"{what} differ: {'; '.join(f'{name}: {value}' for name, value in values.items())}"
@@ -242,7 +240,6 @@ def _conditions(entry: Entry) -> dict[str, str]:
         "roles": manifest.hashes["roles"][:12],
         "deadlines": str(memory.get("deadlines")) if isinstance(memory, dict) else "",
         "token budgets": f"{budget.max_tokens or 'none'}, {budget.max_items or 'any'} items",
-        "ways to tell the context": variant.event_context,
         f"configurations of {variant.label}": variant.config_hash[:12],
     }
 

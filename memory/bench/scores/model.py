@@ -186,9 +186,6 @@ class ProbeRecord:
 
 
 _FIELDS = tuple(field.name for field in fields(ProbeRecord))
-# Fields that the section alone decides.
-OF_SECTION = ("shows_current", "shows_stale", "shows_other", "shows_unlabelled", "shows_unknown", "taken",
-              "choices", "leaks", "found", "ranks", "answer_shown", "nonsense_shown")  # fmt: skip
 
 
 class Sample(NamedTuple):

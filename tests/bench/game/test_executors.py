@@ -59,14 +59,23 @@ def test_worker_processes_play_the_same(here, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_killed_worker_costs_its_cell_alone(here, tmp_path, killed_once):
+def test_a_worker_that_is_killed_once_costs_nothing(here, tmp_path, killed_once):
+    lost = run(tmp_path / "out", "processes")
+    assert killed_once.exists()
+    assert statuses(lost) == ["completed"] * 3
+    assert metrics_without_id(lost) == metrics_without_id(here)
+
+
+@pytest.mark.thorough
+def test_a_cell_that_kills_its_workers_costs_itself_alone(here, tmp_path, killed_once, monkeypatch):
+    monkeypatch.setenv("GAME_KILL_AT", "30")
+    monkeypatch.setenv("GAME_KILL_TIMES", "2")
     out = tmp_path / "out"
     lost = run(out, "processes")
-    assert killed_once.exists()
     assert lost.manifest.status == "failed"
     assert sorted(statuses(lost)) == ["completed", "completed", "died"]
     (cell,) = (cell for cell in lost.manifest.cells if cell.status == "died")
-    assert cell.error.message == "the worker process ended by signal 9 while it played this cell"
+    assert cell.error.message == "each worker process that played this cell was killed, or ended on its own"
     assert cell.label in lost.report.read_text("utf-8")
     again = resume(
         matrix(out, *PROVIDERS, game=SMALL, memory=MEMORY, executor={"kind": "processes", "workers": 2}),

@@ -62,7 +62,7 @@ def test_every_figure_has_its_clusters_and_differences_are_paired(outcome):
     assert len(family) == len(compared) * (len(compared) - 1) // 2
 
 
-def test_a_test_session_changes_nothing_and_its_artefacts_are_refused(outcome):
+def test_every_turn_of_a_test_session_is_refused(outcome):
     game = make_game(GameSize(**{**SIZE, "users": 2}))
     for cell in outcome.manifest.cells:
         (timeline,) = (candidate for candidate in game.timelines if candidate.persona_id == cell.persona_id)
@@ -70,20 +70,15 @@ def test_a_test_session_changes_nothing_and_its_artefacts_are_refused(outcome):
         beats = lines(directory / "results.jsonl")
         replies = sum(beat["turns"] for beat in beats)
         assert len(beats) == sum(len(test.script.beats) for test in timeline.tests)
-        # Every turn of a test session, and one artefact each of simulator and judge.
-        assert cell.counts["skipped"] == replies + 2 * len(timeline.tests)
+        assert cell.counts["skipped"] == replies
         # The request alone is a question to the memory, once more in the end; a complaint is none.
         assert cell.counts["recalled"] == cell.counts["asked_again"] == len(beats) <= replies
-        assert set(cell.store) <= {"same", "not_counted"}
         traces = lines(directory / "traces.jsonl")
         asked = {trace["probe_id"] for trace in traces if trace["operation"] == "retrieve"} - {None}
         assert asked == {beat["probe_id"] for beat in beats}
         refused = [trace for trace in traces if trace["operation"] == "record_event" and trace["read_only"]]
         assert len(refused) == cell.counts["skipped"]
         assert all(trace["attempts"] == 0 for trace in refused)
-    stores = {cell.label: cell.store for cell in outcome.manifest.cells}
-    for label in ("full_history", "rolling_summary"):
-        assert stores[label] == {"same": SIZE["tests"]}
 
 
 def test_what_was_said_in_test_sessions_is_in_no_store(outcome):
@@ -119,7 +114,7 @@ def test_the_manifest_says_what_was_played(outcome):
     assert by_label["no_memory"].pet_observability == "weak"
     assert by_label["rolling_summary"].readiness == {"ready": SIZE["tests"]}
     for cell in manifest.cells:
-        assert cell.timings["retrieve"].calls == cell.counts["turns"] + cell.counts["recalled"]
+        assert cell.timings["retrieve"] > 0
         state = "pending" if cell.label == "rolling_summary" else "committed"
         assert cell.writes == {state: cell.counts["events"]}
 
@@ -169,11 +164,10 @@ def test_no_header_tells_the_assistant_which_provider_it_has(outcome):
 
 
 @pytest.mark.thorough
-def test_an_embedded_store_is_the_same_after_every_test_session(tmp_path):
+def test_an_embedded_store_is_played(tmp_path):
     done = play(tmp_path, "simple_rag", game={**SIZE, "sessions": 10, "tests": 3, "attributes": 4})
     (cell,) = done.manifest.cells
     assert cell.status == "completed"
-    assert cell.store == {"same": 3}
     assert cell.readiness == {"ready": 3}
     assert (scores(done)["simple_rag"]["style fit"] or 0) > 0.0
 
@@ -251,34 +245,20 @@ def test_nothing_is_begun_where_a_provider_does_not_exist(tmp_path):
 
 
 @pytest.mark.thorough
-def test_budgets_and_ways_to_tell_the_context_are_factors(tmp_path):
-    done = play(
-        tmp_path,
-        "full_history",
-        {"provider": "no_memory", "budget": {"max_tokens": 50}, "event_context": "field"},
-        budgets=[200, 600],
-        event_context=["field", "text"],
-    )
-    played = {each.label: (each.budget.max_tokens, each.event_context) for each in done.manifest.variants}
-    assert played == {
-        "full_history, 200 tokens, context in the field": (200, "field"),
-        "full_history, 200 tokens, context in the text": (200, "text"),
-        "full_history, 600 tokens, context in the field": (600, "field"),
-        "full_history, 600 tokens, context in the text": (600, "text"),
-        "no_memory": (50, "field"),
+def test_budgets_are_a_factor_and_the_text_can_tell_the_context(tmp_path):
+    own = {"provider": "no_memory", "budget": {"max_tokens": 50}}
+    done = play(tmp_path, "full_history", own, budgets=[200, 600], event_context="text")
+    assert {each.label: each.budget.max_tokens for each in done.manifest.variants} == {
+        "full_history, 200 tokens": 200,
+        "full_history, 600 tokens": 600,
+        "no_memory": 50,
     }
     assert done.metrics.differences == (), "no two of them were given the same"
     tokens = {each.label: each.tokens or 0 for each in done.metrics.providers}
-    assert tokens["full_history, 200 tokens, context in the text"] <= 200
-    assert tokens["full_history, 600 tokens, context in the text"] > 200
-    sections = {
-        cell.label: " ".join(
-            row["context"] for row in lines(done.directory / "cells" / cell.cell_id / "texts.jsonl")
-        )
-        for cell in done.manifest.cells
-    }
-    for label, section in sections.items():
-        assert ("[work] " in section) == (played[label][1] == "text"), label
+    assert tokens["full_history, 200 tokens"] <= 200 < tokens["full_history, 600 tokens"]
+    for cell in done.manifest.cells:
+        rows = lines(done.directory / "cells" / cell.cell_id / "texts.jsonl")
+        assert any("[work] " in row["context"] for row in rows) == (cell.label != "no_memory")
     assert verify(done.directory).deviations == ()
     (alone,) = matrix(tmp_path, "full_history", budgets=[200]).settings.providers
     assert (alone.label, alone.budget and alone.budget.max_tokens) == ("full_history", 200)
@@ -312,7 +292,7 @@ def test_every_setting_that_decides_a_figure_is_named_where_experiments_differ_i
         "deadlines": {"memory": {"deadlines": {"retrieve_s": 3.0}}},
         "token counters": {"memory": {"token_counter": "game_counter:count"}},
         "token budgets": {"memory": {"budget": {"max_tokens": 50}}},
-        "ways to tell the context": {"event_context": ["text"]},
+        "event context": {"event_context": "text"},
         "configurations of rolling_summary": {
             "providers": [{"provider": "rolling_summary", "options": {"max_tokens": 50}}]
         },

@@ -4,8 +4,6 @@ A judge that answers nonsense is in test_models, a dask worker that is lost in t
 malformed in test_loaders.
 """
 
-import errno
-import os
 import sys
 from dataclasses import replace
 
@@ -15,7 +13,6 @@ from game_support import SIZE, begin, matrix, play, resume
 from memory import BackendUnavailable, ConfigError, InputError
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.timeline import ChoiceTruth, Probe, Timeline
-from memory.bench.engine.files import StoreFingerprint
 from memory.plugins.registry import MemoryAdapterRegistry
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
@@ -118,23 +115,6 @@ def test_a_name_that_another_one_gets_by_its_budget_is_refused(tmp_path):
     own = {"provider": "no_memory", "name": "full_history, 300 tokens", "budget": {"max_tokens": 300}}
     with pytest.raises(ConfigError, match=r"two entries called 'full_history, 300 tokens'; give one"):
         matrix(tmp_path, "full_history", own, budgets=[300, 600])
-
-
-def test_a_store_that_cannot_be_read_is_not_an_empty_one(tmp_path, monkeypatch):
-    (tmp_path / "shut").mkdir()
-    (tmp_path / "shut" / "rows.db").write_bytes(b"x")
-    assert StoreFingerprint(tmp_path)()
-    assert StoreFingerprint(tmp_path / "none")() is None
-    listed = os.scandir
-
-    def refuse(path):
-        if str(path).endswith("shut"):
-            raise PermissionError(errno.EACCES, "shut", str(path))
-        return listed(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(PermissionError):
-        StoreFingerprint(tmp_path)()
 
 
 def test_an_executor_that_is_not_installed_leaves_nothing_behind(tmp_path, monkeypatch):

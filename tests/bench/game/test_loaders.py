@@ -82,9 +82,6 @@ def test_personamem_is_played_and_answered(tmp_path):
     assert shares["full_history"]["evidence recall"] is None  # nothing says which turns hold the answer
     cell = done.directory / "cells" / "02-s1-r1-p1"
     assert [row["fit_first"] for row in lines(cell / "results.jsonl")] == [True, True]
-    (record,) = (cell for cell in done.manifest.cells if cell.label == "full_history")
-    assert record.store == {"same": 2}
-    assert record.counts["skipped"] == 2 * 2, "a question is no turn of a session"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from memory.bench.data.timeline import Beat, PreferenceTruth, Script
 from memory.bench.engine.models import CeilingReached, Meter, ModelJudge, ModelSimulator, RoleModel
 from memory.bench.engine.prompts import load_prompt
 from memory.bench.engine.roles import Exchange, RuleAssistant
-from memory.contract.errors import BackendRateLimited
 from memory.runtime._loop import AgentSession
 from memory.runtime._provider import CompletionResult, Usage
 from memory.runtime.providers.scripted import ScriptedProvider
@@ -103,7 +102,6 @@ def test_a_game_played_by_models_scores_by_what_they_say(tmp_path):
     assert all(of["judge"]["unread"] == 0 for of in spent)
     roles = {role.role: role for role in done.manifest.roles}
     assert roles["judge"].prompt_sha256 == load_prompt("judge").sha256
-    assert roles["judge"].prompt_version == 1
     assert len({role.prompt_sha256 for role in roles.values()} - {None}) == 3
 
 
@@ -270,7 +268,7 @@ def test_tokens_are_limited_over_all_processes(tmp_path):
     for meter in (first, second):
         with pytest.raises(CeilingReached, match="max_tokens: 25 is reached"):
             meter.check()
-    assert (first.calls, first.tokens) == (2, 25)
+    assert first.spent() == (2, 25)
 
 
 def test_tokens_that_a_model_does_not_tell_cannot_be_limited(tmp_path):
@@ -294,7 +292,6 @@ def test_another_prompt_is_not_resumed(tmp_path):
     done = begin(matrix(tmp_path / "out", "no_memory", game=SMALL, roles=roles), models=models())
     (judge,) = (role for role in done.manifest.roles if role.role == "judge")
     assert judge.prompt_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert judge.prompt_version is None
     load_prompt.cache_clear()
     file.write_text("Another wish: {wish}\nTalk: {conversation}\nReply with JSON.", encoding="utf-8")
     with pytest.raises(ConfigError, match="roles changed since it began"):
@@ -328,40 +325,6 @@ def test_a_model_that_fails_ends_its_cell_with_the_reason(tmp_path):
     assert cell.error.message == "the assistant: gone"
     (provider,) = done.metrics.providers
     assert provider.missing == provider.requests > 0, "the memory has no part in it"
-
-
-def limited(seconds):
-    return BackendRateLimited("too fast", diagnostics={"retry_after_s": seconds} if seconds else {})
-
-
-class Clock:
-    """Sleeps without waiting, and notes for how long."""
-
-    def __init__(self, monkeypatch):
-        self.slept = list[float]()
-        monkeypatch.setattr("memory.bench.engine.models.anyio", self)
-
-    async def sleep(self, seconds):
-        self.slept.append(round(seconds, 3))
-
-
-def test_a_rate_limit_is_waited_for_as_the_server_asks(tmp_path, monkeypatch):
-    clock = Clock(monkeypatch)
-    model = ScriptedProvider([limited(7.5), limited(None), limited(None), "At last."])
-    role = RoleModel(model, Meter(tmp_path / "calls", None, None))
-    assert asyncio.run(role.ask("s", [])) == "At last."
-    assert clock.slept == [7.5, 5.0, 10.0]
-    assert (role.spent["calls"], len(model.requests)) == (4, 4), "each attempt is one"
-    # One that asks for an hour is not waited for, and neither is one that refuses without end.
-    for endless in (
-        [limited(3600)],
-        [limited(float("inf"))],
-        [limited(None)] * 9,
-        [limited(float("nan"))] * 9,
-    ):
-        role.provider = ScriptedProvider(endless)
-        with pytest.raises(BackendRateLimited):
-            asyncio.run(role.ask("s", []))
 
 
 class Breaking(HttpServer):
@@ -416,28 +379,24 @@ def test_a_judge_and_a_simulator_have_a_limit_of_their_own(tmp_path, given, sent
 
 
 @pytest.mark.thorough
-def test_one_500_is_tried_again_and_a_model_that_stays_away_stops_a_cell_that_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("memory.bench.engine.models._RETRY_PAUSES_S", (0.0, 0.0))
-
+def test_one_500_is_tried_again_and_a_model_that_stays_away_stops_a_cell_that_goes_on(tmp_path):
     def asked(server):
-        role = {"provider": "openai_compatible", "options": {"model": "m", "base_url": f"{server.url}/v1"}}
+        options = {"model": "m", "base_url": f"{server.url}/v1", "max_retries": 1}
+        role = {"provider": "openai_compatible", "options": options}
         return matrix(tmp_path, "no_memory", game={**SMALL, "tests": 1}, roles=dict.fromkeys(ROLES, role))
 
-    def calls(done):
-        return sum(of["calls"] for cell in done.manifest.cells for of in cell.models.values())
-
-    with Breaking(9, 9) as once, Breaking(9, 11) as thrice:
-        whole, done = begin(asked(once)), begin(asked(thrice))
-        assert (whole.manifest.status, calls(whole)) == ("completed", once.seen)
+    with Breaking(9, 9) as once, Breaking(9, 10) as twice:
+        whole, done = begin(asked(once)), begin(asked(twice))
+        assert whole.manifest.status == "completed"
         (cell,) = done.manifest.cells
         assert (cell.status, cell.fault, done.manifest.status) == ("stopped", "harness", "stopped")
         assert cell.error.type == "Interrupted"
-        assert calls(done) == thrice.seen == 11, "those of the step that failed are counted"
+        assert sum(spent["calls"] for spent in cell.models.values()) == 9, "the failed call counts"
         (provider,) = done.metrics.providers
         assert provider.missing == provider.requests > 0, "the memory has no part in it"
         assert verify(done.directory).deviations == ()
-        again = resume(asked(thrice), done.directory)
-        assert (again.manifest.status, calls(again)) == ("completed", thrice.seen)
+        again = resume(asked(twice), done.directory)
+        assert again.manifest.status == "completed"
         assert verify(again.directory).deviations == ()
 
 

@@ -12,6 +12,7 @@ from game_support import SIZE, begin, lines, matrix, play, resume
 
 from memory import ConfigError
 from memory.bench.engine.cell import run_job
+from memory.bench.engine.files import write_record
 from memory.bench.engine.manifest import read_manifest
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
@@ -31,6 +32,14 @@ def stored_ids(outcome):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     return play(tmp_path_factory.mktemp("whole"), "full_history", "oracle_ipas", game=SMALL)
+
+
+def not_completed(directory):
+    """The manifest of a run that was killed before it noted the end of its last cell."""
+    whole = read_manifest(directory)
+    *others, last = whole.cells
+    cells = (*others, last.model_copy(update={"status": "not_run"}))
+    write_record(whole.model_copy(update={"cells": cells}), directory / "manifest.json")
 
 
 SCRIPT = """
@@ -82,12 +91,12 @@ def test_a_journal_whose_last_line_is_torn_goes_on(whole, tmp_path):
     done = begin(experiment)
     cell = done.directory / "cells" / "01-s1-r1-p1"
     journal = (cell / "journal.jsonl").read_bytes()
-    (cell / "cell.json").unlink()
+    not_completed(done.directory)
     (cell / "journal.jsonl").write_bytes(journal[:-20])
     again = resume(experiment, done.directory)
     assert results(again)["01-s1-r1-p1"] == results(whole)["01-s1-r1-p1"]
     torn = journal[: len(journal) // 2] + b"\n{broken\n" + journal[len(journal) // 2 :]
-    (cell / "cell.json").unlink()
+    not_completed(done.directory)
     (cell / "journal.jsonl").write_bytes(torn)
     failed = resume(experiment, done.directory)
     (record,) = failed.manifest.cells
@@ -108,7 +117,7 @@ def test_only_what_did_not_end_well_is_played_again(tmp_path, monkeypatch):
     monkeypatch.setattr("memory.bench.engine.executors.run_job", noted)
     resume(experiment, done.directory)
     assert played == []
-    (done.directory / "cells" / "02-s1-r1-p1" / "cell.json").unlink()
+    not_completed(done.directory)
     again = resume(experiment, done.directory)
     assert played == ["full_history"]
     assert again.metrics == done.metrics

@@ -199,7 +199,7 @@ def test_what_a_memory_writes_into_its_files_in_a_test_is_gone_after_it(tmp_path
     registry.create = create
     done = begin(matrix(tmp_path, provider, game={**SIZE, "tests": 5}), registry=registry)
     (cell,) = done.manifest.cells
-    assert (cell.status, cell.store) == ("completed", {"changed": 5})
+    assert cell.status == "completed"
     assert found
     assert not any(found), "no test meets what another one left"
     place = done.directory / "cells" / cell.cell_id

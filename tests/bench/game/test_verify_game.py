@@ -16,7 +16,6 @@ from memory.bench.engine.manifest import read_manifest
 from memory.bench.report.report import write_page
 from memory.contract.errors import BackendRejected
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.runtime.providers.scripted import ScriptedProvider
 
 CELL = "cells/02-s1-r1-p1"
 
@@ -51,7 +50,6 @@ def covered_up(directory):
     for cell in manifest.cells:
         place = directory / "cells" / cell.cell_id
         cells.append(cell.model_copy(update={"files": file_hashes(place)}))
-        write_record(cells[-1], place / "cell.json")
     manifest = manifest.model_copy(update={"cells": tuple(cells)})
     manifest = manifest.model_copy(update={"hashes": manifest.parts()})
     manifest = manifest.model_copy(update={"record_sha256": manifest.own_hash()})
@@ -105,10 +103,7 @@ def test_other_experiments_agree_too(tmp_path, more):
     done = play(tmp_path, "simple_rag", "rolling_summary", **{"game": size, **more})
     found = verify(done.directory)
     assert found.deviations == ()
-    why = {"keep_texts": "texts were not kept", "memory": "the token counter is not memslot's own"}
-    assert [text for name, text in why.items() if name in more and text in " ".join(found.unchecked)] == [
-        text for name, text in why.items() if name in more
-    ]
+    assert ("keep_texts" in more) == ("texts were not kept" in " ".join(found.unchecked))
 
 
 @pytest.mark.thorough
@@ -219,40 +214,7 @@ def test_a_cell_that_is_missing_or_double_is_named(copy):
     for cells in (whole.cells[:1], (*whole.cells, whole.cells[1])):
         write_record(whole.model_copy(update={"cells": cells}), copy / "manifest.json")
         covered_up(copy)
-        assert "manifest.json: 02-s1-r1-p1 (full_history, seed 7, replicate 1): " in deviations_text(
-            verify(copy)
-        )
-
-
-@pytest.mark.parametrize(
-    ("what", "change"),
-    [
-        ("oracle_ipas: wired", lambda variant: {"wired": ()}),
-        (
-            "oracle_ipas: budget",
-            lambda variant: {"budget": variant.budget.model_copy(update={"max_tokens": 6000})},
-        ),
-        ("at most 20 by the budget", lambda variant: _budget(variant, 20)),
-    ],
-)
-def test_what_a_manifest_says_of_a_provider_is_derived(tmp_path, what, change):
-    place = play(tmp_path, "oracle_ipas", game={**SIZE, "sessions": 10, "tests": 1}).directory
-    assert verify(place).deviations == ()
-    whole = read_manifest(place)
-    (variant,) = whole.variants
-    write_record(
-        whole.model_copy(update={"variants": (variant.model_copy(update=change(variant)),)}),
-        place / "manifest.json",
-    )
-    covered_up(place)
-    assert what in deviations_text(verify(place))
-
-
-def _budget(variant, tokens):
-    """Another budget, in the configuration too."""
-    config = json.loads(json.dumps(variant.config))
-    config["memory"]["budget"]["max_tokens"] = tokens
-    return {"budget": variant.budget.model_copy(update={"max_tokens": tokens}), "config": config}
+        assert "manifest.json: cells: 02-s1-r1-p1 (full_history): " in deviations_text(verify(copy))
 
 
 def test_settings_that_nobody_can_play_by_are_named(copy):
@@ -266,31 +228,7 @@ def test_settings_that_nobody_can_play_by_are_named(copy):
 def test_texts_that_were_taken_away_are_named(copy):
     (copy / CELL / "texts.jsonl").unlink()
     covered_up(copy)
-    assert f"{CELL}/texts.jsonl: missing" in deviations_text(verify(copy))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["shows_current", "shows_stale"])
-def test_what_sections_hold_is_computed_anew_where_models_play(tmp_path, name):
-    roles = {role: {"provider": "scripted"} for role in ("assistant", "simulator", "judge")}
-    experiment = matrix(tmp_path, "full_history", game={**SIZE, "sessions": 10, "tests": 2}, roles=roles)
-    models = {role: ScriptedProvider(script=lambda *_: '{"fit": false}') for role in roles}
-    place = begin(experiment, models=models).directory
-    assert verify(place).deviations == ()
-    for file, each in (("results.jsonl", list), ("journal.jsonl", _beats)):
-
-        def change(rows, each=each):
-            row = next(row for row in each(rows) if row[name])
-            row[name] = type(row[name])(0)
-
-        rewritten(place / "cells" / "01-s1-r1-p1" / file, change)
-    covered_up(place)
-    assert f"{name}: " in deviations_text(verify(place))
-
-
-def test_a_directory_of_no_cell_is_named(copy):
-    shutil.copytree(copy / CELL, copy / "cells" / "02-s1-r1-p2")
-    assert deviations_text(verify(copy)) == "cells/02-s1-r1-p2: present / no cell of manifest.json"
+    assert f"{CELL}/texts.jsonl, line 1: " in deviations_text(verify(copy))
 
 
 @pytest.mark.thorough
