@@ -21,7 +21,6 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from memory.bench.engine.settings import RUN_DEFAULTS, ExperimentSettings
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.settings import MemorySettings
 
@@ -60,7 +59,6 @@ def render(
         settings=MemorySettings(),
         data_dir=_scalar(data_dir),
         options=list(_fields(info.options, given=answers or {}, full=full)),
-        run=list(_run_block()),
         kept=_dumped(given),
     )
 
@@ -85,7 +83,8 @@ def _fields(model: type[BaseModel], *, given: Mapping[str, Any], full: bool) -> 
             value = list(_optional(key, field))
         else:
             continue
-        for line in textwrap.wrap(_plain(field.description or docstrings.get(name, "")), _WIDTH):
+        said = re.sub(r"``(.+?)``", r"\1", field.description or docstrings.get(name, ""))
+        for line in textwrap.wrap(re.sub(r"\bNone\b", "null", said), _WIDTH):
             yield f"# {line}"
         yield from value
 
@@ -95,20 +94,10 @@ def _optional(key: str, field: FieldInfo) -> Iterator[str]:
     default = field.get_default(call_default_factory=True, validated_data={})
     block = _model_in(field.annotation)
     if block is None or isinstance(default, (BaseModel, tuple, list)):
-        yield from _comment(_yaml(key, TypeAdapter(Any).dump_python(default, mode="json")))
-        return
-    yield from _comment(_yaml(key, default))
-    yield from _comment(["or, as a block:", f"{key}:", *(f"  {line}" for line in _shown(block))])
-
-
-def _run_block() -> Iterator[str]:
-    """The fields of the ``run:`` block. ``bench:`` has further ones."""
-    played = {"mode", "providers", "roles", "limits"}
-    for name, field in ExperimentSettings.model_fields.items():
-        if name not in played:
-            default = field.get_default(call_default_factory=True, validated_data={})
-            value = RUN_DEFAULTS.get(name, TypeAdapter(Any).dump_python(default, mode="json"))
-            yield from _yaml(name, value)
+        lines = _yaml(key, TypeAdapter(Any).dump_python(default, mode="json"))
+    else:
+        lines = [*_yaml(key, default), "or, as a block:", f"{key}:", *(f"  {line}" for line in _shown(block))]
+    yield from (f"# {line}" for line in lines)
 
 
 def _shown(model: type[BaseModel]) -> Iterator[str]:
@@ -138,10 +127,6 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
     return found
 
 
-def _comment(lines: list[str] | Iterator[str]) -> Iterator[str]:
-    return (f"# {line}" for line in lines)
-
-
 def _yaml(key: str, value: Any) -> list[str]:
     text: str = yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True, width=_WIDTH)
     return text.rstrip("\n").split("\n")
@@ -149,11 +134,6 @@ def _yaml(key: str, value: Any) -> list[str]:
 
 def _scalar(text: str) -> str:
     return _yaml("key", text)[0].removeprefix("key: ")
-
-
-def _plain(description: str) -> str:
-    """A docstring as a YAML comment: without markup, and with ``null`` for ``None``."""
-    return re.sub(r"\bNone\b", "null", re.sub(r"``(.+?)``", r"\1", description))
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -21,29 +21,22 @@ def check(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A data set, or conversations.", show_default=False)
     ],
-    kind: Annotated[
-        str | None, typer.Option(help="What it is; found from its content without.", show_default=False)
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a file is, what it holds, and what is wrong, by line.
 
     Exits with 1 where something is wrong.
     """
-    from memory import ConfigError
     from memory.bench.data.own import counted, read_own
     from memory.bench.data.sets import data_sets, kind_of_file
 
-    known = data_sets()
-    if kind is not None and kind not in known:
-        raise ConfigError(f"--kind: {kind} is no data set; use one of {', '.join(known)}")
-    name = kind or kind_of_file(file)
+    name = kind_of_file(file)
     problems: list[str] = []
     if name == "own":
         found, wrong = read_own(file)
         problems = [str(problem) for problem in wrong]
     else:
-        found = known[name](file)
+        found = data_sets()[name](file)
     holds = counted(found.timelines)
     if as_json:
         print_json({"kind": name, "holds": holds, "notes": found.notes, "problems": problems})

@@ -1,4 +1,4 @@
-"""``memslot example``: writes an example program or configuration into a directory of the user."""
+"""``memslot example``: writes an example program or configuration into the working directory."""
 
 from __future__ import annotations
 
@@ -9,39 +9,29 @@ from typing import Annotated
 import typer
 
 from memory import ConfigError, InputError
-from memory.plugins.console import AsJson, print_json, say
+from memory.plugins.console import say
 
 
 def example(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="The example; all are listed without.")
     ] = None,
-    into: Annotated[Path, typer.Option(help="The directory to write it into.")] = Path(),
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    as_json: AsJson = False,
 ) -> None:
-    """Write an example program or configuration."""
+    """Write an example program or configuration here."""
     found = _examples()
     if name is None:
-        if as_json:
-            print_json(sorted(found))
-            return
         for each in sorted(found):
             say(each)
         return
     if name not in found:
         raise InputError(f"no example {name!r}; there are: {', '.join(sorted(found))}")
-    target = into / found[name].name
-    if target.exists() and not force:
-        raise ConfigError(f"{target} exists; give another directory, or --force to replace it")
+    if Path(name).exists():
+        raise ConfigError(f"{name} exists; rename it, or go to another directory")
     try:
-        shutil.copyfile(found[name], target)
+        shutil.copyfile(found[name], name)
     except OSError as error:
-        raise ConfigError(f"{target}: cannot be written ({error.strerror})") from error
-    if as_json:
-        print_json({"wrote": str(target)})
-    else:
-        say(f"wrote {target}")
+        raise ConfigError(f"{name}: cannot be written ({error.strerror})") from error
+    say(f"wrote {name}")
 
 
 def _examples() -> dict[str, Path]:

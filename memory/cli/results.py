@@ -27,9 +27,6 @@ def report(
     failures: Annotated[
         bool, typer.Option("--failures", help="List the requests that lost, worst first, and nothing else.")
     ] = False,
-    provider: Annotated[
-        str | None, typer.Option(help="--failures of this provider alone, by its label.", show_default=False)
-    ] = None,
     max_rows: Annotated[int, typer.Option("--max", help="At most so many --failures of each.", min=1)] = 20,
     verify: Annotated[
         bool,
@@ -51,7 +48,7 @@ def report(
     if failures and verify:
         raise InputError("--failures and --verify each print something else; give one of them")
     # A pattern such as manifests/* may also name the page of an earlier comparison.
-    directories = [place for place in directories if not place.is_file()] or directories
+    directories = [*{at.resolve(): at for at in directories if not at.is_file()}.values()] or directories
     from memory.bench.report.report import write_report
 
     if verify:
@@ -59,21 +56,17 @@ def report(
         return
     found = [newest(directories[0]), *directories[1:]]
     if failures:
-        _failures(found, provider, max_rows, as_json=as_json)
+        _failures(found, max_rows, as_json=as_json)
         return
     page, results = write_report(found)
     show_results(results, page.parent, page, as_json=as_json)
 
 
-def _failures(directories: list[Path], provider: str | None, max_rows: int, *, as_json: bool) -> None:
+def _failures(directories: list[Path], max_rows: int, *, as_json: bool) -> None:
     """List requests that failed, are missing or not shown, or did not give what the user wanted."""
     from memory.bench.report.page import judged_requests
     from memory.bench.report.results import read_results
 
-    entries = read_results(directories).entries
-    labels = [entry.metrics.label for entry in entries]
-    if provider is not None and provider not in labels:
-        raise InputError(f"--provider: {provider} is not in it; give one of {', '.join(labels)}")
     lost = [
         {
             "provider": entry.shown,
@@ -81,8 +74,7 @@ def _failures(directories: list[Path], provider: str | None, max_rows: int, *, a
             **record.row(),
             "asked": said[0]["user"] if said else None,
         }
-        for entry in entries
-        if provider in (None, entry.metrics.label)
+        for entry in read_results(directories).entries
         for rank, verdict, record, said in judged_requests(entry)[:max_rows]
         if rank < 3
     ]

@@ -23,6 +23,7 @@ MEMSLOT = (sys.executable, "-c", "from memory.cli import main; main()")
 SMALL = "memory: {backend: full_history}\nrun: {doctor: false, game: {users: 1, sessions: 10, tests: 3}}\n"
 NO_RESULT = {
     "chat",
+    "example",  # files, and nothing else
     "serve",  # a server
     "view",  # a server
     "tools mcp",  # a server
@@ -224,11 +225,11 @@ def test_what_pip_compiles_is_no_example(monkeypatch):
     assert invoke("example").stdout.split() == ["a.py"]
 
 
-def test_an_example_is_written_where_it_is_wanted(tmp_path):
+def test_an_example_is_written_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert {"sync_script.py", "quickstart.yaml"} <= {*invoke("example").stdout.split()}
-    assert invoke("example", "quickstart.yaml", "--into", tmp_path).exit_code == 0
+    assert invoke("example", "quickstart.yaml").exit_code == 0
     ours = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
-    assert (tmp_path / "quickstart.yaml").read_text("utf-8") == ours.read_text("utf-8")
-    assert "--force" in error_line(invoke("example", "quickstart.yaml", "--into", tmp_path), 2)
+    assert Path("quickstart.yaml").read_text("utf-8") == ours.read_text("utf-8")
+    assert "quickstart.yaml exists" in error_line(invoke("example", "quickstart.yaml"), 2)
     assert "there are: " in error_line(invoke("example", "nothing.yaml"), 2)
-    assert "cannot be written" in error_line(invoke("example", "mem0.yaml", "--into", tmp_path / "gone"), 2)

@@ -8,7 +8,6 @@ import yaml
 from cli_support import error_line, fake_plugin, invoke
 from variants import plain
 
-from memory.bench.engine.matrix import parsed_run
 from memory.cli._template import render
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -65,11 +64,6 @@ def test_the_common_part_shows_the_defaults_too(tmp_path):
         "token_counter": defaults.token_counter,
         "deadlines": defaults.deadlines.model_dump(),
     }
-    run = text[text.index("# run:") :].replace("\n# ", "\n").removeprefix("# ")
-    path.write_text(text[: text.index("# run:")] + run, encoding="utf-8")
-    bare = path.with_name("bare.yaml")
-    bare.write_text(text[: text.index("# run:")] + "run: {}\n", encoding="utf-8")
-    assert parsed_run(load_config(path)) == parsed_run(load_config(bare))
 
 
 @pytest.mark.thorough

@@ -90,7 +90,7 @@ def _timeline(question: _Question) -> Timeline:
                 whole.append(turn.event_id)
         built.append(Session(f"s{number:03}", tuple(turns)))
     answer = "; or ".join(question.answer) if isinstance(question.answer, list) else question.answer
-    truth: EvidenceTruth | AbstainTruth = AbstainTruth(reason=answer)
+    truth: EvidenceTruth | AbstainTruth = AbstainTruth()
     if not name.endswith(_ABSTAINS):
         truth = EvidenceTruth(turns=tuple(marked or whole), unresolved=len(answers - set(ids)), answer=answer)
     probe = Probe(

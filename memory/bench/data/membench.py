@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AliasChoices, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
 
 from memory.bench.data.reading import Answer, Filled, Part, data_set, parse_json, parsed, read_text
 from memory.bench.data.timeline import ChoiceTruth, Probe, Session, Timeline, TimelineSet, Turn
@@ -38,17 +38,16 @@ def _timed(value: Any) -> Any:
 _Time = Annotated[datetime | None, BeforeValidator(_timed)]
 
 
+def _message(value: Any) -> Any:
+    return {"message": value} if isinstance(value, str) else value
+
+
 class _Said(Part):
     """One message, or a message and its reply."""
 
     user: str = Field("", validation_alias=AliasChoices("user_message", "user", "message"))
     assistant: str = Field("", validation_alias=AliasChoices("assistant_message", "assistant", "agent"))
     time: _Time = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _text_alone(cls, value: Any) -> Any:
-        return {"message": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
@@ -60,27 +59,21 @@ class _Said(Part):
 class _Question(Part):
     question: Filled
     choices: dict[str, Answer] = Field(min_length=2)
-    ground_truth: Filled
+    ground_truth: Annotated[Filled, AfterValidator(lambda letter: letter.strip("() .").upper())]
     time: _Time = None
-
-    @property
-    def truth(self) -> ChoiceTruth:
-        letters = sorted(self.choices)
-        return ChoiceTruth(tuple(self.choices[letter] for letter in letters), letters.index(self._right))
-
-    @property
-    def _right(self) -> str:
-        return self.ground_truth.strip("() .").upper()
 
     @model_validator(mode="after")
     def _answered(self) -> Self:
-        if self._right not in self.choices:
+        if self.ground_truth not in self.choices:
             raise ValueError(f"ground_truth is none of the choices {', '.join(sorted(self.choices))}")
         return self
 
 
+_Message = Annotated[_Said, BeforeValidator(_message)]
+
+
 class _Case(Part):
-    message_list: list[_Said] | list[list[_Said]]
+    message_list: list[_Message] | list[list[_Message]]
     questions: Annotated[list[_Question], BeforeValidator(_listed)] = Field(
         min_length=1, validation_alias=AliasChoices("QA", "question_list")
     )
@@ -116,8 +109,8 @@ def _cases(value: Any, name: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
 
 
 def _timeline(case: _Case, persona: str, name: tuple[str, ...]) -> Timeline:
-    is_sessions = bool(case.message_list) and isinstance(case.message_list[0], list)
-    sessions: Any = case.message_list if is_sessions else [case.message_list]
+    listed: list[Any] = case.message_list
+    sessions = listed if listed and isinstance(listed[0], list) else [listed]
     built, at = [], _START
     for number, session in enumerate(sessions, start=1):
         turns = []
@@ -128,12 +121,14 @@ def _timeline(case: _Case, persona: str, name: tuple[str, ...]) -> Timeline:
             turns.append(Turn(f"s{number}.{place}", f"{persona}:s{number}.{place}", at, messages))
         built.append(Session(f"s{number}", tuple(turns)))
     question = case.questions[0]
+    letters = sorted(question.choices)
+    options = tuple(question.choices[letter] for letter in letters)
     probe = Probe(
         probe_id=f"{persona}:q",
         after=len(built),
         query=question.question,
         category=name[0] if name else "question",
-        truth=question.truth,
+        truth=ChoiceTruth(options, letters.index(question.ground_truth)),
         session_id="question",
         asked_at=_after(question.time, at),
     )

@@ -11,7 +11,7 @@ A beat has ``goal``, ``constraint``, ``branch``, ``hint`` and ``attribute``. ``a
 script or gives the number of scripts before it. ``from`` names the script or change that brings a value.
 
 File names and the parts of a beat follow MemPABench's public pages; other field names are ours. The package
-does not contain the data. Scripts have no dates: sessions are a day apart, a change an hour after its script.
+does not contain the data. Scripts have no dates: sessions and changes are a day apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -126,6 +125,11 @@ def load_mempabench(path: str | Path, *, limit_questions: int | None = None) -> 
     return data_set("mempabench", timelines, read, root.name, note)
 
 
+def _start(place: int) -> datetime:
+    """The time of a session by its place in the order."""
+    return _START + timedelta(days=place)
+
+
 class _User:
     """One user's files, and the timeline that they make."""
 
@@ -133,17 +137,21 @@ class _User:
         self.directory, self.persona = directory, directory.name
         self.read: dict[str, Any] = {}  # file name -> content
         self.preferences: list[Preference] = []
-        self.scripts = {
-            file.stem: self._parsed(_Script, file) for file in sorted(directory.glob("acc_*.yaml"))
-        }
-        names = [f"acc_{number:03}" for number in range(1, len(self.scripts) + 1)]
-        if missing := sorted(set(names) - self.scripts.keys()):
-            raise ConfigError(f"{self.persona}: {missing[0]}.yaml is missing")
-        self.changes = {
-            file.stem: self._parsed(_Change, file) for file in sorted(directory.glob("evolv_*.yaml"))
-        }
-        self.starts = self._times(names)
-        self.order = [*self.starts]
+        self.scripts = self._all_parsed(_Script, "acc_*.yaml")
+        for number, name in enumerate(self.scripts, start=1):
+            if name != f"acc_{number:03}":
+                raise ConfigError(f"{self.persona}: acc_{number:03}.yaml is missing")
+        self.changes = self._all_parsed(_Change, "evolv_*.yaml")
+        self.order = sorted(  # number of scripts up to a session, and its name
+            [
+                *enumerate(self.scripts, start=1),
+                *((self._known(name, change.after), name) for name, change in self.changes.items()),
+            ]
+        )
+        self.places = {name: place for place, (_, name) in enumerate(self.order)}
+
+    def _all_parsed(self, kind: type[PartT], pattern: str) -> dict[str, PartT]:
+        return {file.stem: self._parsed(kind, file) for file in sorted(self.directory.glob(pattern))}
 
     def _parsed(self, kind: type[PartT], file: Path) -> PartT:
         if not file.exists():
@@ -154,18 +162,6 @@ class _User:
 
     def _wrong(self, name: str, what: str) -> ConfigError:
         return ConfigError(f"{self.persona}/{name}: {what}")
-
-    def _times(self, scripts: list[str]) -> dict[str, datetime]:
-        """The start of each script and change, in time order."""
-        starts: dict[str, datetime] = {}
-        for number in range(len(scripts) + 1):
-            if number:
-                starts[scripts[number - 1]] = _START + timedelta(days=number - 1)
-            for name, change in self.changes.items():
-                if self._known(name, change.after) == number:
-                    later = timedelta(days=number - 1, hours=1, minutes=len(starts))
-                    starts[name] = _START + later
-        return starts
 
     def _known(self, name: str, after: int) -> int:
         """A number of accumulation scripts, unless there are fewer."""
@@ -180,8 +176,8 @@ class _User:
                 self.preferences += self._preferences((context, attribute), phases)
         self.preferences.sort(key=lambda known: known.since)
         sessions = tuple(
-            self._changed(name, self.changes[name]) if name in self.changes else self._scripted(name, at)
-            for at, name in enumerate(self.order)
+            self._changed(name, place) if name in self.changes else self._scripted(name, place)
+            for name, place in self.places.items()
         )
         schedule = self._parsed(_Schedule, self.directory / "probe_schedule.yaml")
         return Timeline(
@@ -195,36 +191,33 @@ class _User:
     def _preferences(self, cell: Cell, phases: list[_Phase]) -> Iterator[Preference]:
         last = -1
         for phase in phases:
-            if phase.since is not None and phase.since not in self.starts:
+            if phase.since is not None and phase.since not in self.places:
                 what = f"{'.'.join(cell)}: from names {phase.since!r}, which is no script and no change"
                 raise self._wrong("resolved_gt", what)
-            since = 0 if phase.since is None else self.order.index(phase.since) + 1
+            since = 0 if phase.since is None else self.places[phase.since] + 1
             if since <= last:
                 raise self._wrong("resolved_gt", f"{'.'.join(cell)}: put its values in order of time")
             last = since
-            yield Preference(*cell, phase.value, self.starts[self.order[max(since - 1, 0)]], since)
+            yield Preference(*cell, phase.value, _start(max(since - 1, 0)), since)
 
-    def _scripted(self, name: str, sessions: int) -> Session:
-        script = self._script(self.scripts[name], self.starts[name], sessions)
-        return Session(session_id=name, script=script)
+    def _scripted(self, name: str, place: int) -> Session:
+        return Session(session_id=name, script=self._script(self.scripts[name], _start(place), place))
 
-    def _changed(self, name: str, change: _Change) -> Session:
+    def _changed(self, name: str, place: int) -> Session:
+        change = self.changes[name]
         said = [
             ((Message(role=each.role, content=each.content),), change.attribute) for each in change.transcript
         ]
-        start = self.starts[name]
-        turns = turns_of(self.persona, name, start, said, change.scenario, change.context)
+        turns = turns_of(self.persona, name, _start(place), said, change.scenario, change.context)
         return Session(session_id=name, turns=turns, change=True)
 
     def _tests(self, schedule: _Schedule) -> Iterator[TestSession]:
-        before = [*accumulate(name in self.scripts for name in self.order)]
         for number, test in enumerate(schedule.sessions, start=1):
             name = test.id or f"test_{number:02}"
             after = self._known(name, test.after)
             # Changes that follow the named script also come before the test.
-            place = sum(scripts <= after for scripts in before)
-            start = (self.starts[self.order[place - 1]] if place else _START) + timedelta(hours=2)
-            script = self._script(test, start, place)
+            place = sum(scripts <= after for scripts, _ in self.order)
+            script = self._script(test, _start(max(place - 1, 0)) + timedelta(hours=2), place)
             for beat in script.beats:
                 if beat.attribute and beat.truth is None:
                     cell = f"{test.context}.{beat.attribute}"

@@ -174,7 +174,6 @@ class AbstainTruth:
     """A question that the conversation does not answer. The right reply says so."""
 
     trap: str | None = None  # the wrong answer that the question suggests
-    reason: str | None = None  # the data's explanation of why there is no answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,17 +273,12 @@ class Timeline:
         played: tuple[Session | TestSession, ...] = (*self.sessions, *self.tests)
         if (twice := repeated(entry.session_id for entry in played)) is not None:
             raise InputError(f"{where}: the session id {twice} occurs twice")
-        for entry in played:
-            if entry.script and repeated(beat.beat_id for beat in entry.script.beats) is not None:
-                raise InputError(f"{where}, {entry.session_id}: a beat id occurs twice")
         for test in self.tests:
             if all(beat.truth is None for beat in test.script.beats):
                 raise InputError(f"{where}: no beat of the test session {test.session_id} has a truth")
         if (twice := repeated(probe.probe_id for probe in self.probes)) is not None:
             raise InputError(f"{where}: the probe id {twice} occurs twice")
         for probe in self.probes:
-            if isinstance(probe.truth, ChoiceTruth) and not 0 <= probe.truth.right < len(probe.truth.options):
-                raise InputError(f"{where}: the truth of {probe.probe_id} is none of its options")
             if isinstance(probe.truth, EvidenceTruth) and not known.issuperset(probe.truth.turns):
                 raise InputError(f"{where}: the truth of {probe.probe_id} names an unknown turn")
 

@@ -115,20 +115,15 @@ def _against(results: Results, best: Entry, control: Entry, found: Difference) -
 
 def _difference(results: Results, first: Entry, second: Entry) -> Difference | None:
     """The comparison of two providers, with its sign changed if the family has them in reverse order."""
-    labels = (first.metrics.label, second.metrics.label)
+    labels = first.metrics.label, second.metrics.label
     for found in results.metrics.differences:
         if (found.first, found.second) == labels:
             return found
-        if (found.second, found.first) == labels and found.value is not None:
-            low, high = (None if end is None else -end for end in (found.high, found.low))
-            turned = {
-                "first": labels[0],
-                "second": labels[1],
-                "value": -found.value,
-                "low": low,
-                "high": high,
-            }
-            return found.model_copy(update=turned)
+        if (found.second, found.first) == labels:
+            value, low, high = (
+                None if each is None else -each for each in (found.value, found.high, found.low)
+            )
+            return found.model_copy(update={"value": value, "low": low, "high": high})
     return None
 
 
