@@ -85,11 +85,7 @@ class CommandGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List every command by purpose, with its complete first sentence."""
         found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        shown = {
-            name: command.get_short_help_str(limit=200)
-            for name, command in found.items()
-            if not command.hidden
-        }
+        shown = {name: made.get_short_help_str(limit=200) for name, made in found.items() if not made.hidden}
         placed = {name for names in _SECTIONS.values() for name in names}
         others = [name for name in shown if name not in placed]
         for title, names in _SECTIONS.items():
@@ -99,13 +95,7 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl(rows)
 
     def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any
     ) -> NoReturn:
         given = list(sys.argv[1:] if args is None else args)
         # --debug may stand anywhere, because users append it to a line that failed.
@@ -115,14 +105,8 @@ class CommandGroup(TyperGroup):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         try:
-            code = super().main(
-                given,
-                prog_name or "memslot",
-                complete_var,
-                False,
-                windows_expand_args,
-                **{"obj": {"debug": debug}, **extra},
-            )
+            extra = {"obj": {"debug": debug}, **extra, "standalone_mode": False}
+            code = super().main(given, prog_name or "memslot", *rest, **extra)
         except (KeyboardInterrupt, typer.Abort):
             code = INTERRUPTED
         except Exception as error:

@@ -44,8 +44,17 @@ def hosts(
         ]
         if as_json:
             print_json(rows)
-        else:
-            _show(rows)
+            return
+        shown = [
+            (
+                row["host"],
+                row["installed"] or "-",
+                row["tested"] or "-",
+                row["note"] or row["install"] or f"memslot tools hosts {row['host']}",
+            )
+            for row in rows
+        ]
+        print_table(("host", "installed", "tested", "what to do"), shown)
         return
     if name not in HOSTS:
         raise InputError(f"no host {name!r}; there are: {', '.join(HOSTS)}")
@@ -65,21 +74,6 @@ def hosts(
     else:
         for line in lines:
             say(line)
-
-
-def _show(rows: list[dict[str, str | None]]) -> None:
-    print_table(
-        ["host", "installed", "tested", "what to do"],
-        [
-            [
-                str(row["host"]),
-                row["installed"] or "-",
-                row["tested"] or "-",
-                row["note"] or row["install"] or f"memslot tools hosts {row['host']}",
-            ]
-            for row in rows
-        ],
-    )
 
 
 def _print_program(name: str, config: Path, as_json: bool) -> None:

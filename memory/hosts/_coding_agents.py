@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -22,11 +21,9 @@ class ClaudeCodeFolder(HookFolder):
     """A marketplace with one plugin, registered in ``settings.json``."""
 
     name = "claude-code"
+    home = ("CLAUDE_CONFIG_DIR", "~/.claude")
     events = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
     next = "start and end claude once, so that it installs the plugin; then say something and ask later"
-
-    def usual(self) -> Path:
-        return Path(os.environ.get("CLAUDE_CONFIG_DIR", "~/.claude"))
 
     @property
     def hook(self) -> Path:
@@ -61,11 +58,9 @@ class CodexFolder(HookFolder):
     """Hooks in ``hooks.json``, the MCP server in ``config.toml``."""
 
     name = "codex"
+    home = ("CODEX_HOME", "~/.codex")
     events = ClaudeCodeFolder.events
     next = "start codex, trust the hooks by /hooks, say something, start it again, and ask for it"
-
-    def usual(self) -> Path:
-        return Path(os.environ.get("CODEX_HOME", "~/.codex"))
 
     def named(self, config: Path) -> Sequence[HostFile]:
         entries = {("hooks", event): _group(self._command()) for event in self.events}
@@ -82,11 +77,9 @@ class CursorFolder(HookFolder):
     """Hooks in ``hooks.json``, the MCP server in ``mcp.json``."""
 
     name = "cursor"
+    home = ("", "~/.cursor")
     events = ("sessionStart", "beforeSubmitPrompt", "afterAgentResponse", "stop", "preCompact", "sessionEnd")
     next = "open a new chat in Cursor, say something, open another, and ask for it"
-
-    def usual(self) -> Path:
-        return Path("~/.cursor")
 
     def named(self, config: Path) -> Sequence[HostFile]:
         entries = {

@@ -25,12 +25,16 @@ _START_S = 5.0  # longest wait of a session's first turn for the server that its
 
 
 class HostFolder(ABC):
-    def __init__(self, directory: Path | None = None) -> None:
-        self.directory = (directory or self.usual()).expanduser().absolute()
+    """What memslot writes into a host's directory.
 
-    @abstractmethod
-    def usual(self) -> Path:
-        """Return the host's default directory."""
+    Attributes:
+        home: the environment variable that names the directory, and the directory without it.
+    """
+
+    home: ClassVar[tuple[str, str]]
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = (directory or Path(os.environ.get(*self.home))).expanduser().absolute()
 
     @abstractmethod
     def install(self, config: Path) -> list[str]:
@@ -48,8 +52,7 @@ class HostFolder(ABC):
 class HermesFolder(HostFolder):
     """``plugins/memslot`` in Hermes' directory, and ``memslot.json`` with the path of the configuration."""
 
-    def usual(self) -> Path:
-        return Path(os.environ.get("HERMES_HOME", "~/.hermes"))
+    home = ("HERMES_HOME", "~/.hermes")
 
     def install(self, config: Path) -> list[str]:
         self.check(config)

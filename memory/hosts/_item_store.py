@@ -87,11 +87,10 @@ class ItemStore:
             next((name for name in item.event_ids if name.startswith(f"{_OWNER}:")), None) for item in items
         ]
         keys = {name.partition(":")[2].partition(":")[2] for name in own if name}
-        rows: Sequence[Row] = (
-            self.rows(namespace)
-            if "" in keys
-            else list(self._store.get_many(_ITEMS, self.scope_of(namespace), keys).values())
-        )
+        if "" in keys:
+            rows = self.rows(namespace)
+        else:
+            rows = list(self._store.get_many(_ITEMS, self.scope_of(namespace), keys).values())
         by_event = {row["event_id"]: row for row in rows}
         found: dict[str, tuple[Item, Row | None]] = {}
         for item, name in zip(items, own, strict=True):
@@ -103,10 +102,11 @@ class ItemStore:
         return list(found.values())
 
     async def put(self, namespace: Namespace, key: str, value: Mapping[str, Any], text: str) -> None:
-        """Replace an item's value. The old value stays if the memory does not confirm the new ``text``.
+        """Replace an item's value.
 
         Raises:
-            BackendUnavailable: the memory did not confirm that it stored the text or deleted the old one.
+            BackendUnavailable: the memory did not confirm that it stored ``text``, so the old value stays, or
+                that it deleted the old text.
         """
         scope, before = self.scope_of(namespace), self.get(namespace, key)
         old = before["native_ids"] if before and "forget" in self._memories(namespace).offered else []

@@ -36,18 +36,16 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
 
     Args:
         memory: an open memory. The code that opened it closes it, after the runner.
-        backend_namespace: the ``backend_namespace`` of the scopes.
     """
 
-    def __init__(self, memory: OpenMemory, *, backend_namespace: str | None = None) -> None:
-        self._namespace = backend_namespace
-        self._turns = HostTurns(memory, "adk", lambda session: self._scope(session.app_name, session.user_id))
+    def __init__(self, memory: OpenMemory) -> None:
+        self._turns = HostTurns(memory, "adk", lambda session: _scope(session.app_name, session.user_id))
         self.recalls_once = False  # set by the plugin, which notices the end of a run
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> Any:
         """Return the memories for a query, best first. The turn policy decides what a failure does."""
         turn = f"search {query}" if self.recalls_once else uuid.uuid4().hex
-        scope = self._scope(app_name, user_id)
+        scope = _scope(app_name, user_id)
         recall = await self._turns.recall(turn, query, session_id="adk", scope=scope)
         entries = recall.result.context_entries if recall.result else ()
         return SearchMemoryResponse(
@@ -90,7 +88,7 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
         Raises:
             InputError, BackendError: an entry was not stored. The entries before it are stored.
         """
-        items = MemoryItems(self._turns.memory.slot, self._scope(app_name, user_id))
+        items = MemoryItems(self._turns.memory.slot, _scope(app_name, user_id))
         for entry in memories:
             text = "\n".join(part.text for part in entry.content.parts or () if part.text)
             metadata = {**(custom_metadata or {}), **entry.custom_metadata}
@@ -101,28 +99,26 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
         """Delete one memory by its id from ``search_memory``. Errors as for :meth:`MemoryItems.forget`."""
         if not memory_id:
             raise InputError("memory_id is missing; give the id of one memory")
-        items = MemoryItems(self._turns.memory.slot, self._scope(app_name, user_id))
+        items = MemoryItems(self._turns.memory.slot, _scope(app_name, user_id))
         await self._turns.call(partial(items.forget, memory_id))
 
     def tools(self) -> list[Any]:
         """Return the tools for an agent's ``tools=``: a search, and a way to store a fact."""
         answers = ModelTools(self._turns)
 
-        async def answer(name: str, given: str, context: Any) -> str:
-            session = context.session
-            return await answers.answer(name, given, self._turns.scope_of(session), session.id)
-
         async def memory_search(query: str, tool_context: ToolContext) -> str:
-            return await answer(SEARCH, query, tool_context)
+            session = tool_context.session
+            return await answers.answer(SEARCH, query, self._turns.scope_of(session), session.id)
 
         async def memory_store(content: str, tool_context: ToolContext) -> str:
-            return await answer(STORE, content, tool_context)
+            session = tool_context.session
+            return await answers.answer(STORE, content, self._turns.scope_of(session), session.id)
 
         memory_search.__doc__, memory_store.__doc__ = DESCRIPTIONS[SEARCH], DESCRIPTIONS[STORE]
         return [FunctionTool(memory_search), FunctionTool(memory_store)]
 
     async def _record(self, app_name: str, user_id: str, session_id: str, events: Iterable[Any]) -> None:
-        scope = self._scope(app_name, user_id)
+        scope = _scope(app_name, user_id)
         self._turns.end("adk", scope)
         for invocation, group in groupby(events, key=lambda event: event.invocation_id):
             run = list(group)
@@ -139,8 +135,9 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
                     left_out=[kind for event, _ in spoken for kind in _left_out(event)],
                 )
 
-    def _scope(self, app_name: str, user_id: str) -> MemoryScope:
-        return MemoryScope(run_id=app_name, persona_id=user_id, backend_namespace=self._namespace)
+
+def _scope(app_name: str, user_id: str) -> MemoryScope:
+    return MemoryScope(run_id=app_name, persona_id=user_id)
 
 
 class RecordingPlugin(BasePlugin):  # type: ignore[misc]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import threading
 import uuid
@@ -58,10 +57,8 @@ class _Session:
 
 
 def config_path(hermes_home: str | Path) -> Path:
-    """Return ``MEMSLOT_CONFIG``, else the path in ``memslot.json``, else ``memslot.yaml`` in Hermes' home."""
+    """Return the path that ``install`` wrote into ``memslot.json``, else ``memslot.yaml`` in Hermes' home."""
     directory = Path(hermes_home).expanduser()
-    if named := os.environ.get("MEMSLOT_CONFIG"):
-        return Path(named).expanduser()
     try:
         written = json.loads((directory / "memslot.json").read_text("utf-8"))
         return Path(str(written["config"])).expanduser()

@@ -30,7 +30,6 @@ from memory.runtime import (
     ShownSections,
     SocketOwner,
     TurnPolicy,
-    said_by_user,
     socket_in,
     turns_of,
 )
@@ -79,30 +78,21 @@ async def answer_hooks(slot: MemorySlot, data_dir: Path) -> None:
     failures = Failures("hooks", log)
     while True:
         before = failures.last
-        with failures.survived("the socket of the hooks"):
-            async with _owned(data_dir) as owner:
-                await _answer(slot, data_dir, owner, failures)
+        with (
+            failures.survived("the socket of the hooks"),
+            SocketOwner(socket_path(data_dir), what="the hooks of this memory") as owner,
+        ):
+            while not owner.take():  # noqa: ASYNC110 - another process has it
+                await anyio.sleep(_AGAIN_S)
+            with HookQueue(data_dir) as queue:
+                hooks = _Hooks(slot, queue, failures)
+                listening = await SocketListener.from_socket(owner.listen())
+                async with listening as listener, anyio.create_task_group() as tasks:
+                    tasks.start_soon(hooks.drain_for_ever)
+                    await listener.serve(hooks.answer)
         if failures.last == before:
             return
         await anyio.sleep(_AGAIN_S)
-
-
-@asynccontextmanager
-async def _owned(data_dir: Path) -> AsyncIterator[SocketOwner]:
-    """Wait until no other process owns the socket, and own it."""
-    with SocketOwner(socket_path(data_dir), what="the hooks of this memory") as owner:
-        while not owner.take():  # noqa: ASYNC110 - another process has it
-            await anyio.sleep(_AGAIN_S)
-        yield owner
-
-
-async def _answer(slot: MemorySlot, data_dir: Path, owner: SocketOwner, failures: Failures) -> None:
-    with HookQueue(data_dir) as queue:
-        hooks = _Hooks(slot, queue, failures)
-        listening = await SocketListener.from_socket(owner.listen())
-        async with listening as listener, anyio.create_task_group() as tasks:
-            tasks.start_soon(hooks.drain_for_ever)
-            await listener.serve(hooks.answer)
 
 
 class _Hooks:
@@ -136,14 +126,10 @@ class _Hooks:
             async with self._draining:
                 pass
         host, session_id = request["host"], request["session_id"]
-        words = self._said(request["text"], host)
-        if not words:
-            await _send(connection, {"section": "", "failure": ""})
-            return
-        recall = await self._turns_of(host).recall(request["turn"], words, session_id=session_id)
-        failure = str(recall.failure or "")
+        recall = await self._turns_of(host).recall(request["turn"], request["text"], session_id=session_id)
+        section, failure = recall.section, str(recall.failure or "")
         if recall.result is None or host not in _KEEPS_SECTIONS:
-            await _send(connection, {"section": recall.section, "failure": failure})
+            await _send(connection, {"section": section, "failure": failure})
             return
         part = self._shown.new_in(session_id, recall.result)
         await _send(connection, {"section": part.section, "failure": failure})
@@ -164,16 +150,13 @@ class _Hooks:
         first = turn.rows[0]
         self._turns_of(first.host).end(first.session_id)
         slot = self._slot
-        event = turn.event(slot.delivery.scope_or_default(), self._said)
+        event = turn.event(slot.delivery.scope_or_default(), self._not_said)
         if event is None:
             return None
         await slot.delivery.set_up(event.scope)
         if turn.attempted and slot.delivery.can_look_up and await slot.delivery.find_event(event) is not None:
             return None
         return await slot.record_event(event)
-
-    def _said(self, prompt: str, host: str) -> str:
-        return said_by_user(prompt, host, self._not_said)
 
     def _turns_of(self, host: str) -> HostTurns:
         return self._turns.setdefault(host, HostTurns(self._slot, host))

@@ -158,15 +158,11 @@ def _derived(space: Namespace, memory: Memory) -> SearchItem:
 def _text(value: Mapping[str, Any], index: Any) -> str:
     """Return a value's text for the memory: the only text at the paths, or each one below its path.
 
-    Args:
-        value: an item's value.
-        index: the paths. None takes every field, and False none, so that the item is not indexed.
+    ``index`` holds the paths. None takes every field, and False none, so that the item is not indexed.
     """
-    paths = (
-        {key: [key] for key in value}
-        if index is None
-        else {path: tokenize_path(path) for path in index or ()}
-    )
+    paths = {key: [key] for key in value}
+    if index is not None:
+        paths = {path: tokenize_path(path) for path in index or ()}
     found = [(path, text) for path, tokens in paths.items() for text in get_text_at_path(value, tokens)]
     texts = [(path, text) for path, text in found if text.strip()]
     return texts[0][1] if len(texts) == 1 else "\n".join(f"{path}: {text}" for path, text in texts)

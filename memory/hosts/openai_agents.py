@@ -62,7 +62,11 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         # How many tools are running, by the usage object that an agent shares with agents inside its tools.
         self._at_work: OrderedDict[int, tuple[Any, int]] = OrderedDict()
         self._agents: set[int] = set()  # agents that began a run or took one over
-        self._config = self.run_config(base)
+        config = base or RunConfig()
+        inner = config.call_model_input_filter
+        if isinstance(inner, _Filter):
+            raise ConfigError("this RunConfig has a memory already; one run takes one memory")
+        self._config = dataclasses.replace(config, call_model_input_filter=_Filter(self, inner))
 
     def keys(self) -> Iterator[str]:
         """Yield the names of the run's arguments, for ``**turns``."""
@@ -70,18 +74,6 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
 
     def __getitem__(self, name: str) -> Any:
         return {"hooks": self, "run_config": self._config}[name]
-
-    def run_config(self, base: Any = None) -> Any:
-        """Create a ``RunConfig`` that shows the section. The filter of ``base`` runs after this one.
-
-        Raises:
-            ConfigError: ``base`` already has a memory.
-        """
-        config = base or RunConfig()
-        inner = config.call_model_input_filter
-        if isinstance(inner, _Filter):
-            raise ConfigError("this RunConfig has a memory already; one run takes one memory")
-        return dataclasses.replace(config, call_model_input_filter=_Filter(self, inner))
 
     def tools(self) -> list[FunctionTool]:
         """Return the tools for an agent's ``tools=``: a search, and a way to store a fact."""

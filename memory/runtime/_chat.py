@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from memory.contract._quantity import quantity
-from memory.contract.errors import LifecycleError, MemslotError
+from memory.contract.errors import MemslotError
 from memory.contract.formatting import without_controls
 from memory.contract.requests import Positive
 from memory.contract.scope import MemoryScope
@@ -23,9 +23,10 @@ from memory.runtime._channel import (
     CommandLine,
     SessionSettings,
     TurnReport,
+    UserTurn,
 )
 from memory.runtime._hook_turns import drop_reports
-from memory.runtime._loop import AgentSession
+from memory.runtime._loop import AgentSession, run_session
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
 from memory.runtime._tools import ToolRegistry, memory_tools
@@ -82,10 +83,13 @@ the model sees this conversation anyway, so it is not recalled; leave and start 
 class Chat:
     """One chat between a user and a model with a memory. ``say`` prints everything except answers."""
 
+    kind = "cli"
+
     def __init__(
         self, config: MemslotConfig, channel: CommandLine | None, say: Callable[[str], None]
     ) -> None:
         self._channel = channel or CommandLine(_reader())
+        self.send, self.on_close = self._channel.send, self._channel.on_close
         self._config = config
         self._settings = config.section("agent", AgentSettings)
         self._provider = self._settings.model(config)
@@ -99,30 +103,21 @@ class Chat:
             slot = await stack.enter_async_context(open_shared(self._config, scope=scope))
             memory = await stack.enter_async_context(TurnMemory(slot, self._settings.policy))
             self.session = self._settings.session(self._provider, memory, session_key=session_key)
-            stack.push_async_callback(self.session.end)
-            await self.session.start()
             self._say(f"{self._provider.id} with {slot.backend_name}; /help lists what else you can say")
-            try:
-                while True:
-                    turn = await self._channel.receive()
-                    if turn.content.startswith("/"):
-                        if not await self._command(turn.content):
-                            break
-                        continue
-                    try:
-                        report = await self.session.turn(turn, self._channel.send)
-                        await self._channel.send(report.output)
-                    except MemslotError as error:
-                        self._say(f"error: {error}")
-            except ChannelClosed as closed:
-                if closed.args:
-                    raise LifecycleError(str(closed)) from closed
+            await run_session(self.session, self)
 
-    async def _command(self, line: str) -> bool:
-        """Run a command that begins with a slash. Returns False if the chat should end."""
+    async def receive(self) -> UserTurn:
+        """Wait for the next turn, and run the commands before it."""
+        while True:
+            turn = await self._channel.receive()
+            if not turn.content.startswith("/"):
+                return turn
+            await self._command(turn.content)
+
+    async def _command(self, line: str) -> None:
         match line.split():
             case ["/quit"]:
-                return False
+                raise ChannelClosed
             case ["/memory"]:
                 self._say("\n".join(_explained(self.session.last)))
             case ["/forget", "yes"]:
@@ -134,7 +129,6 @@ class Chat:
                 self._say(_HELP)
             case _:
                 self._say(f"{line.rstrip()} is not understood\n{_HELP}")
-        return True
 
     async def _forget(self) -> None:
         await self.session.end()

@@ -11,8 +11,9 @@ paired with all prompts before it, so that no prompt gets the answer to another.
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ from memory.contract.events import MemoryEvent, Message
 from memory.contract.formatting import strip_context
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
+from memory.runtime._said import said_by_user
 from memory.slot.turns import event_from_turn
 from memory.storage import insert
 from memory.storage.entries import OUTBOX, Entry, Verdict
@@ -43,29 +45,18 @@ _MAX_ROWS = 1000  # read from one session at a time
 
 
 class Reported(BaseModel, frozen=True):
-    """One event that a hook reported.
-
-    Attributes:
-        entry: the row of the outbox.
-        did: the kind of event.
-        turn: the hook's own name for the event.
-        at: seconds since the epoch.
-        text: the prompt or the answer.
-        host_turn: the host's name for its turn; empty if the host gives none.
-        completed: whether the host reports that the agent finished.
-        again: whether the agent stopped earlier in this turn and another plugin made it continue.
-    """
+    """One event that a hook reported."""
 
     entry: InstanceOf[Entry]
     host: str
     session_id: str
     did: Did
-    turn: str
-    at: float
-    text: str = ""
-    host_turn: str = ""
-    completed: bool = True
-    again: bool = False
+    turn: str  # the hook's own name for the event
+    at: float  # seconds since the epoch
+    text: str = ""  # the prompt or the answer
+    host_turn: str = ""  # the host's name for its turn; empty if it gives none
+    completed: bool = True  # the host reports that the agent finished
+    again: bool = False  # the agent stopped earlier in this turn, and another plugin made it continue
 
     @classmethod
     def of(cls, entry: Entry) -> Reported:
@@ -82,33 +73,22 @@ class Reported(BaseModel, frozen=True):
 
 @dataclass(slots=True)
 class HookTurn:
-    """A turn that is over.
+    """A turn that is over."""
 
-    Attributes:
-        prompts: what the user said, usually one prompt.
-        answer: the last answer; None if the agent gave none.
-        rows: the reports that form the turn.
-    """
-
-    prompts: list[Reported] = field(default_factory=list)
-    answer: Reported | None = None
-    rows: list[Reported] = field(default_factory=list)
+    prompts: list[Reported] = field(default_factory=list)  # usually one
+    answer: Reported | None = None  # the last one; None if the agent gave none
+    rows: list[Reported] = field(default_factory=list)  # the reports that form the turn
 
     @property
     def attempted(self) -> bool:
         """Whether an earlier attempt to record this turn may have reached the backend."""
         return any(row.entry.sent for row in self.rows)
 
-    def event(self, scope: MemoryScope, said: Callable[[str, str], str]) -> MemoryEvent | None:
-        """Convert the turn to an event; None if it holds no words.
-
-        Args:
-            scope: the event's scope.
-            said: takes a prompt and its host, and returns the user's own words.
-        """
+    def event(self, scope: MemoryScope, not_said: Iterable[re.Pattern[str]]) -> MemoryEvent | None:
+        """Convert the turn to an event; None if it holds no words. ``not_said``: see :func:`said_by_user`."""
         first = (self.prompts or self.rows)[0]
         answer = self.answer.text if self.answer is not None and self.answer.completed else ""
-        words = [said(prompt.text, prompt.host) for prompt in self.prompts]
+        words = [said_by_user(prompt.text, prompt.host, not_said) for prompt in self.prompts]
         spoken = [("user", text) for text in words] + [("assistant", answer)]
         messages = [Message(role=role, content=text) for role, text in spoken if strip_context(text).strip()]
         if not messages:
@@ -125,12 +105,9 @@ class HookTurn:
 
 
 def finished_turns(rows: Sequence[Reported], now: float, since: float = 0.0) -> list[HookTurn]:
-    """Return the turns of a session that are over.
+    """Return the turns that are over in a session's waiting reports.
 
-    Args:
-        rows: the session's waiting reports, in order.
-        now: seconds since the epoch.
-        since: seconds since the epoch. A turn whose last report is older is over.
+    A turn whose last report is older than ``since`` is over. Times are seconds since the epoch.
     """
     groups = list(_groups(rows))
     finished = [turn for group in groups[:-1] for turn in group.paired()]

@@ -33,27 +33,16 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass
 class ImportReport:
-    """The result of an import, or of a dry run.
+    """The result of an import, or of a dry run."""
 
-    Attributes:
-        kinds: how many conversations were read as each kind of file.
-        events, tokens: counts of the file. The configured counter counts the tokens.
-        written: how many events this import stored.
-        earlier: how many events an earlier import stored.
-        unknown: ids of events that got no answer. They may or may not be stored.
-        undated: how many events have no time in the file. They carry the file's own time.
-        left_out: how many parts of each kind are not in the events, such as ``{"images": 3}``.
-        problems: what cannot be read, with its place.
-    """
-
-    kinds: Counter[str] = field(default_factory=Counter)
-    events: int = 0
-    tokens: int = 0
-    written: int = 0
-    earlier: int = 0
-    unknown: list[str] = field(default_factory=list)
-    undated: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)  # kind of file -> conversations
+    events: int = 0  # in the file
+    tokens: int = 0  # in the file, by the configured counter
+    written: int = 0  # events that this import stored
+    earlier: int = 0  # events that an earlier import stored
+    unknown: list[str] = field(default_factory=list)  # ids of events that got no answer
+    undated: int = 0  # events without a time in the file; they carry the file's own
+    left_out: Counter[str] = field(default_factory=Counter)  # kind of part -> how many are in no event
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -64,19 +53,12 @@ class ImportReport:
 
 @dataclass(frozen=True)
 class Source:
-    """A file of conversations and the scope to import them into.
+    """A file of conversations and the scope to import them into."""
 
-    Attributes:
-        path: the file, zip file or directory; see :mod:`._transcripts`.
-        scope: the scope of conversations that name no user.
-        kind: the kind of file; None detects it.
-        one_person: whether every conversation goes into ``scope``, whichever user it names.
-    """
-
-    path: Path
-    scope: MemoryScope
-    kind: Kind | None = None
-    one_person: bool = False
+    path: Path  # a file, zip file or directory; see :mod:`._transcripts`
+    scope: MemoryScope  # of conversations that name no user
+    kind: Kind | None = None  # None detects it
+    one_person: bool = False  # every conversation goes into ``scope``, whichever user it names
 
     def events(self, report: ImportReport) -> Iterator[MemoryEvent]:
         """Yield the events of the file: one per message of the user, with the answers that follow it.

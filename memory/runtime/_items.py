@@ -31,6 +31,7 @@ from memory.slot.slot import MemorySlot
 from memory.slot.turns import event_from_turn, request_of
 
 _IDS = ("id", "row_id", "uuid")
+_MAX_SESSIONS = 1000
 # For each change: the native operation, and example arguments for the check of its declaration.
 _CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "modify": ("update", {"text": "a text"}),
@@ -59,12 +60,7 @@ class Item:
 
 
 class MemoryItems:
-    """The memories of one scope, which is set up at its first use.
-
-    Args:
-        slot: the memory.
-        scope: by default the slot's own.
-    """
+    """The memories of one scope, by default the slot's own, which is set up at its first use."""
 
     def __init__(self, slot: MemorySlot, scope: MemoryScope | None = None) -> None:
         self.slot = slot
@@ -139,9 +135,7 @@ class MemoryItems:
             found = await self.provenance(item_id)
         except (ScopeError, BackendRejected):  # the id belongs to another scope, or does not exist
             return None
-        rows = [row for row in _rows(found.raw) if item_id in (row.get(name) for name in _IDS)]
-        texts = [rows[-1].get(name) for name in _TEXTS] if rows else []
-        content = next((text for text in texts if isinstance(text, str)), None)
+        content = _texts(found.raw).get(item_id)
         return None if content is None else Item(item_id, content)
 
     async def everything(self) -> list[Item] | None:
@@ -152,13 +146,9 @@ class MemoryItems:
         request = ProvenanceRequest(scope=self.scope, since=datetime.min.replace(tzinfo=UTC))
         await self.slot.delivery.set_up(self.scope)
         found = await provenance.provenance(request)
-        ids, known = {*found.native_ids}, dict[str, Item]()
-        for row in _rows(found.raw):
-            name = next((str(row[field]) for field in _IDS if str(row.get(field)) in ids), None)
-            text = next((row[field] for field in _TEXTS if isinstance(row.get(field), str)), None)
-            if name is not None and text is not None:
-                known.setdefault(name, Item(name, text))
-        return list(known.values())
+        texts = _texts(found.raw)
+        held = {name: texts.get(name) for name in found.native_ids}
+        return [Item(name, text) for name, text in held.items() if text is not None]
 
     async def gone(self, item_id: str) -> bool:
         """Whether a memory no longer exists. Also true if the backend cannot read single memories."""
@@ -237,6 +227,15 @@ class MemoryItems:
         return receipt
 
 
+def _texts(raw: Any) -> dict[str, str | None]:
+    """Return the texts of the objects in a native answer, by each of their ids. The last one of an id counts."""
+    found: dict[str, str | None] = {}
+    for row in _rows(raw):
+        text = next((row[name] for name in _TEXTS if isinstance(row.get(name), str)), None)
+        found |= {str(row[name]): text for name in _IDS if row.get(name) is not None}
+    return found
+
+
 def _rows(raw: Any) -> Iterator[Mapping[str, Any]]:
     """Yield every object in a native answer, outermost first."""
     if isinstance(raw, Mapping):
@@ -267,16 +266,10 @@ def digest_of(entry: ContextEntry) -> str:
 
 
 class ShownSections:
-    """The entries that a host still shows, by session, so that it does not get them twice.
+    """The entries that a host still shows in its last 1,000 sessions, so that it does not get them twice."""
 
-    Args:
-        slot: renders sections and counts tokens.
-        max_sessions: how many sessions to remember. Older sessions may get an entry twice.
-    """
-
-    def __init__(self, slot: MemorySlot, max_sessions: int = 1000) -> None:
+    def __init__(self, slot: MemorySlot) -> None:
         self._slot = slot
-        self._max_sessions = max_sessions
         self._shown: OrderedDict[str, set[str]] = OrderedDict()
 
     def new_in(self, session_id: str, result: RetrieveResult) -> Part:
@@ -289,7 +282,7 @@ class ShownSections:
         """Note that the host shows this part."""
         self._shown.setdefault(session_id, set()).update(map(digest_of, part.entries))
         self._shown.move_to_end(session_id)
-        if len(self._shown) > self._max_sessions:
+        if len(self._shown) > _MAX_SESSIONS:
             self._shown.popitem(last=False)
 
     def forget(self, session_id: str | None) -> None:

@@ -17,7 +17,7 @@ import anyio
 
 from memory.contract._surviving import ends_the_task, words_of
 from memory.contract.adapter import SupportsReadiness
-from memory.contract.errors import BackendError, InputError, MemslotError, StoreError
+from memory.contract.errors import BackendError, InputError, LifecycleError, MemslotError, StoreError
 from memory.contract.events import Message
 from memory.contract.scope import MemoryScope
 from memory.runtime._channel import (
@@ -326,31 +326,27 @@ def _with_attachments(turn: UserTurn) -> Message:
     return Message(role="user", content="\n\n".join(parts))
 
 
-async def run_session(
-    session: AgentSession, channel: Channel, keep: Callable[[Checkpoint], None] | None = None
-) -> None:
+async def run_session(session: AgentSession, channel: Channel) -> None:
     """Start a session, answer the turns of a channel until it is closed, and end the session.
 
     Blank turns get no answer.
 
-    Args:
-        session: see :class:`AgentSession`.
-        channel: brings the turns and takes the answers.
-        keep: called with the checkpoint after each turn, before the whole answer is sent.
+    Raises:
+        LifecycleError: the channel failed.
     """
     await session.start()
     try:
-        with suppress(ChannelClosed):
-            while True:
-                turn = await channel.receive()
-                if not turn.content.strip() and not turn.attachments:
-                    continue
-                report = await session.turn(turn, channel.send)
-                if report.failure is not None:
-                    log.warning("%s", report.output.error)
-                if keep is not None:
-                    keep(session.checkpoint())
-                await channel.send(report.output)
+        while True:
+            turn = await channel.receive()
+            if not turn.content.strip() and not turn.attachments:
+                continue
+            report = await session.turn(turn, channel.send)
+            if report.failure is not None:
+                log.warning("%s", report.output.error)
+            await channel.send(report.output)
+    except ChannelClosed as closed:
+        if closed.args:
+            raise LifecycleError(str(closed)) from closed
     finally:
         with anyio.CancelScope(shield=True):
             await session.end()

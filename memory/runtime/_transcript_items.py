@@ -22,14 +22,9 @@ _CHUNK = 1 << 16  # characters per read; doubled until one item fits
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in a file that cannot be read.
+    """Something in a file that cannot be read: its place, and the field and the fix, without user text."""
 
-    Attributes:
-        place: the file's name with the line or the item, such as ``chats.jsonl, line 3``.
-        what: the field and the fix, without user text.
-    """
-
-    place: str
+    place: str  # the file's name with the line or the item, such as ``chats.jsonl, line 3``
     what: str
 
     def __str__(self) -> str:
@@ -38,61 +33,35 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """One message of a conversation.
-
-    Attributes:
-        message: role and text.
-        at: when it was said, timezone-aware; None if the file has no time.
-        message_id: the id in the file; None if it has none.
-    """
+    """One message of a conversation."""
 
     message: Message
-    at: datetime | None = None
-    message_id: str | None = None
+    at: datetime | None = None  # timezone-aware; None if the file has no time
+    message_id: str | None = None  # in the file
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One conversation of a file. Its messages are in the order in which they were said.
+    """One conversation of a file. Its messages, at least one, are in the order in which they were said."""
 
-    Attributes:
-        conversation_id: unique within the file. It is the file's name and a number if the file has no id.
-        messages: at least one.
-        user: the user; None if the file names none.
-        place: its place in the file.
-        left_out: how many parts of each kind are not in ``messages``, such as ``{"tool messages": 2}``.
-        events: the recorded events, if the file is an export of a journal.
-        kind: the kind of file that it was read as.
-    """
-
-    conversation_id: str
+    conversation_id: str  # unique within the file: its own, or the file's name and a number
     messages: tuple[Spoken, ...]
-    user: str | None = None
+    user: str | None = None  # None if the file names none
     place: str = ""
-    left_out: Counter[str] = field(default_factory=Counter)
-    events: tuple[MemoryEvent, ...] = ()
-    kind: Kind | None = None
+    left_out: Counter[str] = field(default_factory=Counter)  # kind of part -> how many are not in messages
+    events: tuple[MemoryEvent, ...] = ()  # the recorded events, if the file is an export of a journal
+    kind: Kind | None = None  # the kind of file that it was read as
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question of memslot's own JSON lines. It is asked after all messages of its user.
-
-    Attributes:
-        text: the question.
-        answer: the right answer; None if the line has none.
-        evidence: ids of messages, sessions, or ``SESSION:N`` for the Nth message of a session.
-        user: the user whose memory is asked; None if the line names none.
-        at: when it is asked, timezone-aware; None if the line has no time.
-        category: the question's group.
-        place: its place in the file.
-    """
+    """A question of memslot's own JSON lines. It is asked after all messages of its user."""
 
     text: str
-    answer: str | None = None
-    evidence: tuple[str, ...] = ()
-    user: str | None = None
-    at: datetime | None = None
+    answer: str | None = None  # None if the line has none
+    evidence: tuple[str, ...] = ()  # ids of messages, sessions, or ``SESSION:N`` for the Nth message of one
+    user: str | None = None  # whose memory is asked; None if the line names none
+    at: datetime | None = None  # when it is asked, timezone-aware
     category: str = "question"
     place: str = ""
 

@@ -1,7 +1,6 @@
 """Conversations read from files: exports of chat programs, data sets of chats, and memslot's own JSON lines.
 
-``read_conversations(path)`` yields one :class:`Conversation` at a time, so most exports are never in memory
-as a whole. The file's content decides its kind, unless the caller names it:
+Most exports are never in memory as a whole. The file's content decides its kind, unless the caller names it:
 
 =============== =====================================================================================
 ``chatgpt``     ``conversations.json`` of a ChatGPT export, its directory, or the zip file itself

@@ -14,7 +14,7 @@ from memory.contract.errors import BackendError, InputError, LifecycleError, Sto
 from memory.contract.events import MemoryEvent
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import MemoryItems
-from memory.slot.background import Background
+from memory.slot.background import Background, Deliveries
 from memory.slot.slot import MemorySlot
 
 log = logging.getLogger("memslot.runtime")
@@ -25,34 +25,21 @@ _CANCELLED_S = 1.0
 
 @dataclass(slots=True)
 class WriteCounts:
-    """Counts of the events handed over so far. No field holds user text.
+    """Counts of the events handed over so far. No field holds user text."""
 
-    Attributes:
-        recorded: events that went into the outbox.
-        skipped: events that were not kept, because the slot is read-only.
-        corrected: events whose earlier version the memory has forgotten.
-        not_recorded: events that could not be kept or were lost.
-        left_for_next_start: events that waited in the outbox on close.
-        last_failure: why the last write, delivery or look at the outbox failed.
-    """
-
-    recorded: int = 0
-    skipped: int = 0
-    corrected: int = 0
-    not_recorded: int = 0
-    left_for_next_start: int = 0
-    last_failure: str | None = None
+    recorded: int = 0  # went into the outbox
+    skipped: int = 0  # not kept, because the slot is read-only
+    corrected: int = 0  # their earlier version is forgotten
+    not_recorded: int = 0  # could not be kept, or were lost
+    left_for_next_start: int = 0  # waited in the outbox on close
+    last_failure: str | None = None  # why the last write, delivery or look at the outbox failed
 
 
 class WriteBehind:
     """Puts events into a slot's outbox and delivers them in the background.
 
     The outbox keeps the order of each scope and decides when to repeat a failed attempt. Scopes do not wait
-    for each other.
-
-    Args:
-        slot: the memory.
-        background: runs the deliveries.
+    for each other. ``background`` runs the look at the outbox.
     """
 
     def __init__(self, slot: MemorySlot, background: Background) -> None:
@@ -60,9 +47,8 @@ class WriteBehind:
         self._slot = slot
         self._background = background
         self._failures = Failures("write-behind", log)
-        self._lanes: dict[MemoryScope, anyio.CancelScope] = {}
+        self._deliveries = Deliveries(self._deliver)
         self._corrected: dict[MemoryScope, list[MemoryEvent]] = {}
-        self._changed = anyio.Event()
         self._looking: anyio.CancelScope | None = None
         self._closed = False
 
@@ -88,33 +74,17 @@ class WriteBehind:
         delivery = self._slot.delivery
         with self._failures.survived("a look at the outbox") as looked:
             await delivery.refresh()
-            left = [scope for scope in delivery.waiting_scopes() if scope not in self._lanes]
+            left = delivery.waiting_scopes()
             # The choice is random, because other processes may look at the same moment.
             for scope in sample(left, min(len(left), _LOOK_AT)):
-                self._start(scope)
+                self._deliveries.start(scope)
         if looked.error is not None:
             self.counts.last_failure = self._failures.last
-        self._wake()
-
-    def _wake(self) -> None:
-        """Wake the tasks that wait for the end of deliveries."""
-        self._changed.set()
-        self._changed = anyio.Event()
 
     async def add(self, event: MemoryEvent, *, corrects: MemoryEvent | None = None) -> bool:
-        """Put an event into the outbox and begin to deliver it.
+        """Put an event into the outbox and begin to deliver it. Arguments and errors: :meth:`TurnMemory.record`.
 
-        Args:
-            event: the event to record.
-            corrects: an earlier version, which the memory forgets if its backend can delete single memories.
-
-        Returns:
-            False if the event was recorded before or the slot is read-only.
-
-        Raises:
-            LifecycleError: this object or the slot is closed.
-            StoreError, BackendError: the outbox cannot take the event.
-            InputError: another event with other messages has the same id.
+        Returns False if the event was recorded before or the slot is read-only.
         """
         if self._closed or self._slot.closed:
             raise LifecycleError("this memory is closed; the event was not recorded")
@@ -130,38 +100,23 @@ class WriteBehind:
         self.counts.recorded += 1
         if corrects is not None and self._can_forget(event.scope):
             self._corrected.setdefault(event.scope, []).append(corrects)
-        self._start(event.scope)
+        self._deliveries.start(event.scope)
         return True
 
-    def _start(self, scope: MemoryScope) -> None:
-        if scope not in self._lanes:
-            lane = self._lanes[scope] = anyio.CancelScope()
-            self._background.start(partial(self._work, scope, lane))
-
-    async def _work(self, scope: MemoryScope, lane: anyio.CancelScope) -> None:
-        try:
-            with lane, self._failures.survived("a delivery") as delivered:
-                while await self._deliver(scope):
-                    pass
-            if delivered.error is not None:
-                self.counts.last_failure = self._failures.last
-        finally:
-            del self._lanes[scope]
-            self._wake()
-
-    async def _deliver(self, scope: MemoryScope) -> bool:
-        """Deliver the waiting events of a scope. Returns whether more of them can be delivered at once."""
+    async def _deliver(self, scope: MemoryScope) -> str | None:
+        """Deliver the waiting events of a scope. Returns why some still wait, or None."""
         delivery = self._slot.delivery
         corrected = self._corrected.pop(scope, [])
         # An earlier version may still wait in the outbox. It is forgotten after its delivery.
         later = [event for event in corrected if not await self._forget(event)]
-        await delivery.set_up(scope)
-        why = await delivery.deliver(scope)
+        with self._failures.survived("a delivery") as delivered:
+            await delivery.set_up(scope)
+            self.counts.last_failure = await delivery.deliver(scope) or self.counts.last_failure
+        if delivered.error is not None:
+            self.counts.last_failure = self._failures.last
         for event in later:
             await self._forget(event)
-        if why is not None:
-            self.counts.last_failure = why
-        return why is None and bool(delivery.waiting(scope) or self._corrected.get(scope))
+        return None
 
     def _can_forget(self, scope: MemoryScope) -> bool:
         return self._slot.delivery.can_look_up and "forget" in MemoryItems(self._slot, scope).offered
@@ -186,10 +141,12 @@ class WriteBehind:
         Returns whether that happened within ``within_s`` seconds.
         """
         with anyio.move_on_after(within_s):
-            await self._take_up()
-            while self._lanes or (self.waiting and not once):
-                await self._changed.wait()
-            return True
+            while True:
+                await self._take_up()
+                await self._deliveries.ended()
+                if once or not self.waiting:
+                    return True
+                await anyio.sleep(_LOOK_S)
         return False
 
     async def close(self, within_s: float) -> None:
@@ -198,18 +155,17 @@ class WriteBehind:
         Events in a lasting outbox are tried once, without waiting for the pause after a failed attempt.
         """
         self._closed = True
-        await self.drained(within_s, once=self._slot.delivery.lasting)
+        lasting = self._slot.delivery.lasting
+        await self.drained(within_s, once=lasting)
         if self._looking is not None:
             self._looking.cancel()
-        for lane in list(self._lanes.values()):
-            lane.cancel()
+        await self._deliveries.end(0)
         with anyio.move_on_after(_CANCELLED_S):
-            while self._lanes:
-                await self._changed.wait()
+            await self._deliveries.ended()
         if not (left := self.waiting):
             return
         name = self._slot.backend_name
-        if self._slot.delivery.lasting:
+        if lasting:
             self.counts.left_for_next_start = left
             log.warning("%s: %d events wait for the next start", name, left)
         else:

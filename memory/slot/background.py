@@ -78,10 +78,14 @@ class Deliveries:
                 self._ended.set()
                 self._ended = anyio.Event()
 
+    async def ended(self) -> None:
+        """Wait until no delivery is under way."""
+        while self._running:
+            await self._ended.wait()
+
     async def end(self, within_s: float) -> None:
         """Let deliveries go on for ``within_s`` seconds, then end them. The rest stays in the outbox."""
         with anyio.move_on_after(within_s):
-            while self._running:
-                await self._ended.wait()
+            await self.ended()
         for running in list(self._running.values()):
             running.cancel()

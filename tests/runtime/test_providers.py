@@ -63,7 +63,7 @@ def test_mistakes_of_the_configuration_name_the_fix(monkeypatch):
         create_provider("antropic", {})
     with pytest.raises(ConfigError, match=r"run\.roles\.user\.modle: .* model\?"):
         create_provider("openai", {"modle": "x"}, "run.roles.user")
-    with pytest.raises(ConfigError, match="base_url is required"):
+    with pytest.raises(ConfigError, match="base_url: is required"):
         create_provider("openai_compatible", {"model": "x"})
     for kind in ("openai", "anthropic"):
         with pytest.raises(ConfigError, match="API_KEY"):

@@ -1,50 +1,23 @@
-"""Turns of Nanobot: what was said in them, and by whom."""
+"""What Nanobot keeps of a turn: the words of its speakers, memslot's section among them, and the workspace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from memory import Message
-from memory.hosts._shared import conversation, words
-from memory.runtime import HostTurns, strip_context
+from memory import ConfigError, MemoryScope, Message
+from memory.hosts._shared import conversation, tested, words
+from memory.runtime import strip_context
 
-_MACHINES = frozenset(
-    {"cron", "runtime", "session", "session_timeout", "subagent", "system:recovery", "trigger"}
-)
-_MACHINE_SESSIONS = ("heartbeat", "dream:", "cron:")
+with tested("nanobot"):
+    from nanobot.runtime_context import (
+        RUNTIME_CONTEXT_HISTORY_META,
+        detach_runtime_context,
+        reattach_runtime_context,
+    )
 
-
-class BotTurns:
-    """Recalls for the requests of a bot, and records its saved turns.
-
-    Nanobot names a saved turn by its id and its session. Its words are in the session's messages.
-    """
-
-    def __init__(self, turns: HostTurns) -> None:
-        self._turns = turns
-        self._asked: dict[str, str] = {}
-
-    async def recall(self, request: Any) -> str:
-        """Return the section for a request, which holds the user's own words."""
-        key = session_of(request)
-        asked = self._asked[key] = request.original_user_text or ""
-        return (await self._turns.recall(request.turn_id or key, asked, session_id=key)).section
-
-    async def record(self, event: Any, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Record a saved turn, unless Nanobot's own timers or helpers asked in it."""
-        key = str(event.context.session_key)
-        talk, parts = said(messages, self._asked.pop(key, ""))
-        if talk and not (event.sender_id in _MACHINES or key.startswith(_MACHINE_SESSIONS)):
-            await self._turns.record(event.turn_id, session_id=key, messages=talk, left_out=parts)
-
-    def forget(self, key: str) -> None:
-        """Forget what was asked in a session, whose turn ended without being saved."""
-        self._asked.pop(key, None)
-
-
-def session_of(request: Any) -> str:
-    return request.session_key or "sdk:default"
+SOURCE = "memslot"  # the name of memslot's blocks in Nanobot's runtime context
 
 
 def said(messages: Sequence[Mapping[str, Any]], asked: str) -> tuple[list[Message], list[str]]:
@@ -69,3 +42,42 @@ def said(messages: Sequence[Mapping[str, Any]], asked: str) -> tuple[list[Messag
 
 def _words(message: Mapping[str, Any]) -> str:
     return strip_context(words(message.get("content")))
+
+
+def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Remove memslot's block from a message that Nanobot keeps. Returns None if there is no such block."""
+    marker = message.get(RUNTIME_CONTEXT_HISTORY_META)
+    if not isinstance(marker, Mapping) or SOURCE not in (marker.get("sources") or ()):
+        return None
+    if (found := detach_runtime_context(message.get("content"), marker)) is None:
+        return None
+    content, sources, blocks = found
+    texts = [strip_context(str(block.get("text", ""))).strip() for block in blocks]
+    cleaned = {**message, "content": content}
+    del cleaned[RUNTIME_CONTEXT_HISTORY_META]
+    if left := [{**block, "text": text} for block, text in zip(blocks, texts, strict=True) if text]:
+        others = [source for source in sources if source != SOURCE]
+        cleaned["content"], marker = reattach_runtime_context(content, others, left)
+        cleaned[RUNTIME_CONTEXT_HISTORY_META] = marker
+    return cleaned
+
+
+def claim_workspace(workspace: Path, scope: MemoryScope) -> None:
+    """Reserve a workspace for one scope, because Nanobot's own tools read every session of the workspace.
+
+    Raises:
+        ConfigError: the workspace belongs to another scope or is not writable.
+    """
+    file = workspace / ".memslot-scope"
+    try:
+        workspace.mkdir(parents=True, exist_ok=True)
+        owner = file.read_text(encoding="utf-8").strip() if file.exists() else ""
+        if not owner:
+            file.write_text(f"{scope.label}\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}; the workspace must be writable") from error
+    if owner not in ("", scope.label):
+        raise ConfigError(
+            f"{workspace} is the workspace of another memory.scope, and its sessions can be read by this agent; "
+            "give each scope a workspace and a configuration directory of its own"
+        )

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 import anyio
 
-from memory import ConfigError, MemoryScope, MemorySlot, MemslotError
+from memory import MemorySlot, MemslotError
 from memory.hosts._shared import tested
 from memory.hosts._tools import DESCRIPTIONS, SEARCH, ModelTools, schema
-from memory.hosts.nanobot._turns import BotTurns
-from memory.runtime import HostTurns, TurnPolicy, build_slot, strip_context, turns_of
+from memory.hosts.nanobot._turns import SOURCE, claim_workspace, said, without_section
+from memory.runtime import HostTurns, TurnPolicy, build_slot, turns_of
 
 with tested("nanobot"):
     from nanobot.agent.tools.base import Tool
@@ -29,17 +29,14 @@ with tested("nanobot"):
         TurnCompleted,
         TurnRunStatusChanged,
     )
-    from nanobot.runtime_context import (
-        RUNTIME_CONTEXT_HISTORY_META,
-        RuntimeContextBlock,
-        detach_runtime_context,
-        public_history_messages,
-        reattach_runtime_context,
-    )
+    from nanobot.runtime_context import RuntimeContextBlock, public_history_messages
 
 log = logging.getLogger("memslot.nanobot")
 
-SOURCE = "memslot"  # the name of memslot's blocks in Nanobot's runtime context
+_MACHINES = frozenset(
+    {"cron", "runtime", "session", "session_timeout", "subagent", "system:recovery", "trigger"}
+)
+_MACHINE_SESSIONS = ("heartbeat", "dream:", "cron:")
 _OPENING_S = 10.0
 _open: dict[Path, MemorySlot] = {}
 """Open slots, shared because an embedded store has one owner and Nanobot may build its tools twice."""
@@ -79,8 +76,9 @@ class MemslotTool(Tool):  # type: ignore[misc]
     def __init__(self, slot: MemorySlot, sessions: Any) -> None:
         self._ending: AsyncGenerator[None, None] | None = None
         self._sessions = sessions
-        turns = HostTurns(slot, "nanobot")
-        self._memory, self._turns, self._tools = turns.memory, BotTurns(turns), ModelTools(turns)
+        self._turns = HostTurns(slot, "nanobot")
+        self._memory, self._tools = self._turns.memory, ModelTools(self._turns)
+        self._asked: dict[str, str] = {}  # the user's own words in each session's turn
         self._delivered: set[str] = set()
 
     @classmethod
@@ -118,8 +116,10 @@ class MemslotTool(Tool):  # type: ignore[misc]
         return self._recall
 
     async def _recall(self, request: Any) -> RuntimeContextBlock | None:
-        section = await self._turns.recall(request)
-        return RuntimeContextBlock(SOURCE, section) if section else None
+        key = request.session_key or "sdk:default"
+        asked = self._asked[key] = request.original_user_text or ""
+        recall = await self._turns.recall(request.turn_id or key, asked, session_id=key)
+        return RuntimeContextBlock(SOURCE, recall.section) if recall.section else None
 
     async def _begin(self, event: Any) -> None:
         """Open the memory, and remove a dead process's sections before Nanobot reads the history."""
@@ -131,13 +131,16 @@ class MemslotTool(Tool):  # type: ignore[misc]
                 await self._memory.slot.setup_scope(self._memory.slot.delivery.scope_or_default())
         key = event.context.session_key
         self._delivered.discard(key)
-        self._turns.forget(key)
+        self._asked.pop(key, None)
         self._clean(key)
 
     async def _record(self, event: Any) -> None:
-        messages = self._clean(event.context.session_key)
+        """Record a saved turn, unless Nanobot's own timers or helpers asked in it."""
+        key = str(event.context.session_key)
         # Blocks of other providers were not said either.
-        await self._turns.record(event, public_history_messages(messages))
+        talk, parts = said(public_history_messages(self._clean(key)), self._asked.pop(key, ""))
+        if talk and not (event.sender_id in _MACHINES or key.startswith(_MACHINE_SESSIONS)):
+            await self._turns.record(event.turn_id, session_id=key, messages=talk, left_out=parts)
 
     def _answered(self, event: Any) -> None:
         self._delivered.add(event.context.session_key)
@@ -158,42 +161,3 @@ class MemslotTool(Tool):  # type: ignore[misc]
             session.messages[:] = [new or old for new, old in zip(cleaned, session.messages, strict=True)]
             self._sessions.save(session)
         return list(session.messages)
-
-
-def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Remove memslot's block from a message that Nanobot keeps. Returns None if there is no such block."""
-    marker = message.get(RUNTIME_CONTEXT_HISTORY_META)
-    if not isinstance(marker, Mapping) or SOURCE not in (marker.get("sources") or ()):
-        return None
-    if (found := detach_runtime_context(message.get("content"), marker)) is None:
-        return None
-    content, sources, blocks = found
-    texts = [strip_context(str(block.get("text", ""))).strip() for block in blocks]
-    cleaned = {**message, "content": content}
-    del cleaned[RUNTIME_CONTEXT_HISTORY_META]
-    if left := [{**block, "text": text} for block, text in zip(blocks, texts, strict=True) if text]:
-        others = [source for source in sources if source != SOURCE]
-        cleaned["content"], marker = reattach_runtime_context(content, others, left)
-        cleaned[RUNTIME_CONTEXT_HISTORY_META] = marker
-    return cleaned
-
-
-def claim_workspace(workspace: Path, scope: MemoryScope) -> None:
-    """Reserve a workspace for one scope, because Nanobot's own tools read every session of the workspace.
-
-    Raises:
-        ConfigError: the workspace belongs to another scope or is not writable.
-    """
-    file = workspace / ".memslot-scope"
-    try:
-        workspace.mkdir(parents=True, exist_ok=True)
-        owner = file.read_text(encoding="utf-8").strip() if file.exists() else ""
-        if not owner:
-            file.write_text(f"{scope.label}\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}; the workspace must be writable") from error
-    if owner not in ("", scope.label):
-        raise ConfigError(
-            f"{workspace} is the workspace of another memory.scope, and its sessions can be read by this agent; "
-            "give each scope a workspace and a configuration directory of its own"
-        )

@@ -6,9 +6,9 @@ import json
 import os
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from memory.contract.events import Message
 from memory.contract.native_errors import OPENAI_ERRORS
@@ -24,27 +24,22 @@ _STOPS: dict[str, llm.StopReason] = {
 }
 
 
-class CompatibleOptions(ServiceOptions):
-    """A server that speaks OpenAI's chat completions."""
+class OpenAIOptions(ServiceOptions):
+    """OpenAI's own service; its key is in ``OPENAI_API_KEY`` where none is given."""
 
     example_url = "http://127.0.0.1:11434/v1"
 
-    base_url: Public[str] | None = Field(default=None, examples=[example_url])
-    """The server's address, with ``/v1`` where it has that."""
     max_tokens: int | None = Field(default=None, gt=0)
     """Longest answer. Default: the server's."""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """Default: the server's."""
 
-    @model_validator(mode="after")
-    def _has_address(self) -> Self:
-        if self.base_url is None and type(self) is CompatibleOptions:
-            raise ValueError(f"base_url is required: the server's address, e.g. {self.example_url}")
-        return self
 
+class CompatibleOptions(OpenAIOptions):
+    """A server that speaks OpenAI's chat completions."""
 
-class OpenAIOptions(CompatibleOptions):
-    """OpenAI's own service; its key is in ``OPENAI_API_KEY`` where none is given."""
+    base_url: Public[str] = Field(examples=[OpenAIOptions.example_url])
+    """The server's address, with ``/v1`` where it has that."""
 
 
 class OpenAIProvider(ServiceProvider):
@@ -53,7 +48,7 @@ class OpenAIProvider(ServiceProvider):
     operation = "chat.completions"
     errors = OPENAI_ERRORS
 
-    def __init__(self, options: CompatibleOptions, *, own: bool = False) -> None:
+    def __init__(self, options: OpenAIOptions, *, own: bool = False) -> None:
         from openai import AsyncOpenAI
 
         self._options = options
@@ -67,7 +62,7 @@ class OpenAIProvider(ServiceProvider):
         super().__init__("openai" if own else "openai_compatible", client, options)
 
     @staticmethod
-    def _key(options: CompatibleOptions, own: bool) -> str:
+    def _key(options: OpenAIOptions, own: bool) -> str:
         """OpenAI needs a key. Another server may need none."""
         if own and (options.base_url is None or "OPENAI_API_KEY" in os.environ):
             return key_of(options, "OPENAI_API_KEY", "openai")

@@ -15,8 +15,7 @@ from nanobot_support import files, memory_config, nanobot_config
 
 from memory import ConfigError, LifecycleError, MemoryScope, MemorySlot
 from memory.hosts.nanobot import tool
-from memory.hosts.nanobot._turns import said
-from memory.hosts.nanobot.tool import claim_workspace, without_section
+from memory.hosts.nanobot._turns import claim_workspace, said, without_section
 from memory.runtime import TurnMemory, TurnPolicy, turns_of
 from memory.testing import FakeBackend, FakeNativeStore
 

@@ -171,7 +171,6 @@ def chat(hermes_home: Path, model: Model, said: str) -> str:
     }
     (hermes_home / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
     environment = {**os.environ, "HOME": str(hermes_home.parent), "HERMES_HOME": str(hermes_home)}
-    environment.pop("MEMSLOT_CONFIG", None)
     done = subprocess.run(
         [str(Path(sys.executable).with_name("hermes")), "chat", "-Q", "-q", said],
         env=environment, cwd=hermes_home.parent, capture_output=True, text=True, timeout=300,

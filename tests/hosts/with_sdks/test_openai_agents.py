@@ -152,7 +152,7 @@ class App(HostUnderTest):
 
     async def bind_again(self) -> None:
         hooks = MemoryHooks(self._memory, session_id="one")
-        hooks.run_config(hooks.run_config())
+        MemoryHooks(self._memory, session_id="one", base=hooks["run_config"])
 
     async def aclose(self) -> None:
         for session in self._sessions.values():
