@@ -89,7 +89,7 @@ def open_journal(config: MemslotConfig, data_dir: Path | None = None) -> Journal
     settings = config.journal or JournalSettings()
     within_s = min(WITHIN_S, config.memory.deadlines.write_s)
     with closing(config.store(data_dir)) as store:
-        journal = Journal(store, durability=settings.durability, max_mb=settings.max_mb, within_s=within_s)
+        journal = Journal(store, durability=settings.durability, within_s=within_s)
     try:
         journal.open()
     except BaseException:

@@ -22,8 +22,6 @@ class JournalSettings(PluginOptions):
 
     durability: Durability = "process"
     """``process`` survives the end of the process at any moment; ``machine`` a power cut as well."""
-    max_mb: int | None = Field(default=1024, gt=0)
-    """Largest size of the store, in megabytes; what is delivered and oldest goes first. None: unbounded."""
 
     @model_validator(mode="before")
     @classmethod
@@ -84,4 +82,4 @@ class MemorySettings(PluginOptions):
 
     def problems(self) -> Iterator[str]:
         if self.state and self.journal and self.journal.model_fields_set:
-            yield "journal: durability and max_mb are a file's; with state, write journal: true"
+            yield "journal: durability is a file's; with state, write journal: true"

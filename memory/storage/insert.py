@@ -40,7 +40,6 @@ CREATE TABLE IF NOT EXISTS outbox (
     next_try REAL NOT NULL DEFAULT 0,
     error TEXT,
     outcome TEXT,
-    before_reset TEXT,
     erased INTEGER NOT NULL DEFAULT 0,
     recorded_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
 );

@@ -1,8 +1,6 @@
 """The journal keeps every event before it is sent, and its result afterwards, as entries of the outbox.
 
-It is also the history of a memory, from which the memory can be moved to another backend. An event may be
-sent twice if the backend offers no look-up and a process gets no answer, or dies between the native write
-and its note. Each backend has a separate delivery.
+It is also the history of a memory, from which the memory can be moved to another backend.
 """
 
 from __future__ import annotations
@@ -26,16 +24,16 @@ from memory.storage.store import SqliteStore, Store, scope_key, scope_of
 
 EVENT = "event"
 DELIVERED = ("committed", "queued", "pending")
-_ROOM_EVERY = 16  # writes
 _LOST = "the event was not kept, and not sent"
 _OPEN = "kind = 'event' AND state IN ('waiting', 'unknown')"
 # A moved memory has one history: an event with several destinations counts once, and not at all if one
-# erased it. The plus sign keeps SQLite from using the index on seq, which would scan all earlier events for
-# each one.
+# erased it or is about to. The plus sign keeps SQLite from using the index on seq, which would scan all
+# earlier events for each one.
 _PAST = (
     "kind = 'event' AND erased = 0 AND NOT EXISTS (SELECT 1 FROM outbox AS earlier WHERE earlier.kind = 'event' "
     "AND earlier.scope = outbox.scope AND earlier.key = outbox.key AND earlier.state != 'reset' "
-    "AND earlier.erased = 0 AND +earlier.seq < outbox.seq)"
+    "AND earlier.erased = 0 AND +earlier.seq < outbox.seq) AND NOT EXISTS (SELECT 1 FROM resets "
+    "WHERE resets.scope = outbox.scope AND outbox.seq <= resets.last_seq)"
 )
 
 
@@ -96,15 +94,12 @@ class Journal(AbstractContextManager["Journal"]):
     Args:
         store: holds the events. The journal makes a further handle on it, and closes only that.
         durability: as :data:`~memory.storage.shared_file.Durability`.
-        max_mb: size limit of a file. The oldest delivered events go first; if none is left, recording fails.
-            A server has no limit here.
         past: whether events stay after their delivery or reset.
         within_s: seconds that a call of the store may take.
 
     Attributes:
         store: the journal's handle on the store.
         place: the location, for messages.
-        shared: whether other machines can use the store.
         outbox: the entries.
         resets: the resets that have begun.
     """
@@ -114,7 +109,6 @@ class Journal(AbstractContextManager["Journal"]):
         store: Store,
         *,
         durability: Durability = "process",
-        max_mb: int | None = 1024,
         past: bool = True,
         within_s: float = WITHIN_S,
     ) -> None:
@@ -124,10 +118,7 @@ class Journal(AbstractContextManager["Journal"]):
         self.outbox = Outbox(self.store, EVENT, keep=past)
         self.resets = Resets(self.store, past=past)
         self.place = self.store.place
-        self.shared = self.store.shared
-        self._max_mb = None if self.shared else max_mb
         self._backlog: dict[Lane, int] = {}
-        self._until_room = 0  # writes before the size is measured again
 
     def __exit__(self, *ended: object) -> None:
         self.close()
@@ -204,12 +195,11 @@ class Journal(AbstractContextManager["Journal"]):
 
         Raises:
             InputError: an id belongs to other messages.
-            JournalError: the store or ``max_mb`` is full; the caller must not send the events.
+            JournalError: the store cannot keep them; the caller must not send the events.
         """
         lane = key.lane
 
         def keep(db: Any) -> Appended:
-            self._make_room(db)
             held = self.outbox.leases.take(db, lane) if send else None
             older = self.outbox.count(db, lane)
             sent = held is not None and not older
@@ -242,24 +232,6 @@ class Journal(AbstractContextManager["Journal"]):
         seq = self.outbox.put(db, lane, event.event_id, text, persona=persona, sent=sent)
         return seq, None
 
-    def _make_room(self, db: Any) -> None:
-        if self._max_mb is None or self._until_room:
-            self._until_room = max(0, self._until_room - 1)
-            return
-        if _megabytes(db) < self._max_mb:
-            self._until_room = _ROOM_EVERY
-            return
-        gone = db.execute(
-            "DELETE FROM outbox WHERE seq IN (SELECT seq FROM outbox "
-            f"WHERE kind = 'event' AND state IN {DELIVERED} AND before_reset IS NULL ORDER BY seq "
-            "LIMIT (SELECT 1 + count(*) / 10 FROM outbox))"
-        ).rowcount
-        if not gone:
-            raise JournalError(
-                f"{self.place}: max_mb is reached and nothing in it is delivered; bring the backend back, or "
-                "raise memory.journal.max_mb"
-            )
-
     async def mark_sent(self, lease: Lease, seqs: Sequence[int]) -> bool:
         """Mark events as sent before they are: from now on they may be stored. False if the lane was lost."""
         return await self.store.run(lambda db: all(self.outbox.mark_sent(db, lease, seq) for seq in seqs))
@@ -289,10 +261,6 @@ class Journal(AbstractContextManager["Journal"]):
             f"SELECT scope, count(*) FROM outbox WHERE {_PAST} GROUP BY scope ORDER BY min(seq)"
         )
         return [(scope_of(key), count) for key, count in found]
-
-    def counts(self) -> dict[str, int]:
-        """The number of events by status."""
-        return dict(self._rows("SELECT state, count(*) FROM outbox WHERE kind = 'event' GROUP BY state"))
 
     def entries(
         self, scope: MemoryScope | None = None, *, everything: bool = False
@@ -332,10 +300,3 @@ class Journal(AbstractContextManager["Journal"]):
 
     def _rows(self, statement: str, *values: Any) -> list[Any]:
         return list(self.store.call(lambda db: db.execute(statement, values).fetchall(), writes=False))
-
-
-def _megabytes(db: Any) -> float:
-    pages, free, size = (
-        db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-    )
-    return float((pages - free) * size / 2**20)

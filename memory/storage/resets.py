@@ -23,18 +23,19 @@ JOURNAL = Tables(
 CREATE TABLE IF NOT EXISTS resets (
     destination TEXT NOT NULL,
     scope TEXT NOT NULL,
-    begun_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    last_seq INTEGER NOT NULL,
     PRIMARY KEY (destination, scope)
 );
 """,
 )
-_MARKED = "kind = 'event' AND persona = ? AND scope = ? AND before_reset IS NOT NULL"
-_UNMARK = f"UPDATE outbox SET before_reset = NULL WHERE {_MARKED}"
-# The event was recorded again since, under the same id.
-_AGAIN = (
-    "EXISTS (SELECT 1 FROM outbox AS later WHERE later.kind = 'event' AND later.scope = outbox.scope "
-    "AND later.key = outbox.key AND later.destination = outbox.destination AND later.state != 'reset' "
-    "AND later.seq > outbox.seq)"
+_NOTE = """
+INSERT INTO resets (destination, scope, last_seq)
+SELECT ?, ?, coalesce(max(seq), 0) FROM outbox WHERE kind = 'event' AND persona = ? AND scope = ?
+ON CONFLICT (destination, scope) DO UPDATE SET last_seq = excluded.last_seq
+"""
+_ERASED = (
+    "kind = 'event' AND persona = ? AND scope = ? AND erased = 0 "
+    "AND seq <= (SELECT last_seq FROM resets WHERE destination = ? AND scope = ?)"
 )
 
 
@@ -64,7 +65,7 @@ class JournalKey:
 
 
 class Resets:
-    """Resets that have begun and whose end is not noted, so that no process shows or delivers erased events.
+    """Resets that have begun and whose end is not noted.
 
     Args:
         store: holds the notes.
@@ -93,65 +94,42 @@ class Resets:
         return self.is_open(key)
 
     async def begin(self, key: JournalKey) -> None:
-        """Note that a reset begins: earlier events are no longer delivered, found or replayed."""
-        persona, (destination, scope) = key.scope.persona_id, key.lane
-
-        def mark(db: Any) -> None:
-            # Marks of an earlier reset: cancelling this one must not restore those events.
-            db.execute(_UNMARK, (persona, scope))
-            db.execute(
-                "INSERT INTO resets (destination, scope) VALUES (?, ?) ON CONFLICT DO NOTHING", key.lane
-            )
-            db.execute(
-                "UPDATE outbox SET before_reset = state, erased = 1, "
-                "state = CASE destination WHEN ? THEN 'reset' ELSE state END "
-                "WHERE kind = 'event' AND persona = ? AND scope = ? AND erased = 0",
-                (destination, persona, scope),
-            )
-
-        await self._store.run(mark)
+        """Note that a reset begins, and the last event that it erases."""
+        values = (*key.lane, key.scope.persona_id, key.lane.scope)
+        await self._store.run(lambda db: db.execute(_NOTE, values))
         self._begun.add(key.lane)
 
     async def cancel(self, key: JournalKey) -> None:
         """Undo :meth:`begin`, because the backend has certainly reset nothing."""
-        persona, (destination, scope) = key.scope.persona_id, key.lane
-
-        def mark(db: Any) -> None:
-            db.execute(
-                "UPDATE outbox SET before_reset = NULL, erased = 0, "
-                "state = CASE destination WHEN ? THEN before_reset ELSE state END "
-                f"WHERE {_MARKED} AND NOT {_AGAIN}",
-                (destination, persona, scope),
-            )
-            db.execute("DELETE FROM resets WHERE destination = ? AND scope = ?", key.lane)
-
-        await self._store.run(mark)
+        await self._store.run(lambda db: self._drop(db, key.lane))
         self._begun.discard(key.lane)
 
     async def end(self, key: JournalKey) -> bool:
-        """Note that a reset has ended. Returns whether the journal still holds words of the scope."""
-        persona, scope = key.scope.persona_id, key.lane.scope
+        """Erase the events before the reset. Returns whether the journal still holds words of the scope."""
+        persona, lane = key.scope.persona_id, key.lane
 
-        erased = 0
-
-        def mark(db: Any) -> bool:
-            nonlocal erased
-            if not self._past:
-                gone = f"DELETE FROM outbox WHERE {_MARKED} AND state = 'reset'"
-                erased = db.execute(gone, (persona, scope)).rowcount
-            db.execute(_UNMARK, (persona, scope))
-            db.execute("DELETE FROM resets WHERE destination = ? AND scope = ?", key.lane)
-            words = (
-                "SELECT 1 FROM outbox WHERE kind = 'event' AND persona = ? AND scope = ? "
-                "AND state = 'reset' LIMIT 1"
+        def erase(db: Any) -> tuple[bool, int]:
+            db.execute(
+                "UPDATE outbox SET erased = 1, state = CASE destination WHEN ? THEN 'reset' ELSE state END "
+                f"WHERE {_ERASED}",
+                (lane.destination, persona, lane.scope, *lane),
             )
-            return db.execute(words, (persona, scope)).fetchone() is not None
+            self._drop(db, lane)
+            words = "FROM outbox WHERE kind = 'event' AND persona = ? AND scope = ? AND state = 'reset'"
+            if self._past:
+                found = db.execute(f"SELECT 1 {words} LIMIT 1", (persona, lane.scope)).fetchone()
+                return found is not None, 0
+            return False, db.execute(f"DELETE {words}", (persona, lane.scope)).rowcount
 
-        kept = await self._store.run(mark)
-        if erased:
+        kept, removed = await self._store.run(erase)
+        if removed:
             await anyio.to_thread.run_sync(self._store.fold)
-        self._begun.discard(key.lane)
+        self._begun.discard(lane)
         return kept
+
+    @staticmethod
+    def _drop(db: Any, lane: Lane) -> None:
+        db.execute("DELETE FROM resets WHERE destination = ? AND scope = ?", lane)
 
     def close(self) -> None:
         """Close the handle on the store. Idempotent."""

@@ -140,9 +140,15 @@ def test_a_url_that_cannot_be_used_is_refused(monkeypatch):
 
 
 def test_what_is_a_files_is_refused_beside_a_server():
-    with pytest.raises(ConfigError, match="durability and max_mb are a file's"):
+    with pytest.raises(ConfigError, match="durability is a file's"):
         load_config(
-            {"memory": {"condition": "full_history", "state": "postgresql://h/d", "journal": {"max_mb": 5}}}
+            {
+                "memory": {
+                    "condition": "full_history",
+                    "state": "postgresql://h/d",
+                    "journal": {"durability": "machine"},
+                }
+            }
         )
     config = {"memory": {"condition": "full_history", "state": "postgresql://h/d"}}
     assert load_config(config).journal is not None

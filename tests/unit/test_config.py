@@ -166,19 +166,21 @@ def test_typos_in_a_providers_block_get_the_nearest_name(data, complaint):
     assert "sk-1234" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("block", "max_mb"), [("true", 1024), ("{}", 1024), ("{max_mb: 5}", 5)])
-def test_the_journal_is_one_line(tmp_path, block, max_mb):
+@pytest.mark.parametrize(
+    ("block", "durability"), [("true", "process"), ("{}", "process"), ("{durability: machine}", "machine")]
+)
+def test_the_journal_is_one_line(tmp_path, block, durability):
     config = tmp_path / "c.yaml"
     config.write_text(f"memory: {{condition: no_memory, conditions: {{no_memory: {{}}}}, journal: {block}}}")
     journal = load_config(config).memory.journal
-    assert journal.max_mb == max_mb
+    assert journal.durability == durability
 
 
 def test_without_a_journal_there_is_none_and_a_wrong_one_is_named(tmp_path):
     config = tmp_path / "c.yaml"
     for block, said in (
         ("false", None),
-        ("{max_mb: 0}", "max_mb"),
+        ("{durability: disk}", "durability"),
         ("{size: 1}", "size"),
         ("[a]", "journal"),
     ):
