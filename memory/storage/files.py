@@ -14,11 +14,6 @@ from memory.storage.insert import create_directory
 from memory.storage.shared_file import Durability
 
 
-def beside(path: Path, suffix: str) -> Path:
-    """The path of a companion file, such as ``events.jsonl.count``."""
-    return path.with_name(f"{path.name}.{suffix}")
-
-
 def replace_file(path: Path, content: str | bytes, durability: Durability = "machine") -> None:
     """Write a file so that a crash leaves either the complete old or the complete new content. Text is UTF-8.
 
@@ -29,7 +24,7 @@ def replace_file(path: Path, content: str | bytes, durability: Durability = "mac
         OSError: the file could not be written; the old content is still there.
     """
     create_directory(path.parent)
-    unfinished = beside(path, "new")
+    unfinished = path.with_name(f"{path.name}.new")
     try:
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             if path.exists():
@@ -66,10 +61,7 @@ def append_bytes(path: Path, data: bytes, durability: Durability = "process") ->
 
 def flush(path: Path) -> None:
     """Flush a file, or the names in a directory, to the disk. Does nothing if the system cannot."""
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except PermissionError:  # a directory, on Windows
-        return
+    file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
     except OSError as error:

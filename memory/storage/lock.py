@@ -1,15 +1,14 @@
 """Gives files one owner at a time: embedded databases and a control's files, which two owners would destroy.
 
-Embedded databases often have no lock, one per process only, or one that comes after files were touched. This
-lock comes first and also excludes owners in the same process. A killed owner's lock is freed by the system.
+Embedded databases often have no lock, or one that comes after files were touched. This lock also excludes
+owners in the same process. The system frees the lock of a killed owner.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-import sys
 import weakref
-from contextlib import suppress
 from pathlib import Path
 
 from memory.contract.errors import BackendUnavailable
@@ -44,19 +43,23 @@ class FileLock:
 
         Raises:
             BackendUnavailable: another owner holds the lock, in this process or another.
-            OSError: the file cannot be created.
+            OSError: the file cannot be created, or its file system has no locks.
         """
         if not self.held:
             self.release()
         while self._file is None:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                if not _locked(file, self.path):
-                    raise self.refusal(_owner(file))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _is_at(file, self.path):
-                    _write(file, str(os.getpid()).encode())
+                    os.truncate(file, 0)
+                    os.pwrite(file, str(os.getpid()).encode(), 0)
                     self._file = file
                     _HELD.add(self)
+            except BlockingIOError:
+                raise self.refusal(_owner(file)) from None
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
             finally:
                 if self._file is None:
                     os.close(file)
@@ -73,46 +76,24 @@ class FileLock:
             file, self._file = self._file, None
             _HELD.discard(self)
             if remove and _is_at(file, self.path):
-                with suppress(OSError):  # Windows deletes no open file
-                    self.path.unlink()
-            _write(file, b"")
+                self.path.unlink()
+            os.truncate(file, 0)
             os.close(file)
 
     def __del__(self) -> None:
         self.release()
 
 
-if sys.platform == "win32":
-    import msvcrt
+def _leave_to_the_parent() -> None:
+    """Close the files in a forked child, which would otherwise keep its parent's locks alive."""
+    for lock in list(_HELD):
+        if lock._file is not None:
+            os.close(lock._file)
+            lock._file = None
+    _HELD.clear()
 
-    def _locked(file: int, path: Path) -> bool:
-        try:
-            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
 
-else:
-    import fcntl
-
-    def _locked(file: int, path: Path) -> bool:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:  # a file system without locks
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        return True
-
-    def _leave_to_the_parent() -> None:
-        """Close the files in a forked child, which would otherwise keep its parent's locks alive."""
-        for lock in list(_HELD):
-            if lock._file is not None:
-                os.close(lock._file)
-                lock._file = None
-        _HELD.clear()
-
-    os.register_at_fork(after_in_child=_leave_to_the_parent)
+os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def _is_at(file: int, path: Path) -> bool:
@@ -123,17 +104,8 @@ def _is_at(file: int, path: Path) -> bool:
         return False
 
 
-def _write(file: int, text: bytes) -> None:
-    os.lseek(file, 0, os.SEEK_SET)
-    os.ftruncate(file, 0)
-    os.write(file, text)
-
-
 def _owner(file: int) -> str:
-    try:
-        owner = os.read(file, 20).decode("ascii", "replace")
-    except OSError:  # on Windows only the owner can read a locked file
-        return ""
+    owner = os.pread(file, 20, 0).decode("ascii", "replace")
     if not owner.isdecimal():
         return ""
     return " in this process" if int(owner) == os.getpid() else f" in process {owner}"

@@ -346,8 +346,7 @@ def _begin_child() -> None:
     _Server._registering = threading.Lock()  # a thread of the parent may have held the old one
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_child)
+os.register_at_fork(after_in_child=_begin_child)
 
 
 class _Statements:
