@@ -37,11 +37,7 @@ from memory.contract.traits import AdapterTraits
 
 @runtime_checkable
 class MemoryAdapter(Protocol):
-    """The minimal contract (spec section 2).
-
-    An adapter may have three more members, as :class:`memory.adapter.BaseAdapter` does: ``traits``
-    (:meth:`AdapterTraits.of`), ``native_scope`` (:func:`native_scope_of`) and ``aclose`` (:func:`close_adapter`).
-    """
+    """The minimal contract (spec section 2). Optional members: ``traits``, ``native_scope`` and ``aclose``."""
 
     backend_name: str
 
@@ -70,10 +66,8 @@ class MemoryAdapter(Protocol):
 def native_scope_of(adapter: object, scope: MemoryScope) -> Mapping[str, str]:
     """The scope's native ids by name. The slot checks rows against them, and the manifest records them.
 
-    They come from the adapter's ``native_scope``. Without that method, they are the scope's own fields.
-
-    Raises:
-        ScopeError: the adapter cannot represent the scope without sharing.
+    Without the method ``native_scope``, they are the scope's own fields. Raises ScopeError if the adapter
+    cannot represent the scope without sharing.
     """
     tell: Callable[[MemoryScope], Mapping[str, str]] | None = getattr(adapter, "native_scope", None)
     return scope.model_dump(exclude_none=True) if tell is None else tell(scope)
@@ -82,8 +76,7 @@ def native_scope_of(adapter: object, scope: MemoryScope) -> Mapping[str, str]:
 async def close_adapter(adapter: object) -> None:
     """Release clients, threads, locks, sockets and processes by ``aclose``, if the adapter has it.
 
-    ``aclose`` is idempotent. The slot calls it when no call is under way, and again after a failure. One
-    error must not keep the rest from being released.
+    ``aclose`` is idempotent. The slot calls it when no call is under way, and again after a failure.
     """
     close: Callable[[], Awaitable[None]] | None = getattr(adapter, "aclose", None)
     if close is not None:
@@ -148,11 +141,8 @@ class SupportsEventLookup(Protocol):
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """The native ids of the event, or None if it is certainly not stored, or only in part.
 
-        An event may be stored in several parts, and one part does not show that the others are stored. If the event
-        is sent again, the adapter sends the missing parts.
-
-        The slot first waits for abandoned writes of the scope, as far as they run on
-        :class:`memory.adapter.ShieldedCalls` or :class:`memory.adapter.NativeWorker`.
+        If an event that is stored in part is sent again, the adapter sends the missing parts. The slot first
+        waits for abandoned writes of the scope.
         """
 
 
@@ -195,10 +185,7 @@ The first argument of each method is a scope, an object with a scope, or a list 
 
 
 def missing_methods(adapter: object, declared: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
-    """An adapter's gaps: ``MemoryAdapter`` or a declared capability -> its missing methods.
-
-    Capabilities that the adapter withholds by configuration do not count.
-    """
+    """``MemoryAdapter`` or a declared capability that the adapter does not withhold -> its missing methods."""
     wanted: dict[str, type] = {"MemoryAdapter": MemoryAdapter}
     withheld: frozenset[str] = getattr(adapter, "withheld_capabilities", frozenset())
     wanted |= {name: CAPABILITIES[name] for name in declared if name not in withheld}
@@ -219,11 +206,7 @@ def _has(adapter: object, member: str, protocol: type) -> bool:
 
 
 def check_adapter(adapter: object) -> None:
-    """Refuse an object that is no adapter.
-
-    Raises:
-        InputError: methods of :class:`MemoryAdapter` are missing; the message names all of them.
-    """
+    """Raise InputError if methods of :class:`MemoryAdapter` are missing; the message names all of them."""
     if missing := missing_methods(adapter).get("MemoryAdapter"):
         raise InputError(
             f"{type(adapter).__name__} is no MemoryAdapter: it lacks {', '.join(missing)}; add them, or inherit "

@@ -1,8 +1,4 @@
-"""A native call's place among other calls, shared by the slot that admits it and the adapter's own queues.
-
-The slot cannot see whether an abandoned call had begun or still waited inside the adapter. The adapter says
-so by :func:`awaiting_turn` and :func:`yield_turn`.
-"""
+"""A native call's place among other calls, shared by the slot that admits it and the adapter's own queues."""
 
 from __future__ import annotations
 
@@ -76,8 +72,7 @@ class Admission:
 def awaiting_turn(*, last: bool = True) -> Iterator[None]:
     """Enclose a wait for a turn inside an adapter. A call that is abandoned in the body was not sent.
 
-    Args:
-        last: whether the native call follows; False if it may have to wait once more.
+    ``last`` is False if the call may have to wait once more before the native call.
     """
     admission = Admission.current()
     try:
@@ -121,10 +116,7 @@ class LlmUse:
 def count_llm_call(tokens: int | None) -> None:
     """Count a language model's answer for the trace of the current native call. Any thread may call this.
 
-    Adapters that declare ``counts_llm_calls`` call it once for each answer.
-
-    Args:
-        tokens: read and written together, from the endpoint; None if it does not say.
+    ``tokens`` are read and written together, from the endpoint; None if it does not say.
     """
     if (use := _llm_use.get()) is not None:
         with _lock:

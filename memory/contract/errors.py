@@ -1,28 +1,7 @@
-"""Every error memslot raises, as one tree.
-
-    MemslotError
-    ├── ConfigError               a YAML file, a setting or a command-line value is wrong
-    ├── InputError                an event, message or request is malformed (also a ValueError)
-    ├── ScopeError                a scope is blank, unknown, not set up, or a filter would escape it
-    │   └── IsolationError        a backend answered with a row of another scope; the row is never shown
-    ├── ReadOnlyError             a destructive call arrived while the slot is read-only
-    ├── LifecycleError            the slot is closed, or is used from another event loop
-    ├── StoreError                a store of memslot cannot be opened, read or written
-    │   └── JournalError          the journal; nothing was sent
-    ├── CapabilityNotSupported    the adapter does not offer the capability asked for
-    ├── PluginError
-    │   ├── PluginNotFound        no plugin of that name
-    │   └── PluginLoadError       the plugin, or the SDK it needs, could not be loaded
-    └── BackendError              the native system failed; ``__cause__`` is its own exception
-        ├── BackendUnavailable    connection refused or lost, HTTP 5xx, closed or locked store
-        ├── BackendTimeout        no answer within the deadline
-        ├── BackendAuthError      HTTP 401 or 403, missing or wrong credentials
-        ├── BackendRateLimited    HTTP 429; ``retry_after_s`` if the backend gives it
-        ├── BackendRejected       HTTP 400, 404, 409, 413, 422: the request itself was refused
-        └── BackendProtocolError  the answer could not be understood
+"""Every error that memslot raises: one tree below :class:`MemslotError`.
 
 No message holds user text or a secret, although native error bodies echo both. ``BackendError.diagnostics``
-holds what is safe to log (exception type, HTTP status, error code, request id); ``__cause__`` holds the rest.
+holds what is safe to log; ``__cause__`` is the native exception.
 """
 
 from __future__ import annotations
@@ -32,13 +11,10 @@ from typing import Any, Self, cast
 
 
 class MemslotError(Exception):
-    """Base of every error raised by memslot.
-
-    Attributes:
-        receipts: the receipts of the events that a failed bulk write has stored nevertheless.
-    """
+    """Base of every error raised by memslot."""
 
     receipts: tuple[Any, ...] = ()
+    """Receipts of the events that a failed bulk write has stored nevertheless."""
 
 
 class ConfigError(MemslotError):
@@ -66,13 +42,10 @@ class LifecycleError(MemslotError):
 
 
 class StoreError(MemslotError):
-    """A store of memslot cannot be opened, read or written. Names the place and the fix.
-
-    Attributes:
-        maybe_done: whether the write may be kept nevertheless, because a server took it and did not answer.
-    """
+    """A store of memslot cannot be opened, read or written. Names the place and the fix."""
 
     maybe_done: bool = False
+    """Whether the write may be kept nevertheless, because a server took it and did not answer."""
 
 
 class JournalError(StoreError):
@@ -143,8 +116,7 @@ class BackendError(MemslotError):
     @property
     def retry_after_s(self) -> float | None:
         """Seconds that the backend asks to wait, or None if it gives none."""
-        value = cast("float | None", self.diagnostics.get("retry_after_s"))
-        return float(value) if value is not None else None
+        return cast("float | None", self.diagnostics.get("retry_after_s"))
 
 
 class BackendUnavailable(BackendError):

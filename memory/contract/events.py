@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from memory.contract._model import MAX_EVENT_BYTES, AwareDatetime, Frozen, Id, JsonObject, Text
-from memory.contract.errors import InputError
 from memory.contract.foreign import fields_of
 from memory.contract.scope import MemoryScope
 
@@ -33,21 +32,6 @@ class Message(Frozen):
     tool_call_id: Text | None = None
     tool_calls: tuple[JsonObject, ...] | None = None
 
-    @classmethod
-    def from_any(cls, value: object) -> Message:
-        """A message from a dict, or from an object of OpenAI, Anthropic or LangChain.
-
-        Parts without words, such as pictures, are left out; :func:`read_message` counts them.
-
-        Raises:
-            InputError: the role is unknown, the content is malformed, or no words or tool calls are left.
-        """
-        message, left_out = read_message(value)
-        if message is None:
-            held = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
-            raise InputError(f"the message has no words{f' ({held})' if held else ''}; leave it out")
-        return message
-
     @model_validator(mode="after")
     def _say_something(self) -> Message:
         if not self.content.strip() and not self.tool_calls:
@@ -56,9 +40,10 @@ class Message(Frozen):
 
 
 def read_message(value: object) -> tuple[Message | None, Counter[str]]:
-    """A message from any supported library, and the number of its parts without words, by kind.
+    """A message from a dict, or from an object of OpenAI, Anthropic or LangChain.
 
-    The message is None if it has neither words nor tool calls.
+    Returns the message, or None if it has neither words nor tool calls; and the number of its parts without
+    words, such as pictures, by kind.
 
     Raises:
         InputError: the role is unknown, or the content is malformed.

@@ -6,7 +6,6 @@ control characters into the prompt. The default token counter needs no download;
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -111,29 +110,15 @@ def strip_context(text: str) -> str:
 
 
 def strip_json(value: JsonT) -> JsonT:
-    """Apply :func:`strip_context` to every text in a JSON value, keys included.
-
-    JSON inside a text, such as a tool call's arguments, is parsed first: escapes may spell a section there.
-    """
+    """Apply :func:`strip_context` to every text in a JSON value, keys included."""
     stripped: Any = value
     if isinstance(value, dict):
         stripped = {strip_context(key): strip_json(item) for key, item in value.items()}
     elif isinstance(value, (list, tuple)):
         stripped = type(value)(strip_json(item) for item in value)
-    elif isinstance(value, str) and find_tags(value):
-        stripped = _strip_text_of_json(value)
+    elif isinstance(value, str):
+        stripped = strip_context(value)
     return cast(JsonT, stripped)
-
-
-def _strip_text_of_json(text: str) -> str:
-    try:
-        value = json.loads(text) if text.lstrip()[:1] in ("{", "[") else None
-        stripped = strip_json(value)
-    except (ValueError, RecursionError):
-        value = stripped = None
-    if value is None:
-        return strip_context(text)
-    return text if stripped == value else json.dumps(stripped, ensure_ascii=False)
 
 
 def render_entry(entry: ContextEntry) -> str:

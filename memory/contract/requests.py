@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -84,11 +84,6 @@ class ContextBudget(Frozen):
         return self.max_items or top_k or min(max(_MIN_ROWS, may_fit), _MAX_ROWS)
 
 
-@cache
-def _unlimited() -> ContextBudget:
-    return ContextBudget()
-
-
 class RetrieveRequest(Frozen):
     """A question to the memory of one scope.
 
@@ -108,7 +103,7 @@ class RetrieveRequest(Frozen):
     query: Text
     scope: MemoryScope
     session_id: Id
-    budget: ContextBudget = Field(default_factory=_unlimited)
+    budget: ContextBudget = Field(default_factory=ContextBudget)
     scenario: Text | None = None
     context: Text | None = None
     attribute: Text | None = None

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import get_args
 
 from memory.contract.errors import InputError
 from memory.contract.native_errors import ErrorTable
@@ -92,11 +91,7 @@ class AdapterTraits:
 
     @classmethod
     def of(cls, adapter: object) -> AdapterTraits:
-        """The traits that an adapter declares.
-
-        An adapter without traits gets the defaults, but with ``eventual`` consistency, because it does not
-        promise that a write is retrievable at once.
-        """
+        """The traits that an adapter declares; by default, with ``eventual`` consistency."""
         declared: AdapterTraits | None = getattr(adapter, "traits", None)
         return cls(consistency="eventual") if declared is None else declared
 
@@ -105,19 +100,6 @@ class AdapterTraits:
             raise InputError(
                 "AdapterTraits.equivalent_control: what is the same as a control is one; declare kind='control'"
             )
-        if self.bulk_size is not None and self.bulk_size < 1:
-            raise InputError("AdapterTraits.bulk_size: give 1 or more, or None for all events at once")
-        for name, known in _WORDS.items():
-            if (word := getattr(self, name)) is not None and word not in known:
-                raise InputError(f"AdapterTraits.{name} is {word!r}; use one of {', '.join(known)}")
-
-
-_WORDS: Mapping[str, tuple[str, ...]] = {
-    "kind": get_args(ConditionKind),
-    "consistency": get_args(ConsistencyModel),
-    "cs_filtering": get_args(CsFiltering),
-    "pet_observability": get_args(PetObservability),
-}
 
 
 def label_of(

@@ -34,7 +34,7 @@ class TurnFields(TypedDict, total=False):
     """Further arguments of ``after_turn``; an absent one, or None, stands for the default.
 
     ``user`` and ``assistant`` are the words of each; blank ones are left out. ``messages`` go between the
-    two, read as by :meth:`Message.from_any`; ``metadata.left_out`` counts their parts without words.
+    two; ``metadata.left_out`` counts their parts without words.
     ``event_id`` and ``turn_id`` are fresh by default: give your own if a turn may be recorded twice.
     ``timestamp`` is the time of the turn, now by default. The other fields are as in :class:`MemoryEvent`.
     """

@@ -25,7 +25,6 @@ from memory.storage.store import SqliteStore, Store, scope_key, scope_of
 EVENT = "event"
 DELIVERED = ("committed", "queued", "pending")
 _LOST = "the event was not kept, and not sent"
-_OPEN = "kind = 'event' AND state IN ('waiting', 'unknown')"
 # A moved memory has one history: an event with several destinations counts once, and not at all if one
 # erased it or is about to. The plus sign keeps SQLite from using the index on seq, which would scan all
 # earlier events for each one.
@@ -174,10 +173,7 @@ class Journal(AbstractContextManager["Journal"]):
         if lane is not None:
             self._waits(lane, self.outbox.count(db, lane))
             return
-        found = db.execute(
-            f"SELECT destination, scope, count(*) FROM outbox WHERE {_OPEN} GROUP BY destination, scope"
-        ).fetchall()
-        self._backlog = {Lane(destination, scope): count for destination, scope, count in found}
+        self._backlog = self.outbox.counted(db)
 
     def _waits(self, lane: Lane, count: int) -> None:
         if count:

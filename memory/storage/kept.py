@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -88,21 +88,12 @@ class HostStore(AbstractContextManager["HostStore"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def closed(self) -> bool:
-        """Whether the store was closed."""
-        return self._store.closed
-
     def close(self) -> None:
         """Close the handle on the store. Idempotent."""
         self._store.close()
 
     def check(self) -> None:
-        """Check that the store can keep objects.
-
-        Raises:
-            StoreError: the file was removed or replaced, or the store cannot be used.
-        """
+        """Raise StoreError if the store cannot keep objects."""
         self._store.call(lambda db: db.execute("SELECT 1 FROM kept LIMIT 1").fetchone())
 
     def get(self, kind: str, owner: MemoryScope, name: str) -> JsonObject | None:
@@ -190,10 +181,7 @@ class HostStore(AbstractContextManager["HostStore"]):
         return int(self._read(where, _RESETS, value)[0][0] or 0)
 
     def _read(self, statement: str, *values: str) -> list[Any]:
-        def read(db: Any) -> list[Any]:
-            return list(db.execute(statement, values).fetchall())
-
-        return self._store.call(read, writes=False)
+        return list(self._store.call(lambda db: db.execute(statement, values).fetchall(), writes=False))
 
     def _erase(self, *statements: tuple[str, tuple[str, ...]]) -> None:
         self._store.call(lambda db: [db.execute(statement, values) for statement, values in statements])
@@ -214,22 +202,15 @@ class HostStore(AbstractContextManager["HostStore"]):
         return f"{self._memory} {scope_key(scope)}"
 
 
-def was_begun(place: Path | Store) -> bool:
-    """Whether a store may hold something. Opens nothing."""
-    store = open_store(place)
-    try:
-        return store.begun
-    finally:
-        store.close()
-
-
 def reset_host_store(place: Path | Store, memory: str, scope: MemoryScope) -> tuple[str, ...]:
     """Call :meth:`HostStore.reset` if anything was kept. Returns what could not be removed. Blocks."""
-    if not was_begun(place):
+    with closing(open_store(place)) as store:
+        begun = store.begun
+    if not begun:
         return ()
     try:
-        with HostStore(memory, place) as store:
-            store.reset(scope)
+        with HostStore(memory, place) as hosts:
+            hosts.reset(scope)
     except StoreError as error:
         return (f"what hosts keep beside it: {error}",)
     return ()

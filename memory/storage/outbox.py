@@ -1,13 +1,8 @@
 """The outbox: one table, one order and one back-off for everything that memslot sends later.
 
 An entry has a **kind** (``event``, ``turn``, ...) and a **lane** within it: a destination and a scope.
-Entries of a lane are delivered in the order of their numbers, whichever process delivers. A write of number
-n first delivers everything before n and nothing after it.
-
-An entry that is refused or unreadable is set aside. It blocks nothing, and ``memslot journal list`` shows
-its number. An entry that gets no answer five times is set aside, too, because it may already be stored.
-
-A module that delivers another kind needs three calls::
+Entries of a lane are delivered in the order of their numbers, whichever process delivers. An entry that is
+refused, unreadable, or without an answer five times is set aside and blocks nothing::
 
     outbox = Outbox(store, "turn")
     await outbox.add(Lane("", ""), key, payload)
@@ -24,7 +19,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
 from typing import Any, TypedDict, Unpack
 
 from memory.contract.errors import StoreError
@@ -70,7 +64,7 @@ class Outbox:
         keep: whether delivered entries stay as a history.
 
     Attributes:
-        leases: the leases of the lanes.
+        leases: the leases of the lanes; ``leasing`` is theirs.
     """
 
     def __init__(self, store: Store, kind: str, *, keep: bool = False) -> None:
@@ -78,6 +72,7 @@ class Outbox:
         self.kind = kind
         self._keep = keep
         self.leases = Leases(store, kind)
+        self.leasing = self.leases.leasing
         self._unasked: dict[Lane, int] = {}  # how often in a row the destination could not be asked
 
     # Entries.
@@ -103,11 +98,9 @@ class Outbox:
     def put(self, db: Any, lane: Lane, key: str, payload: str, **fields: Unpack[EntryFields]) -> int:
         """Keep an entry whose key is new, and return its number; part of a call of the store."""
         self._order(db, lane)
-        destination, scope = lane
         row = {
             "kind": self.kind,
-            "destination": destination,
-            "scope": scope,
+            **lane._asdict(),
             "key": key,
             "payload": payload,
             "digest": digest_of(payload),
@@ -143,12 +136,16 @@ class Outbox:
 
     async def counts(self) -> dict[Lane, int]:
         """The number of open entries of each lane that has any."""
-        statement = (
+        return await self.store.run(self.counted, writes=False)
+
+    def counted(self, db: Any) -> dict[Lane, int]:
+        """As :meth:`counts`, but as part of a call of the store."""
+        rows = db.execute(
             f"SELECT destination, scope, count(*) FROM outbox WHERE kind = ? AND {IS_OPEN} "
-            "GROUP BY destination, scope"
+            "GROUP BY destination, scope",
+            (self.kind,),
         )
-        rows = await self.store.run(lambda db: db.execute(statement, (self.kind,)).fetchall(), writes=False)
-        return {Lane(destination, scope): count for destination, scope, count in rows}
+        return {Lane(destination, scope): count for destination, scope, count in rows.fetchall()}
 
     def count(self, db: Any, lane: Lane) -> int:
         """The number of open entries of a lane; part of a call of the store."""
@@ -158,10 +155,6 @@ class Outbox:
     async def trouble(self) -> Trouble:
         """The problems of this kind's entries, for health."""
         return await self.store.run(lambda db: trouble_of(db, self.kind), writes=False)
-
-    def leasing(self, lane: Lane, within_s: float = 0.0) -> AbstractAsyncContextManager[Lease | None]:
-        """As :meth:`Leases.leasing`."""
-        return self.leases.leasing(lane, within_s)
 
     # Delivery.
 
@@ -199,21 +192,21 @@ class Outbox:
         self, lease: Lease, entry: Entry, send: Callable[[Entry], Awaitable[Verdict]]
     ) -> str | None:
         """Make one attempt. Returns why the entry still waits, or None."""
-        if not entry.readable:
-            await self.note(lease, entry, Verdict("aside", error=UNREADABLE))
-            return None
-        if not entry.due:
-            return "older entries wait for their destination"
-        if not await self._may_send(lease, entry):
-            return ELSEWHERE
-        try:
-            verdict = await send(entry)
-        except StoreError:
-            raise
-        except Exception as error:
-            verdict = Verdict("waiting", type(error).__name__, type(error).__name__)
-        verdict = await self.note(lease, entry, verdict)
-        return (verdict.why or "its turn will come") if verdict.state in (*OPEN, "held") else None
+        if entry.readable:
+            if not entry.due:
+                return "older entries wait for their destination"
+            if not await self._may_send(lease, entry):
+                return ELSEWHERE
+            try:
+                verdict = await send(entry)
+            except StoreError:
+                raise
+            except Exception as error:
+                verdict = Verdict("waiting", type(error).__name__, type(error).__name__)
+        else:
+            verdict = Verdict("aside", error=UNREADABLE)
+        [noted] = await self.store.run(lambda db: self.note_all(db, lease, [(entry, verdict)]))
+        return (noted.why or "its turn will come") if noted.state in (*OPEN, "held") else None
 
     async def _may_send(self, lease: Lease, entry: Entry) -> bool:
         """Note that an attempt begins. False if another process holds the lane by now."""
@@ -226,60 +219,41 @@ class Outbox:
         mark = f"UPDATE outbox SET sent = 1 WHERE seq = ? AND {IS_OPEN} AND {FENCED}"
         return bool(db.execute(mark, (seq, *self.leases.fence_of(lease))).rowcount)
 
-    async def note(self, lease: Lease, entry: Entry, verdict: Verdict) -> Verdict:
-        """Note an attempt's verdict. Returns the stored verdict, which may differ."""
-        return await self.store.run(
-            lambda db: self.note_one(db, lease, entry.seq, verdict, attempts=entry.attempts)
-        )
-
     def note_all(self, db: Any, lease: Lease, made: Iterable[tuple[Entry, Verdict]]) -> list[Verdict]:
-        """As :meth:`note` for several entries, but as part of a call of the store."""
+        """Note the verdicts of attempts; part of a call of the store. Returns what is stored, which may differ."""
         return [
             self.note_one(db, lease, entry.seq, verdict, attempts=entry.attempts) for entry, verdict in made
         ]
 
     def note_one(self, db: Any, lease: Lease, seq: int, verdict: Verdict, *, attempts: int = 0) -> Verdict:
-        """As :meth:`note`, but as part of a call of the store; ``attempts`` counts the earlier ones."""
-        lane = lease.lane
+        """As :meth:`note_all`, for one entry; ``attempts`` counts the earlier ones."""
+        lane, fence = lease.lane, self.leases.fence_of(lease)
         if verdict.state == "held":
             self._unasked[lane] = self._unasked.get(lane, 0) + 1
             pause = f"UPDATE outbox SET next_try = ? WHERE seq = ? AND {IS_OPEN} AND {FENCED}"
             next_try = time.time() + pause_s(self._unasked[lane])
-            db.execute(pause, (next_try, seq, *self.leases.fence_of(lease)))
+            db.execute(pause, (next_try, seq, *fence))
             return verdict
         self._unasked.pop(lane, None)
         attempts += verdict.state in (*OPEN, "aside")
         if verdict.state == "unknown" and attempts >= MAX_UNANSWERED:
             verdict = Verdict("aside", verdict.why, NO_ANSWER, verdict.outcome)
         if verdict.state not in (*OPEN, "aside"):
-            self._note_done(db, seq, verdict)
+            # No fence: the entry has arrived, even if another process holds the lane by now.
+            unsettled = f"seq = ? AND (state = 'aside' OR {IS_OPEN})"
+            if self._keep:
+                done = f"UPDATE outbox SET state = ?, outcome = ?, next_try = 0 WHERE {unsettled}"
+                db.execute(done, (verdict.state, verdict.outcome, seq))
+            else:
+                db.execute(f"DELETE FROM outbox WHERE {unsettled}", (seq,))
             return verdict
         next_try = time.time() + pause_s(attempts) if verdict.state in OPEN else 0.0
         db.execute(
             "UPDATE outbox SET state = ?, sent = 1, attempts = ?, next_try = ?, error = ?, "
             f"outcome = coalesce(?, outcome) WHERE seq = ? AND {IS_OPEN} AND {FENCED}",
-            (
-                verdict.state,
-                attempts,
-                next_try,
-                verdict.error,
-                verdict.outcome,
-                seq,
-                *self.leases.fence_of(lease),
-            ),
+            (verdict.state, attempts, next_try, verdict.error, verdict.outcome, seq, *fence),
         )
         return verdict
-
-    def _note_done(self, db: Any, seq: int, verdict: Verdict) -> None:
-        # No fence: the entry has arrived, even if another process holds the lane by now.
-        if self._keep:
-            db.execute(
-                "UPDATE outbox SET state = ?, outcome = ?, next_try = 0 "
-                f"WHERE seq = ? AND (state = 'aside' OR {IS_OPEN})",
-                (verdict.state, verdict.outcome, seq),
-            )
-        else:
-            db.execute(f"DELETE FROM outbox WHERE seq = ? AND (state = 'aside' OR {IS_OPEN})", (seq,))
 
     def close(self) -> None:
         """Release every lane. The store stays open. Idempotent."""

@@ -22,7 +22,6 @@ import anyio.to_thread
 
 from memory.contract.errors import ConfigError, StoreError
 from memory.storage.insert import VERSIONS_TABLE
-from memory.storage.shared_file import when_collected
 from memory.storage.store import HandleOptions, Store
 from memory.storage.tables import Tables, wrong_version
 
@@ -117,9 +116,11 @@ class PostgresStore(Store):
         server = self._server
         if server is None or server.pid != os.getpid():
             server = self._server = _Server.entered(self._url)
-            # An unclosed handle gives the connections back when it is garbage-collected.
-            self._given_back = when_collected(self, server.leave)
         return server
+
+    def _leave(self) -> None:
+        if self._server is not None and self._server.pid == os.getpid():
+            self._server.leave()
 
 
 class _Call:

@@ -5,14 +5,13 @@ No connection passes through a fork. It is closed before, and each process opens
 
 from __future__ import annotations
 
-import _thread
 import os
 import random
 import sqlite3
 import threading
 import time
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -35,22 +34,6 @@ class Handle(Protocol):
     error: type[StoreError]
     lost: str
     tables: tuple[Tables, ...]
-
-
-def when_collected(handle: object, leave: Callable[[], None]) -> Callable[[], None]:
-    """Call ``leave`` once: when the returned function is called, or after the handle is garbage-collected.
-
-    Collection may interrupt any call, even one that holds the locks that ``leave`` takes. A new thread
-    therefore calls ``leave`` then.
-    """
-    finalizer = weakref.finalize(handle, _thread.start_new_thread, leave, ())
-    finalizer.atexit = False  # no thread can start at exit, and the process frees everything anyway
-
-    def at_once() -> None:
-        if finalizer.detach():
-            leave()
-
-    return at_once
 
 
 class SharedFile:
@@ -140,14 +123,8 @@ class SharedFile:
         self._check_identity(store)
         if made and not writes:
             return work(db)
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with _transaction(db):
             result = work(db)
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
         self._writes += 1
         self.due = self._writes >= _CHECKPOINT_AFTER
         return result
@@ -184,8 +161,7 @@ class SharedFile:
         return db
 
     def _make(self, db: sqlite3.Connection, store: Handle) -> None:
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with _transaction(db):
             begin(db)
             for tables in store.tables:
                 known = "SELECT version FROM versions WHERE what = ?"
@@ -194,11 +170,6 @@ class SharedFile:
                     make(db, tables.what, tables.version, tables.statements)
                 elif found[0] != tables.version:
                     raise store.error(wrong_version(store.place, tables, found[0]))
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
         self._made.update(store.tables)
 
     def _check_identity(self, store: Handle) -> None:
@@ -291,6 +262,18 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(
     before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
 )
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 def is_busy(error: sqlite3.Error) -> bool:

@@ -24,7 +24,7 @@ import anyio.to_thread
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
 from memory.storage.insert import FILE_NAME, WITHIN_S
-from memory.storage.shared_file import Durability, SharedFile, when_collected
+from memory.storage.shared_file import Durability, SharedFile
 from memory.storage.tables import Tables
 
 T = TypeVar("T")
@@ -78,7 +78,6 @@ class Store(ABC):
         self.durability: Durability = options.get("durability", "process")
         self.within_s = options.get("within_s", WITHIN_S)
         self.closed = False
-        self._given_back: Callable[[], None] | None = None
 
     def handle(self, *tables: Tables, **options: Unpack[HandleOptions]) -> Store:
         """A further handle on the same place. The caller closes it."""
@@ -117,9 +116,13 @@ class Store(ABC):
 
     def close(self) -> None:
         """Close the handle. The last handle closes the connections. Idempotent."""
-        self.closed = True
-        if self._given_back is not None:
-            self._given_back()
+        if not self.closed:
+            self.closed = True
+            self._leave()
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Give the connections back."""
 
     def _check_open(self) -> None:
         if self.closed:
@@ -154,7 +157,7 @@ class SqliteStore(Store):
         handle = SqliteStore(self.path, tables, **options)
         if self.path is None:
             self._opened().enter(handle.durability)
-            handle._open(self._opened())
+            handle._file = self._file
         return handle
 
     @property
@@ -202,13 +205,12 @@ class SqliteStore(Store):
         if self._file is None:
             with self._opening:
                 if self._file is None:
-                    self._open(SharedFile.entered(self.path, self.durability))
-        return self._file  # type: ignore[return-value]
+                    self._file = SharedFile.entered(self.path, self.durability)
+        return self._file
 
-    def _open(self, file: SharedFile) -> None:
-        self._file = file
-        # An unclosed handle gives the file back when it is garbage-collected.
-        self._given_back = when_collected(self, file.leave)
+    def _leave(self) -> None:
+        if self._file is not None:
+            self._file.leave()
 
     def _in_words(self, error: Exception) -> StoreError:
         name = getattr(error, "sqlite_errorname", "") or type(error).__name__

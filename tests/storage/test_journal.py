@@ -1,6 +1,5 @@
 """The journal: the past of a memory, resets and forgetting, on a file and on a server."""
 
-
 import anyio
 import anyio.lowlevel
 import pytest

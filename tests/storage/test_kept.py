@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memory import MemoryScope
 from memory.contract.errors import StoreError
-from memory.storage.kept import HostStore, StoredObject, reset_host_store, was_begun
+from memory.storage.kept import HostStore, StoredObject, reset_host_store
 from memory.storage.store import SqliteStore
 
 ADA, EVE = MemoryScope(run_id="r", persona_id="ada"), MemoryScope(run_id="r", persona_id="eve")
@@ -66,7 +66,6 @@ def test_what_is_older_than_a_reset_is_not_kept(place):
 
 
 def test_a_store_that_was_never_begun_is_not_made(tmp_path):
-    assert not was_begun(tmp_path)
     assert reset_host_store(tmp_path, "fake", ADA) == ()
     assert list(tmp_path.iterdir()) == []
 

@@ -292,7 +292,8 @@ async def test_a_holder_that_stands_still_loses_its_lane_and_writes_nothing_more
             assert await other.deliver(lease, destination.send, before=second.seq) is None
             assert not await stopped.leases.holds(lost)
             assert await stopped.deliver(lost, destination.send) == ELSEWHERE
-            await stopped.note(lost, second, Verdict("aside", error="late"))
+            late = [(second, Verdict("aside", error="late"))]
+            await stopped.store.run(lambda db: stopped.note_all(db, lost, late))
     assert destination.took == ["a"]
     assert await states(other) == {"a": "committed", "b": "waiting"}
 

@@ -1,6 +1,5 @@
 """The store: a file or a server, several processes, a deadline for every call, one sentence for every trouble."""
 
-import gc
 import os
 import socket
 import sqlite3
@@ -10,7 +9,6 @@ import threading
 import time
 from contextlib import closing, contextmanager
 from itertools import chain
-from pathlib import Path
 
 import anyio
 import pytest
@@ -287,28 +285,3 @@ async def test_connections_that_the_server_closed_are_made_again(state_url):
         )
         await store.run(put("y"))
         assert await store.run(names, writes=False) == ["x", "y"]
-
-
-class Collecting(type(Path())):
-    """A path at which the garbage collector runs while the registry of files is locked."""
-
-    def resolve(self, strict=False):
-        gc.collect()
-        return super().resolve(strict)
-
-
-@pytest.mark.thorough
-def test_a_handle_that_is_collected_while_another_opens_blocks_nothing(tmp_path):
-    left, opened = [SqliteStore(tmp_path / "left.db", [THINGS])], []
-    left[0].call(put("x"))
-    left.append(left)  # a circle, which the collector alone ends
-    del left
-
-    def open_another():
-        with closing(SqliteStore(Collecting(tmp_path / "new.db"), [THINGS])) as store:
-            opened.append(store.call(put("y")))
-
-    opening = threading.Thread(target=open_another, daemon=True)
-    opening.start()
-    opening.join(20)
-    assert len(opened) == 1

@@ -31,8 +31,6 @@ from doctor_support import (
 from journals import backlog, open_journal
 from slot_support import until
 
-from memory import InputError
-from memory.adapter import AdapterTraits
 from memory.doctor.report import CHECKS
 from memory.plugins.opening import build_slot
 from memory.testing import FakeNativeStore
@@ -292,9 +290,3 @@ def test_the_doctor_says_it(tmp_path):
     examined = invoke("doctor", file, "--json", env={"HOME": str(tmp_path)})
     checks = {check["name"]: check for check in json.loads(examined.stdout)["checks"]}
     assert "PET dated" in checks["capabilities"]["evidence"]
-
-
-@pytest.mark.parametrize("field", ["kind", "consistency", "cs_filtering", "pet_observability"])
-def test_a_word_that_does_not_exist_is_refused_where_it_is_written(field):
-    with pytest.raises(InputError, match=rf"AdapterTraits\.{field} is 'none at all'; use one of "):
-        AdapterTraits(**{field: "none at all"})

@@ -175,11 +175,8 @@ def test_a_section_goes_from_any_part_of_a_json_value():
     clean = {"a": ["x", 1, None, True], "b": {"c": ("<b>", 0.5)}}
     assert strip_json(plain) == clean
     assert strip_json({f"k{SECTION}": 1}) == {"k": 1}
-    for text in (
-        json.dumps({"q": f"tea {SECTION}"}),
-        json.dumps({"q": f"tea {SECTION}"}).replace("<", "\\u003c"),
-    ):
-        assert json.loads(strip_json(text)) == {"q": "tea"}
+    text = json.dumps({"q": f"tea {SECTION}"})
+    assert strip_json(text) == strip_json(text.replace("<", "\\u003c")) == '{"q": "tea "}'
     assert strip_json(f'{{"q": "grüner Tee{json.dumps(SECTION)[1:-1]}"}}') == '{"q": "grüner Tee"}'
     assert strip_json(f"{{ no json {SECTION}") == "{ no json"
     assert strip_json("[" * 100_000 + SECTION) == "[" * 100_000
