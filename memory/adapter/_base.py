@@ -1,4 +1,4 @@
-"""The base class that most adapters share. The contract is the protocol ``MemoryAdapter``, not this class."""
+"""The base class that most adapters share."""
 
 from __future__ import annotations
 
@@ -35,13 +35,9 @@ _STEP_S = 30.0
 
 
 async def release(*steps: Callable[[], Awaitable[object]]) -> None:
-    """Run all steps of a shutdown, even if a step fails or the caller is cancelled.
+    """Run all steps of a shutdown, each for at most 30 s, even if one fails or the caller is cancelled.
 
-    Args:
-        steps: each may take 30 seconds.
-
-    Raises:
-        Exception: the first error of a step, after all steps have run.
+    Raises the first error of a step, after all steps have run.
     """
     failures: list[Exception] = []
     for step in steps:
@@ -59,7 +55,7 @@ _trace = lru_cache(maxsize=256)(Trace)
 
 
 class BaseAdapter(GuardedWrites):
-    """A base for adapters. Subclassing is a convenience; the protocol is the contract.
+    """A base for adapters. The protocol, and not this class, is the contract.
 
     Set ``backend_name`` and ``traits``; implement ``native_scope``, ``record_event``, ``retrieve``,
     ``reset_scope`` and ``health``. The base enforces read-only mode, with or without a slot.
@@ -119,11 +115,7 @@ class BaseAdapter(GuardedWrites):
         return answer
 
     def format_context(self, result: RetrieveResult) -> str:
-        """Render the shared section. Override this only if the backend prescribes its own rendering.
-
-        Without a slot, the section contains the entries that fit the request's budget by
-        ``Utf8TokenCounter``.
-        """
+        """Render the shared section. Override this only if the backend prescribes its own rendering."""
         label = result.request.scope.label
         if not result.is_fitted:
             counter = Utf8TokenCounter()
@@ -135,18 +127,15 @@ class BaseAdapter(GuardedWrites):
     async def aclose(self) -> None:
         """Wait for calls under way, close the SDK's resources, and end the worker. Idempotent.
 
-        The wait takes at most 8 s for shielded calls and 10 s for the worker's. :meth:`close_native` runs on
-        the worker after its calls, then :meth:`aclose_native` runs. All steps run, even if one fails or the
-        caller is cancelled.
+        The wait takes at most 8 s for shielded calls and 10 s for the worker's. All steps run, even if one
+        fails or the caller is cancelled.
         """
-        await release(self._end_shielded, self._end_worker, self.aclose_native)
+        await release(self._end_calls, self.aclose_native)
 
-    async def _end_shielded(self) -> None:
+    async def _end_calls(self) -> None:
         if self.shielded is not None:
             with anyio.move_on_after(_CLOSE_S):
                 await self.shielded.idle()
-
-    async def _end_worker(self) -> None:
         if self.worker is not None:
             await self.worker.aclose(self.close_native)
 
@@ -188,22 +177,13 @@ class BaseAdapter(GuardedWrites):
     def health_of(
         self, status: HealthStatus = "ok", *, versions: Mapping[str, str] | None = None, **seen: object
     ) -> BackendHealth:
-        """A health report with the traits' declarations. The slot reports a raised error as ``unavailable``.
-
-        Args:
-            versions: as in :class:`BackendHealth`.
-            seen: ``details`` and ``warnings``, as in :class:`BackendHealth`.
-        """
+        """A health report with the traits' declarations, and further fields of :class:`BackendHealth`."""
         return declared_health(self.backend_name, self.traits, status=status, versions=versions, **seen)
 
     @staticmethod
     @contextmanager
     def clearing() -> Iterator[None]:
-        """Wrap a reset from its first deletion on. An error then does not mean that nothing was deleted.
-
-        Raises:
-            BackendError: the error of the body, marked as ambiguous.
-        """
+        """Wrap a reset from its first deletion on: an error is marked as ambiguous."""
         try:
             yield
         except BackendError as error:

@@ -29,9 +29,8 @@ def bounded_answers(
 ) -> Callable[[Any], Any]:
     """A hook for ``event_hooks={"response": [...]}`` of an httpx client with ``accept-encoding: identity``.
 
-    A compressed answer raises :class:`BackendProtocolError`, and so does an answer of more than ``max_bytes``
-    while it is read. A body that is still arriving after the request's read timeout raises the library's
-    ``ReadTimeout``; the library itself only limits the pause between two pieces. An event stream has no such limit.
+    A compressed or longer answer raises :class:`BackendProtocolError`. A body that is still arriving after the
+    request's read timeout raises ``ReadTimeout``, except for an event stream; httpx itself only limits pauses.
 
     Args:
         backend: its name, for errors.
@@ -56,12 +55,8 @@ def http_client(
 ) -> httpx.AsyncClient:
     """An httpx client for one server: bounded answers, no redirects, and no proxy that would see a key.
 
-    Args:
-        url: the server's address, to which paths are added.
-        backend: its name, for errors.
-        timeout_s: limit of each request, in seconds.
-        max_answer_bytes: limit of one answer. A longer answer is a :class:`BackendProtocolError`.
-        options: further options of ``httpx.AsyncClient``, except ``event_hooks``.
+    Arguments are as for :class:`~memory.adapter.http.JsonHttp`; ``options`` are further ones of
+    ``httpx.AsyncClient``, except ``event_hooks``.
     """
     import httpx
 
@@ -72,10 +67,8 @@ def http_client(
         follow_redirects=False,
         headers={**options.pop("headers", {}), "accept-encoding": "identity"},
         event_hooks={"response": [bounded_answers(backend, max_answer_bytes)]},
-        # Loading the certificates takes 70 ms, and plain http needs none.
-        verify=secure,
-        # A proxy would see the key of a plain http request. It only tunnels https.
-        trust_env=secure,
+        verify=secure,  # loading the certificates takes 70 ms
+        trust_env=secure,  # a proxy would see the key of a plain http request
         **options,
     )
 
@@ -148,15 +141,10 @@ class _BoundedSync(_Counting):
 
 
 def server_address(url: str, example: str = "http://127.0.0.1:8765") -> str:
-    """``url`` without its trailing slash.
-
-    Args:
-        url: what was given.
-        example: shown in errors.
+    """``url`` without its trailing slash; ``example`` is shown in errors.
 
     Raises:
-        ValueError: not http(s), without a host, or with credentials, a query or a fragment. The message
-            continues one that names the field.
+        ValueError: not http(s), without a host, or with credentials, a query or a fragment.
     """
     try:
         parts = urlsplit(url.strip())

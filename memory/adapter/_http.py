@@ -1,8 +1,7 @@
 """JSON over HTTP, for adapters whose backend has no SDK worth importing.
 
-After an unhandled failure, a server may reset the connection, so the connection is not used again. Error
-bodies repeat the request, so errors show only their codes, field names and times. Redirects are not followed,
-because they would carry the key elsewhere.
+Error bodies repeat the request, so errors show only their codes, field names and times. Redirects are not
+followed, because they would carry the key elsewhere.
 """
 
 from __future__ import annotations
@@ -47,11 +46,7 @@ _ROUTE_WORD = re.compile(r"|\.well-known|v\d|[a-z]{1,20}(?:-[a-z]{1,20}){0,2}")
 
 
 def check_url(url: str, where: str = "url") -> str:
-    """A server's address without its trailing slash.
-
-    Raises:
-        InputError: not http(s), without a host, or with credentials, a query or a fragment.
-    """
+    """As :func:`server_address`, but raises InputError, which names ``where``."""
     try:
         return server_address(url)
     except ValueError as error:
@@ -59,11 +54,7 @@ def check_url(url: str, where: str = "url") -> str:
 
 
 def bearer(api_key: str | SecretStr | None) -> dict[str, str]:
-    """The header with the key, or no header without a key.
-
-    Raises:
-        InputError: the key contains characters that a header cannot contain.
-    """
+    """The header with the key, if there is one. Raises InputError if no header can hold it."""
     if isinstance(api_key, SecretStr):
         api_key = api_key.get_secret_value()
     if not api_key:
@@ -74,11 +65,7 @@ def bearer(api_key: str | SecretStr | None) -> dict[str, str]:
 
 
 def expect(kind: type[T], answer: object, where: str) -> T:
-    """Return an answer, or a part of it, if it has the JSON type ``dict``, ``list``, ``str`` or ``int``.
-
-    Raises:
-        BackendProtocolError: it has another type. The message names ``where``.
-    """
+    """``answer``, if it is a ``dict``, ``list``, ``str`` or ``int``. Else BackendProtocolError names ``where``."""
     if not isinstance(answer, kind):
         raise BackendProtocolError(f"{where}: expected {_JSON[kind]} in the answer")
     return answer
@@ -162,9 +149,7 @@ class JsonHttp:
                 501) or a lost connection. None: no retry.
 
         Raises:
-            BackendError: by HTTP status, transport failure or unreadable answer. ``diagnostics`` may be
-                logged (``status``, ``code``, ``fields``, ``retry_after_s``). The server's text is in
-                ``__cause__``.
+            BackendError: by HTTP status, transport failure or unreadable answer.
             InputError: the body is not JSON, or ``path`` does not start with one slash.
         """
         if not path.startswith("/") or path.startswith("//"):
@@ -320,11 +305,7 @@ def _body_of(response: httpx.Response) -> dict[str, Any]:
 
 
 def _said(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The loggable parts of an error body: codes, field names and times. Its text repeats the request.
-
-    ``detail`` is a text, ``{code, message}`` or pydantic's list of problems. Some servers use ``error``
-    instead.
-    """
+    """The loggable parts of an error body: codes, field names and times. Its text repeats the request."""
     detail = body.get("detail")
     said: dict[str, Any] = {}
     code = detail.get("code") if isinstance(detail, dict) else body.get("error")

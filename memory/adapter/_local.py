@@ -49,9 +49,8 @@ class LocalEmbedder:
             raise PluginLoadError(f"{where}: provider: local {needed}") from error
         self.name = f"local:{options.model}"
         self.prefixes = options.prefixes(options.model)
-        self._model = (
-            _at_path(fastembed, options, where) if options.path else _known(fastembed, options, where)
-        )
+        load = _at_path if options.path else _known
+        self._model = load(fastembed, options, where)
         self.dimensions = len(self.embed_query("length"))
 
     def embed_query(self, text: str) -> list[float]:
@@ -95,7 +94,7 @@ def load_model(
     Args:
         load: builds a model of fastembed; takes ``cache_dir`` and ``local_files_only``.
         repository: the model's name at the hub; None if it comes from elsewhere.
-        problem, instead: the start of the error message, and its advice to the user.
+        problem, instead: the start of the error message, and its advice.
         cache: False keeps downloads in fastembed's own directory.
 
     Raises:
@@ -152,6 +151,8 @@ def _hub_answers(repository: str) -> bool:
 
 def _at_path(fastembed: Any, options: LocalModel, where: str) -> Any:
     """Load the model in a directory, with the pooling that its files name."""
+    from fastembed.common.model_description import ModelSource, PoolingType
+
     assert options.path is not None
     directory = options.path.expanduser()
     if not directory.is_dir():
@@ -168,25 +169,19 @@ def _at_path(fastembed: Any, options: LocalModel, where: str) -> Any:
     with _registering:
         names = (model["model"] for model in fastembed.TextEmbedding.list_supported_models())
         if registered.lower() not in map(str.lower, names):
-            _register(fastembed, registered, directory, chosen)
+            fastembed.TextEmbedding.add_custom_model(
+                model=registered,
+                pooling=PoolingType[_pooling(directory)],
+                normalization=True,
+                sources=ModelSource(url="file:"),  # required, but not used with a path
+                dim=1,  # required; the first vector shows the true length
+                model_file=chosen,
+            )
     try:
         return fastembed.TextEmbedding(registered, specific_model_path=str(directory))
     except Exception as error:
         why = f"{type(error).__name__}: {error}" if isinstance(error, ValueError) else type(error).__name__
         raise ConfigError(f"{where}.path: fastembed cannot load the model at {directory} ({why})") from error
-
-
-def _register(fastembed: Any, name: str, directory: Path, file: str) -> None:
-    from fastembed.common.model_description import ModelSource, PoolingType
-
-    fastembed.TextEmbedding.add_custom_model(
-        model=name,
-        pooling=PoolingType[_pooling(directory)],
-        normalization=True,
-        sources=ModelSource(url="file:"),  # required, but not used with a path
-        dim=1,  # required; the first vector shows the true length
-        model_file=file,
-    )
 
 
 def _pooling(directory: Path) -> str:

@@ -37,8 +37,7 @@ _ANSWERS: dict[str, Callable[[Any], Any]] = {
 class GuardedWrites:
     """While the adapter is read-only, answers ``skipped_read_only`` to every write, and refuses a reset.
 
-    A subclass implements its methods without regard to the mode. Each writing method that it defines or
-    inherits is guarded when the class is created.
+    Each writing method that a subclass defines or inherits is guarded when the class is created.
     """
 
     _read_only = False

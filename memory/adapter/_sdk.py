@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -23,11 +23,7 @@ _DETAIL = re.compile(r"(?<!\s)\s*+[:={\[('\"].*", re.DOTALL)
 
 @contextmanager
 def environment_kept(**settings: str) -> Iterator[None]:
-    """Restore the environment after an import, even if the import loads a ``.env`` file.
-
-    Args:
-        settings: variables that are set during the import.
-    """
+    """Restore the environment after an import, during which ``settings`` are set and no ``.env`` is read."""
     before = dict(os.environ)
     os.environ.update({"PYTHON_DOTENV_DISABLED": "1", **settings})
     try:
@@ -92,8 +88,6 @@ def counted_openai(
 ) -> ClientT:
     """A copy of a client that counts answers of language models, and the tokens reported by the endpoint.
 
-    Embeddings and refused calls are not counted.
-
     Args:
         client: an ``OpenAI`` or ``AsyncOpenAI``, or an instance of a subclass.
         max_answer_bytes: limit of one answer. A longer answer is a :class:`BackendProtocolError`, in the
@@ -152,12 +146,11 @@ def _note_read(response: Any) -> None:
 
 
 def _at(value: Any, *path: str | int) -> Any:
-    for part in path:
-        try:
+    with suppress(KeyError, IndexError, TypeError):
+        for part in path:
             value = value[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
+        return value
+    return None
 
 
 def _request_body(response: Any) -> Any:

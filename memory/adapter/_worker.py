@@ -1,8 +1,7 @@
 """Runs SDK calls off the event loop, and async calls to their end even if the caller gives up (spec 5.1).
 
-``anyio.to_thread`` frees an abandoned call's place while its thread still runs. A store that is not
-thread-safe, such as embedded Qdrant, would then see two calls at once. A request abandoned at its deadline
-may still be carried out. Such a request continues here, and the switch to read-only waits for it.
+``anyio.to_thread`` frees an abandoned call's place while its thread still runs, so a store that is not
+thread-safe would see two calls at once.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ class NativeWorker:
     ) -> T:
         """Run ``call`` on a worker and return what it returns.
 
+        A cancellation returns at once. A call that still waits for a worker is then dropped. A call that has
+        begun finishes in the background, and its result is lost.
+
         Args:
             call: the native call.
             sends: False for a read within a write, so that the slot does not treat the write as sent.
             gives_up: tells a call that has begun that nobody waits for it. True if it will send nothing.
-
-        Cancellation, by a deadline for example, returns at once. A call that still waits for a worker is then
-        dropped and never runs. A call that has begun finishes in the background, and its result is lost.
 
         Raises:
             BackendUnavailable: the worker is closed.
@@ -104,12 +103,12 @@ class NativeWorker:
         """End the threads once running calls have ended.
 
         Args:
-            last: a final native call, such as closing the client on the thread that opened it.
+            last: a final native call, such as closing the client on the thread that opened it. It runs once,
+                unless it failed.
             timeout_s: how long to wait for running calls and for ``last``, in seconds.
 
         Returns:
-            Whether everything ended in time. Idempotent: ``last`` runs once, unless it failed. If calls did
-            not end in time, it runs when a thread is free.
+            Whether everything ended in time. Idempotent.
         """
         self._closed = True
         with anyio.move_on_after(timeout_s, shield=True) as limit:
@@ -143,15 +142,14 @@ class _Job:
     __slots__ = ("_call", "_claimed", "_context", "_schedule", "done", "error", "result")
 
     def __init__(self, call: Callable[[], Any]) -> None:
-        self._call: Callable[[], Any] = call
+        self._call = call
         self._claimed = threading.Lock()
         self.done = anyio.Event()
         self.result: Any = None
         self.error: BaseException | None = None
         loop: Any = current_token().native_token
         self._schedule = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
-        # The call runs in the caller's context, for its counts. sniffio's variable is cleared, because an SDK
-        # may start its own event loop there.
+        # The caller's context, for its counts; without sniffio's variable, because an SDK may start a loop.
         self._context = copy_context()
         if sniffio := sys.modules.get("sniffio"):
             self._context.run(sniffio.current_async_library_cvar.set, None)
@@ -181,10 +179,8 @@ class ShieldedCalls:
     async def run(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
         """Run ``call`` after earlier calls of its key have ended, and return its result.
 
-        A call of the key None waits for no other call. It reports its own waits with :func:`awaiting_turn`.
-
-        If it is cancelled while it waits for an earlier call, ``call`` never starts. If it is cancelled
-        later, ``call`` continues in the background.
+        A call of the key None waits for no other call. If cancelled during the wait, ``call`` never starts.
+        If cancelled later, it continues in the background.
 
         Raises:
             BackendUnavailable: the event loop ended before ``call`` did.
