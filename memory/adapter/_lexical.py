@@ -53,6 +53,7 @@ class LexicalHashEmbedder:
     """
 
     name = "lexical-hash-1"
+    prefixes = ("", "")
 
     def __init__(self, dimensions: int = 1024) -> None:
         if dimensions < 2 * _PAD:
@@ -76,6 +77,10 @@ class LexicalHashEmbedder:
         for offset in range(_PAD):
             found[self.dimensions - 1 - offset] = step if bits >> offset & 1 else -step
         return self._unit(found)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """The vectors of documents, in order."""
+        return [self.embed_document(text) for text in texts]
 
     def _words(self, tokens: Counter[str]) -> dict[int, float]:
         found: dict[int, float] = {}

@@ -197,36 +197,6 @@ async def test_recipes(tmp_path, llm, server, recipe):
         ] == "I keep my passport in the drawer."
 
 
-async def test_each_session_is_a_saga(tmp_path, llm, server):
-    async with live(llm, tmp_path, server, saga="session", bulk="native") as slot:
-        events = [
-            event(f"I own my thing number {number}.", session_id=f"s{number // 2}") for number in range(4)
-        ]
-        await slot.record_event(events[0])
-        bulk = slot.capability(SupportsBulkIngest)
-        assert [receipt.event_id for receipt in await bulk.record_events(events[1:])] == [
-            event.event_id for event in events[1:]
-        ]
-        adapter = slot._adapter
-        async with adapter.graph(ALICE) as graph:
-            rows, _, _ = await graph.driver.execute_query(
-                "MATCH (s:Saga)-[:HAS_EPISODE]->(e:Episodic) RETURN s.name AS saga, e.name AS event"
-            )
-            follows, _, _ = await graph.driver.execute_query(
-                "MATCH (a:Episodic)-[:NEXT_EPISODE]->(b:Episodic) RETURN a.name AS one, b.name AS next"
-            )
-        sagas = (await listed(slot, "sagas"))["sagas"]
-        assert (await slot.reset_scope(ALICE)).verified
-        assert set((await listed(slot, "count")).values()) == {0}
-    assert {saga["name"] for saga in sagas} == {"s0", "s1"}
-    assert {(row["saga"], row["event"]) for row in rows} == {
-        (event.session_id, event.event_id) for event in events
-    }
-    assert {(row["one"], row["next"]) for row in follows} == {
-        (events[at].event_id, events[at + 1].event_id) for at in (0, 2)
-    }
-
-
 async def test_custom_types(tmp_path, llm, server):
     async with live(
         llm, tmp_path, server, entity_types={"Tea": f"{Path(__file__).stem}:Tea"}, recipe="combined"
@@ -249,7 +219,7 @@ async def test_removing_an_episode(tmp_path, llm, server):
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
         await slot.record_event(event("I ride my green bicycle."))
         assert (await sources(slot, native_id=receipt.native_ids[1])).event_ids == (receipt.event_id,)
-        assert (await mutate(slot, "remove_episode", receipt.native_ids[0])).raw["deleted"] == "episode"
+        assert (await mutate(slot, "delete", receipt.native_ids[0])).raw["deleted"] == "episode"
         assert await found(slot, "passport bicycle") == ["I ride my green bicycle."]
 
 
@@ -275,13 +245,13 @@ async def test_a_write_that_is_given_up_while_it_saves_is_saved(tmp_path, llm, s
         await anyio.sleep(6.0)
         return await native(self, *given, **named)
 
-    async with live(llm, tmp_path, server, deadlines={"write_s": 5.0}, saga="session") as slot:
+    async with live(llm, tmp_path, server, deadlines={"write_s": 5.0}) as slot:
         monkeypatch.setattr(Pipeline, "execute", slow)
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
         counts = await listed(slot, "count")
         monkeypatch.undo()
     assert receipt.status == "committed"
-    assert counts == {"Episodic": 1, "Entity": 2, "Community": 0, "Saga": 1, "RELATES_TO": 1}
+    assert counts == {"Episodic": 1, "Entity": 2, "Community": 0, "RELATES_TO": 1}
 
 
 async def test_a_save_without_an_answer_is_not_called_stored(tmp_path, llm, server, monkeypatch):
@@ -302,7 +272,7 @@ async def test_a_save_without_an_answer_is_not_called_stored(tmp_path, llm, serv
 
 async def test_a_batch_that_failed_is_stored_once_by_a_repeat(tmp_path, llm, server):
     """Graphiti saves its episodes before it asks the model."""
-    async with live(llm, tmp_path, server, bulk="native", saga="session") as slot:
+    async with live(llm, tmp_path, server, bulk="native") as slot:
         bulk = slot.capability(SupportsBulkIngest)
         assert bulk is not None
         moved = event("I live in Berlin.")

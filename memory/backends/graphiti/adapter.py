@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import datetime
 from functools import partial
 from itertools import chain, repeat
@@ -17,7 +17,6 @@ from memory import (
     BackendHealth,
     BackendReadiness,
     ConfigError,
-    InputError,
     MemoryEvent,
     MemoryScope,
     NativeMutationReceipt,
@@ -41,10 +40,9 @@ from memory.adapter import (
     normalise_error,
     release,
 )
-from memory.backends.graphiti.listing import Listing
-from memory.backends.graphiti.open_graphs import OpenGraphs
-from memory.backends.graphiti.options import GraphitiOptions, build_ontology
-from memory.backends.graphiti.stores import WriteFailed, make_store
+from memory.backends.graphiti.graphs import OpenGraphs
+from memory.backends.graphiti.options import INGEST_MODES, GraphitiOptions, build_ontology
+from memory.backends.graphiti.stores import make_store
 from memory.backends.graphiti.translate import (
     ERRORS,
     KINDS,
@@ -60,7 +58,6 @@ from memory.backends.graphiti.translate import (
 if TYPE_CHECKING:
     from memory.backends.graphiti.client import NativeGraph, Stored
 
-_CHANGES = ("created_at", "invalid_at", "expired_at")  # a fact was stored, ended, was found to have ended
 _BULK_WARNING = "written by add_episode_bulk: facts of this batch that contradict each other all stay valid"
 _NOTHING = "there was nothing to send"
 
@@ -75,7 +72,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         self._in_batches = options.bulk == "native" and options.ingest != "triplet"
         directory = (options.path or settings.data_dir / settings.name).expanduser()
         self._store = make_store(options, directory, settings.deadlines)
-        listed = ("count", "edges", "nodes", "episodes", *(["sagas"] if options.saga else []))
+        listed = ("count", "edges", "nodes", "episodes")
         self.traits = AdapterTraits(
             kind="architecture",
             consistency="immediate",
@@ -87,53 +84,38 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
             store=options.location,
             packages=("graphiti-core", *self._store.packages),
             native_memory_types=tuple(KINDS),
-            native_ingest_modes=options.known_modes,
+            native_ingest_modes=INGEST_MODES,
             native_queries=dict.fromkeys(listed, Operation({"limit": PositiveInt})),
-            native_mutations={
-                "build_communities": Operation(),
-                **dict.fromkeys(("delete", "remove_episode"), Operation(native_id=True)),
-            },
+            native_mutations={"delete": Operation(native_id=True)},
             counts_llm_calls=True,
             extracts=options.ingest != "triplet",
             fallback_components=options.fallback_components,
         )
         self._ontology = build_ontology(options, settings.where)
         self._models = Models(options, settings.deadlines, settings.where)
-        self._listing = Listing(settings, self._store, self._models)
         self.model_probes = self._models.probes
         self._body = partial(episode_body, ingest=options.ingest, cs_in_body=options.cs_in_body)
         self._failed: dict[str, str] = {}  # graphs whose last write failed, and why
         # By graph: events that may be stored only in part.
         self._doubts: defaultdict[str, set[str]] = defaultdict(set)
-        self.shielded: ShieldedCalls = ShieldedCalls()  # the closing of graphs
-        self._graphs = OpenGraphs(self._unopened, self._listing, self.shielded, self._store.keeps_open)
+        self._graphs = OpenGraphs(self._unopened, settings, self._store, self._models)
+        self._partitions_store = settings.store
+        self.shielded: ShieldedCalls = self._graphs.shielded
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         return {"group_id": group_of(scope)}
 
-    @asynccontextmanager
-    async def graph(
+    def graph(
         self, scope: MemoryScope, *, writing: bool = False, clearing: bool = False
-    ) -> AsyncIterator[NativeGraph]:
-        """Yield the scope's graph, which stays open in the body.
-
-        Args:
-            writing: whether the body waits for a model.
-            clearing: empty a graph that cannot be opened.
-        """
-        try:
-            async with self._graphs.graph(group_of(scope), writing=writing, clearing=clearing) as graph:
-                yield graph
-        except WriteFailed as error:
-            cause, name = error.__cause__ or error, self.backend_name
-            failure = normalise_error(cause, backend_name=name, operation="the write", table=ERRORS)
-            failure.sent = False  # nothing is stored, even if a model's answer was lost
-            raise failure from cause
+    ) -> AbstractAsyncContextManager[NativeGraph]:
+        """The scope's graph, as in :meth:`OpenGraphs.graph`."""
+        return self._graphs.graph(group_of(scope), writing=writing, clearing=clearing)
 
     def _unopened(self, group_id: str) -> NativeGraph:
         from memory.backends.graphiti.client import NativeGraph
 
-        return NativeGraph(self._store.graph(group_id), group_id, self._options, self._models, self._ontology)
+        parts = (self._options, self._models, self._ontology, self.backend_name)
+        return NativeGraph(self._store.graph(group_id), group_id, *parts)
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         try:
@@ -161,7 +143,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         if not body and triplets is None:
             return self._receipt(event, "none", None, [*warnings, _NOTHING])
         doubts = self._doubts[group_of(event.scope)]
-        try:
+        with self._attempt(event.scope, {event.event_id}):
             async with self.graph(event.scope, writing=True) as graph:
                 if event.event_id in doubts and (found := await graph.complete_or_remove(event.event_id)):
                     call, stored = "none", found
@@ -169,14 +151,21 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                     call, stored = "Graphiti.add_episode", await graph.add_episode(event, body)
                 else:
                     call, stored = "Graphiti.add_triplet", await graph.add_triplets(event, body, triplets)
-        except BaseException as error:
-            self._failed[group_of(event.scope)] = self._why(error)
-            if _may_be_stored(error):
-                doubts.add(event.event_id)
-            raise
-        self._failed.pop(group_of(event.scope), None)
-        doubts.discard(event.event_id)
         return self._receipt(event, call, stored, warnings)
+
+    @contextmanager
+    def _attempt(self, scope: MemoryScope, event_ids: Collection[str]) -> Iterator[None]:
+        """Note whether the body's write failed, and whether parts of its events may be stored."""
+        group = group_of(scope)
+        try:
+            yield
+        except BaseException as error:
+            self._failed[group] = self._why(error)
+            if not (isinstance(error, BackendError) and error.sent is False):
+                self._doubts[group].update(event_ids)
+            raise
+        self._failed.pop(group, None)
+        self._doubts[group].difference_update(event_ids)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """Ready if the graph answers, its last write did not fail, and no event is stored in part."""
@@ -212,21 +201,12 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         sent = [(event, body) for event, body, _ in made if body]
         ids = [event.event_id for event, _ in sent]
         stored: dict[str, Stored] = {}
-        if sent:
-            group = group_of(events[0].scope)
-            doubts = self._doubts[group]
-            try:
-                async with self.graph(events[0].scope, writing=True) as graph:
-                    for event_id in doubts.intersection(ids):
-                        stored[event_id] = await graph.complete_or_remove(event_id)
-                    stored |= await graph.add_batch(pair for pair in sent if not stored.get(pair[0].event_id))
-            except BaseException as error:
-                self._failed[group] = self._why(error)
-                if _may_be_stored(error):
-                    doubts.update(ids)
-                raise
-            self._failed.pop(group, None)
-            doubts.difference_update(ids)
+        doubts = self._doubts[group_of(events[0].scope)]
+        with self._attempt(events[0].scope, ids):
+            async with self.graph(events[0].scope, writing=True) as graph:
+                for event_id in doubts.intersection(ids):
+                    stored[event_id] = await graph.complete_or_remove(event_id)
+                stored |= await graph.add_batch(pair for pair in sent if not stored.get(pair[0].event_id))
         return [
             self._receipt(
                 event,
@@ -279,28 +259,19 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return ResetReceipt(scope=scope, verified=verified, removed=removed, trace=trace)
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        operation, native_id = request.operation, str(request.native_id)
-        ids = () if operation == "build_communities" else (native_id,)
+        native_id = str(request.native_id)
         async with self.graph(request.scope, writing=True) as graph:
-            call = f"Graphiti.{operation}"
-            raw: dict[str, Any]
-            if operation == "build_communities":
-                raw = {"communities": await graph.build_communities()}
-            else:
-                kind = await graph.remove(native_id, episode=operation == "remove_episode")
-                call = "Graphiti.remove_episode" if kind == "episode" else "EntityEdge.delete"
-                raw = {"deleted": kind, "uuid": native_id}
-        trace = self.trace(request.scope, call, native_ids=ids)
-        return NativeMutationReceipt(status="committed", native_ids=ids, raw=raw, trace=trace)
+            kind = await graph.remove(native_id)
+        call = "Graphiti.remove_episode" if kind == "episode" else "EntityEdge.delete"
+        trace = self.trace(request.scope, call, native_ids=(native_id,))
+        raw = {"deleted": kind, "uuid": native_id}
+        return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """Without ``native_id``, return the facts that were stored, ended or were invalidated in the range.
-
-        The argument ``by`` selects one of these times: ``created_at``, ``invalid_at`` or ``expired_at``.
-        """
+        """Without ``native_id``, return the facts that were stored, ended or were invalidated in the range."""
         async with self.graph(request.scope) as graph:
             if request.native_id is None:
-                edges = await self._changed(graph, request)
+                edges = [edge for edge in await graph.all_of("edges") if request.includes(*_changes(edge))]
                 episodes = await graph.episodes(sorted({uuid for edge in edges for uuid in edge.episodes}))
             else:
                 edges, episodes = await graph.with_sources(request.native_id)
@@ -311,21 +282,6 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
             event_ids=tuple(dict.fromkeys(event for event in events if event)),
             trace=self.trace(request.scope, "EpisodicNode.get_by_uuids"),
         )
-
-    async def _changed(self, graph: NativeGraph, request: ProvenanceRequest) -> list[Any]:
-        by = request.arguments.get("by")
-        if request.arguments.keys() - {"by"} or by not in (None, *_CHANGES):
-            raise InputError(f"ProvenanceRequest.arguments takes by alone: {', '.join(_CHANGES)}")
-        changes = _CHANGES if by is None else (str(by),)
-
-        def moments(edge: Any) -> Iterator[datetime]:
-            yield from (in_utc(at) for name in changes if (at := getattr(edge, name)))
-
-        return [
-            edge
-            for edge in await graph.all_of("edges")
-            if any(moments(edge)) and request.includes(*moments(edge))
-        ]
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         operation = request.operation
@@ -365,12 +321,16 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
     async def _close(self) -> None:
         graphs = list(self._graphs.opened.values())
         self._graphs.opened.clear()
-        ends = (self._store.aclose, self._models.aclose, self._close_listing)
-        await release(*(graph.close for graph in graphs), *ends)
+        await release(
+            *(graph.close for graph in graphs), self._store.aclose, self._models.aclose, self._unlist
+        )
 
-    async def _close_listing(self) -> None:
-        self._listing.close()
+    async def _unlist(self) -> None:
+        self._partitions_store.close()
 
 
-def _may_be_stored(error: BaseException) -> bool:
-    return not (isinstance(error, BackendError) and error.sent is False)
+def _changes(edge: Any) -> Iterator[datetime]:
+    """When a fact was stored, ended, and was found to have ended."""
+    for moment in (edge.created_at, edge.invalid_at, edge.expired_at):
+        if moment is not None:
+            yield in_utc(moment)

@@ -14,20 +14,20 @@ from typing import Any, TypeVar
 from graphiti_core import Graphiti
 from graphiti_core.edges import Edge, EntityEdge
 from graphiti_core.errors import EdgeNotFoundError, GroupsEdgesNotFoundError, GroupsNodesNotFoundError
-from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode, Node, SagaNode
+from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode, Node
 from graphiti_core.search import search_config_recipes as recipes
 from graphiti_core.search.search_config import SearchConfig, SearchResults
 from graphiti_core.search.search_filters import ComparisonOperator, DateFilter, SearchFilters
 from graphiti_core.utils.bulk_utils import RawEpisode
 
-from memory import MemoryEvent, MemslotError, ScopeError
-from memory.adapter import ShieldedCalls, awaiting_turn
+from memory import BackendError, MemoryEvent, ScopeError
+from memory.adapter import ShieldedCalls, awaiting_turn, normalise_error
 from memory.backends.graphiti.models import Models
 from memory.backends.graphiti.options import GraphitiOptions
-from memory.backends.graphiti.stores import ScopeGraph, Write, WriteFailed
-from memory.backends.graphiti.translate import Triplet, description, event_id_of
+from memory.backends.graphiti.stores import ScopeGraph, Write
+from memory.backends.graphiti.translate import ERRORS, Triplet, description, event_id_of
 
-_OWNERS: Any = {"edges": EntityEdge, "nodes": EntityNode, "episodes": EpisodicNode, "sagas": SagaNode}
+_OWNERS: Any = {"edges": EntityEdge, "nodes": EntityNode, "episodes": EpisodicNode}
 _REMEMBERED_EPISODES = 10_000
 T = TypeVar("T")
 _RECIPES = {
@@ -49,7 +49,9 @@ class NativeGraph:
         options: GraphitiOptions,
         models: Models,
         ontology: Mapping[str, Any],
+        backend_name: str,
     ) -> None:
+        self._backend_name = backend_name
         self.driver = driver
         self.group_id = group_id
         self._options = options
@@ -70,14 +72,11 @@ class NativeGraph:
     async def events_of(self, edges: Iterable[EntityEdge]) -> Mapping[str, str | None]:
         """Event ids by episode uuid, at least for these facts. One query fetches unknown episodes."""
         unknown = {episode for edge in edges for episode in edge.episodes if episode not in self._events}
-        for episode in await self.episodes(sorted(unknown)) if unknown else ():
-            self.remember(episode.uuid, event_id_of(episode.source_description))
-        return self._events
-
-    def remember(self, episode: str, event_id: str | None) -> None:
         if len(self._events) >= _REMEMBERED_EPISODES:
-            self._events.pop(next(iter(self._events)))
-        self._events[episode] = event_id
+            self._events.clear()
+        for episode in await self.episodes(sorted(unknown)) if unknown else ():
+            self._events[episode.uuid] = event_id_of(episode.source_description)
+        return self._events
 
     async def find(self, native_id: str) -> EntityEdge | EpisodicNode:
         for found in await self.edges([native_id]) or await self.episodes([native_id]):
@@ -159,20 +158,18 @@ class NativeGraph:
         """Run writes one by one, because concurrent writes would duplicate entities and invalidate no facts.
 
         Raises:
-            WriteFailed: the write failed before it began to save.
+            BackendError: ``sent`` is False if the write failed before it began to save.
         """
         write = Write()
 
         async def in_turn() -> T:
-            Write.current.set(write)
-            turn = self.driver.writing
+            write.begin()
             with awaiting_turn(last=False):  # nothing is sent before the first save
-                await (Write.call(turn.acquire()) if turn.locked() else turn.acquire())
+                await self.driver.writing.acquire()
             try:
-                Write.check()
                 return await call()
             finally:
-                turn.release()
+                self.driver.writing.release()
 
         try:
             with awaiting_turn(last=False):  # marks a cancelled write before its waiting task does
@@ -180,10 +177,17 @@ class NativeGraph:
         except asyncio.CancelledError:
             write.abandon()
             raise
+        except (BackendError, ScopeError) as error:
+            if isinstance(error, BackendError):
+                error.sent = write.saving
+            raise
         except Exception as error:
-            if write.saving or isinstance(error, MemslotError):
+            if write.saving:
                 raise
-            raise WriteFailed from error
+            name = self._backend_name
+            failure = normalise_error(error, backend_name=name, operation="the write", table=ERRORS)
+            failure.sent = False  # nothing is stored, even if a model's answer was lost
+            raise failure from error
 
     async def idle(self) -> None:
         """Wait until abandoned writes and their queries have ended."""
@@ -202,34 +206,21 @@ class NativeGraph:
                 source_description=description(event),
                 reference_time=event.timestamp,
                 source=EpisodeType[self._options.ingest],
-                **self._extraction_arguments(event),
+                **self._extraction_arguments(),
             )
-            return self._stored(event.event_id, added.episode, added.edges)
+            return _stored(added.episode, added.edges)
 
         return await self.alone(add)
 
-    def _saga(self, event: MemoryEvent) -> str | None:
-        return event.session_id if self._options.saga == "session" else None
-
-    def _extraction_arguments(self, event: MemoryEvent) -> dict[str, Any]:
+    def _extraction_arguments(self) -> dict[str, Any]:
         return {
             "group_id": self.group_id,
             "custom_extraction_instructions": self._options.custom_instructions,
-            "saga": self._saga(event),
             **{name: copy(given) for name, given in self._ontology.items()},  # Graphiti may change them
         }
 
     async def add_batch(self, pairs: Iterable[tuple[MemoryEvent, str]]) -> dict[str, Stored]:
-        """Save many episodes, then extract from all of them at once.
-
-        A batch belongs to one saga, so each session is a separate batch if sessions become sagas.
-        """
-        stored: dict[str, Stored] = {}
-        for _, batch in itertools.groupby(pairs, key=lambda pair: self._saga(pair[0])):
-            stored |= await self._add_batch(list(batch))
-        return stored
-
-    async def _add_batch(self, pairs: Sequence[tuple[MemoryEvent, str]]) -> dict[str, Stored]:
+        """Save many episodes, then extract from all of them at once."""
         batch = [
             RawEpisode(
                 name=event.event_id,
@@ -242,16 +233,10 @@ class NativeGraph:
         ]
 
         async def add() -> dict[str, Stored]:
-            added = await self.graphiti.add_episode_bulk(batch, **self._extraction_arguments(pairs[0][0]))
-            return {
-                episode.name: self._stored(episode.name, episode, added.edges) for episode in added.episodes
-            }
+            added = await self.graphiti.add_episode_bulk(batch, **self._extraction_arguments())
+            return {episode.name: _stored(episode, added.edges) for episode in added.episodes}
 
-        return await self.alone(add)
-
-    def _stored(self, event_id: str, episode: Any, edges: Iterable[Any]) -> Stored:
-        self.remember(episode.uuid, event_id)
-        return episode.uuid, *dict.fromkeys(edge.uuid for edge in edges if episode.uuid in edge.episodes)
+        return await self.alone(add) if batch else {}
 
     async def add_triplets(self, event: MemoryEvent, body: str, triplets: Sequence[Triplet]) -> Stored:
         """Call ``add_triplet`` for each, with an episode of the event as the source. Nothing is extracted."""
@@ -274,7 +259,7 @@ class NativeGraph:
             for triple in made:
                 added = await self.graphiti.add_triplet(*triple, episode)
                 edges.extend(added.edges)
-            stored = self._stored(event.event_id, episode, edges)
+            stored = _stored(episode, edges)
             episode.entity_edges = list(stored[1:])
             await episode.save(self.driver)
             return stored
@@ -296,7 +281,6 @@ class NativeGraph:
                 if facts:
                     await Edge.delete_by_uuids(self.driver, facts)
                 await Node.delete_by_uuids(self.driver, [*made, episode.uuid])
-                self._events.pop(episode.uuid, None)
             return ()
 
         return await self.alone(look)
@@ -331,30 +315,22 @@ class NativeGraph:
         )
         return source, edge, target
 
-    async def remove(self, native_id: str, *, episode: bool = False) -> str:
+    async def remove(self, native_id: str) -> str:
         """Delete a fact, or an episode with everything that only it supports. Returns the deleted kind.
 
         Raises:
-            ScopeError: native_id names nothing, or a fact although ``episode`` is set.
+            ScopeError: native_id names nothing.
         """
 
         async def delete() -> str:
             found = await self.find(native_id)
             if isinstance(found, EntityEdge):
-                if episode:
-                    raise ScopeError("native_id names no episode of this scope")
                 await found.delete(self.driver)
                 return "edge"
             await self.graphiti.remove_episode(native_id)
-            self._events.pop(native_id, None)
             return "episode"
 
         return await self.alone(delete)
-
-    async def build_communities(self) -> int:
-        """Build communities. In 0.31, ``add_episode(update_communities=True)`` fails after it has saved."""
-        built, _ = await self.alone(lambda: self.graphiti.build_communities(group_ids=[self.group_id]))
-        return len(built)
 
     async def clear(self) -> tuple[int | None, bool]:
         """Delete the graph.
@@ -368,7 +344,6 @@ class NativeGraph:
             with suppress(Exception):
                 before = sum((await self.counts()).values())
             await self.driver.clear(self.group_id)
-            self._events.clear()
             left = sum((await self.counts()).values())
             return None if before is None else before - left, left == 0
 
@@ -390,6 +365,10 @@ class NativeGraph:
             )
 
         return await self._calls.run(None, find)
+
+
+def _stored(episode: EpisodicNode, edges: Iterable[EntityEdge]) -> Stored:
+    return episode.uuid, *dict.fromkeys(edge.uuid for edge in edges if episode.uuid in edge.episodes)
 
 
 def make_recipe(options: GraphitiOptions, limit: int) -> SearchConfig:

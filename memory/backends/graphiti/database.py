@@ -36,35 +36,33 @@ def exists(directory: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
+class CommitFailed(BackendUnavailable):
+    """A transaction may or may not be stored."""
+
+
 class Database:
-    """The graph in ``directory``.
+    """The graph in ``directory``, with full-text indexes on ``tables``.
 
     Besides Kuzu's own files, the directory contains ``lock``. It contains ``new.kuzu`` while a file is
     prepared, and ``reindex`` from an unclean end until the full-text indexes are rebuilt.
     """
 
-    def __init__(self, directory: Path, buffer_mb: int) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, buffer_mb: int, tables: Iterable[str] = ()) -> None:
+        self.directory = directory
         self._path = directory / _FILE
         self._new = directory / "new.kuzu"
         self._stale = directory / "reindex"
         self._buffer_mb = buffer_mb
         self._lock = FileLock(directory / "lock", what=f"the graph at {directory}", instead=OWNERSHIP)
         self._known = False  # the file was open before, so it is lost if it is missing
-        self._tables: set[str] = set()
+        self._tables = set(tables)
         self._connection: Connection | None = None
         self._changed = False
 
-    def open(self, tables: Iterable[str] = ()) -> None:
-        """Open the graph with full-text indexes on ``tables`` and the tables of earlier calls. Idempotent."""
-        if not self._tables.issuperset(tables):
-            self._release(checkpoint=True)
-            self._tables.update(tables)
-        self._ready()
-
-    def _ready(self) -> Connection:
+    def open(self) -> Connection:
+        """Open the graph, unless it is open."""
         if self._connection is None:
-            create_directory(self._directory)
+            create_directory(self.directory)
             self._lock.acquire()
             try:
                 self._connection = self._opened()
@@ -78,7 +76,7 @@ class Database:
         return self._connection
 
     def _opened(self) -> Connection:
-        if not exists(self._directory):
+        if not exists(self.directory):
             if self._known:
                 raise self._unusable("was removed while it was open;")
             self._begin_anew()
@@ -99,7 +97,7 @@ class Database:
 
     def _begin_anew(self) -> None:
         """Replace the files with an empty database."""
-        for file in (*self._logs(), *self._directory.glob(f"{self._new.name}*")):
+        for file in (*self._logs(), *self.directory.glob(f"{self._new.name}*")):
             file.unlink()
         self._new.write_bytes(_blank(frozenset(self._tables)))
         self._new.replace(self._path)
@@ -113,7 +111,7 @@ class Database:
         place.
         """
         self._stale.touch()
-        for leftover in self._directory.glob(f"{self._new.name}*"):
+        for leftover in self.directory.glob(f"{self._new.name}*"):
             leftover.unlink()
         shutil.copyfile(self._path, self._new)
         with closing(Connection(self._new, self._buffer_mb)) as copy:
@@ -122,10 +120,10 @@ class Database:
         self._stale.unlink()
 
     def _logs(self) -> list[Path]:
-        return list(self._directory.glob(f"{_FILE}.*"))
+        return list(self.directory.glob(f"{_FILE}.*"))
 
     def rows(self, query: str, parameters: dict[str, Any]) -> Any:
-        return self._ready().rows(query, parameters)
+        return self.open().rows(query, parameters)
 
     def save(self, statements: Sequence[Statement]) -> Any:
         """Run all statements in one transaction and return the rows of the last.
@@ -133,7 +131,7 @@ class Database:
         A rollback leaves rows in Kuzu's memory that crash the process when they are written again. Therefore
         a failed save closes the database, and the next call opens it again.
         """
-        connection = self._ready()
+        connection = self.open()
         self._changed = True
         try:
             connection.rows("BEGIN TRANSACTION", {})
@@ -141,20 +139,19 @@ class Database:
             try:
                 connection.rows("COMMIT", {})
             except Exception as error:
-                raise BackendUnavailable("Kuzu failed to commit; it may or may not be stored") from error
+                raise CommitFailed("Kuzu failed to commit; it may or may not be stored") from error
         except BaseException:
             self._release()
             raise
         return rows[0] if rows else []
 
-    def reset(self, tables: Iterable[str] = ()) -> None:
+    def reset(self) -> None:
         """Replace the graph with an empty file, because text that Kuzu deletes stays readable on disk."""
-        self._tables.update(tables)
         self._release()
-        create_directory(self._directory)
+        create_directory(self.directory)
         self._lock.acquire()
         self._begin_anew()
-        self._ready()
+        self.open()
 
     def close(self) -> None:
         """Move Kuzu's log into its file, close it, and release the directory's lock. Idempotent."""
@@ -176,7 +173,7 @@ class Database:
 
     def _unusable(self, what: str) -> BackendError:
         return BackendError(
-            f"the graph at {self._directory} {what} restore its files, or start anew with reset_scope",
+            f"the graph at {self.directory} {what} restore its files, or start anew with reset_scope",
             sent=False,
         )
 

@@ -117,7 +117,6 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         return await super().execute_query(cypher_query_, **kwargs)
 
     def session(self, database: str | None = None) -> Session:
-        Write.check()
         return Session(self)
 
     async def save(self, queries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:

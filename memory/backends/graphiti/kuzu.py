@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from graphiti_core.driver.driver import GraphDriver
 from graphiti_core.driver.kuzu_driver import KuzuDriver, KuzuDriverSession
 
 from memory.adapter import NativeWorker
-from memory.backends.graphiti.database import Database, Statement, exists
+from memory.backends.graphiti.database import CommitFailed, Database, Statement, exists
 from memory.backends.graphiti.stores import NODES, SavingSession, ScopeGraph, Store, Write, changes, equip
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class KuzuStore(Store):
 
     def graph(self, group_id: str) -> ScopeDriver:
         directory = Path(self.location(group_id))
-        return ScopeDriver(directory, group_id, self.options.buffer_mb, self._tables)
+        return ScopeDriver(Database(directory, self.options.buffer_mb, self._tables), group_id)
 
 
 class ScopeDriver(ScopeGraph, KuzuDriver):
@@ -49,28 +49,25 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
 
     counted: Mapping[str, str] = {**NODES, "RelatesToNode_": "(n:RelatesToNode_)"}
 
-    def __init__(self, directory: Path, group_id: str, buffer_mb: int, tables: Iterable[str] = ()) -> None:
+    def __init__(self, files: Database, group_id: str) -> None:
         GraphDriver.__init__(self)
         equip(self, kuzu_driver, "Kuzu")
         self._database = group_id
-        self._directory = directory
-        self._tables = tuple(tables)
-        self._files = Database(directory, buffer_mb)
+        self._files = files
         self._worker = NativeWorker(1, name="memslot-graphiti")
         self.writing = asyncio.Lock()
 
     async def exists(self) -> bool:
-        return exists(self._directory)
+        return exists(self._files.directory)
 
     async def open(self) -> None:
-        await self._run(lambda database: database.open(self._tables), sends=False)
+        await self._run(Database.open, sends=False)
 
     async def _run(self, call: Callable[[Database], T], *, sends: bool = True) -> T:
         return await self._worker.run(lambda: call(self._files), sends=sends)
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> tuple[Any, None, None]:
         """Run a query. As in the parent, parameters that are None are left out."""
-        Write.check()
         if changes(cypher_query_):
             return await self.save([(cypher_query_, kwargs)]), None, None
         statement = _statement(cypher_query_, kwargs)
@@ -78,11 +75,19 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         return rows, None, None
 
     async def save(self, queries: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:
+        """Run all queries in one transaction. If the first transaction of a write fails, nothing is stored."""
         statements = [_statement(*query) for query in queries]
-        Write.send()
-        rows = await self._run(lambda database: database.save(statements))
-        Write.saved()
-        return rows
+        write = Write.current.get()
+        first = write is not None and not write.saving
+        Write.save()
+        try:
+            return await self._run(lambda database: database.save(statements))
+        except CommitFailed:
+            raise
+        except Exception:
+            if write is not None and first:
+                write.saving = False
+            raise
 
     def session(self, database: str | None = None) -> Session:
         return Session(self)
@@ -94,7 +99,7 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         await self._worker.idle()
 
     async def clear(self, group_id: str) -> None:
-        await self._run(lambda database: database.reset(self._tables))
+        await self._run(Database.reset)
 
     async def close(self) -> None:
         await self._worker.aclose(self._files.close)

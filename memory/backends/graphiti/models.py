@@ -33,7 +33,6 @@ from memory.backends.graphiti.options import (
     GraphitiModel,
     GraphitiOptions,
 )
-from memory.backends.graphiti.stores import Write
 
 _LEXICAL_DIMENSIONS = 1024
 
@@ -69,18 +68,9 @@ class ExtractingLlm(OpenAIGenericClient):
             **options.sampling(max_tokens),
         )
         try:
-            return _read(await _json(Write.call(asked)), response_model)
-        except BackendProtocolError as error:
-            error.sent = Write.has_saved()
-            raise
-
-
-async def _json(answer: Awaitable[Any]) -> Any:
-    """Return the SDK's answer. If it is not JSON, Graphiti would repeat the question three times."""
-    try:
-        return await answer
-    except json.JSONDecodeError as error:
-        raise BackendProtocolError(NOT_JSON, sent=Write.has_saved()) from error
+            return _read(await asked, response_model)
+        except json.JSONDecodeError as error:  # Graphiti would repeat the question three times
+            raise BackendProtocolError(NOT_JSON) from error
 
 
 def _response_format(options: GraphitiLlm, response_model: type[BaseModel] | None) -> Any:
@@ -211,8 +201,7 @@ class EndpointEmbedder(_InBatches):
             if len(vector) != self.length:
                 raise BackendRejected(
                     f"the embedder {self.name} answers with {len(vector)} dimensions where the graph has "
-                    f"{self.length}; configure the embedder that made it, or set dimensions",
-                    sent=Write.has_saved(),
+                    f"{self.length}; configure the embedder that made it, or set dimensions"
                 )
         return vectors
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import warnings
-from typing import Any
 
 from memory import PluginLoadError
 from memory.adapter.sdk import environment_kept, quiet_loggers
@@ -15,7 +13,11 @@ from memory.backends.graphiti.stores import store_module
 
 
 def import_sdk(driver: Driver = "kuzu") -> None:
-    """Import Graphiti without telemetry, and without loading a ``.env`` file into the environment."""
+    """Import Graphiti without telemetry, and without loading a ``.env`` file into the environment.
+
+    Raises:
+        PluginLoadError: a package of the driver is missing.
+    """
     os.environ["GRAPHITI_TELEMETRY_ENABLED"] = "false"
     with environment_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # raised by Graphiti's own code
@@ -30,9 +32,4 @@ def import_sdk(driver: Driver = "kuzu") -> None:
                 f"graphiti: driver: {driver} needs {error.name}{needs}, which is not installed: "
                 f"pip install 'memslot[{extra}]'"
             ) from error
-    # Graphiti runs this pattern on the event loop, and its time grows with the square of a word's length.
-    # For a search, one letter before ``'ll`` is enough.
-    module: Any = importlib.import_module("graphiti_core.utils.maintenance.temporal_edge_utils")
-    native: re.Pattern[str] = module._FUTURE_ASSERTION_RE
-    module._FUTURE_ASSERTION_RE = re.compile(native.pattern.replace("[a-z]+'ll", "[a-z]'ll"), native.flags)
     quiet_loggers("graphiti_core")

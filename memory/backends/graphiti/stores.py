@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
@@ -27,90 +27,39 @@ OWNERSHIP = (
 )
 
 
-class Abandoned(Exception):
-    """The caller has given up this write, so it must not continue."""
-
-
-class WriteFailed(Exception):
-    """The write failed before it saved anything. The cause is the reason."""
-
-
 class Write:
     """The state of one write, which its tasks share.
 
-    An abandoned write, for example at a deadline, is not cancelled, because Graphiti gathers coroutines and
-    would leave some unawaited. Instead its pending model calls are cancelled, and its next query fails. Once
-    a write is ``saving``, it continues to its end, because half an event would be worse.
+    A caller that gives up cancels the write, unless it is ``saving``: half an event would be worse.
     """
 
     current: ContextVar[Write | None] = ContextVar("memslot_graphiti_write", default=None)
 
     def __init__(self) -> None:
-        self.abandoned = False
         self.saving = False
-        self._calls: set[asyncio.Future[Any]] = set()
+        self._task: asyncio.Task[Any] | None = None
+        self._abandoned = False
+
+    def begin(self) -> None:
+        """Make the current task the one that writes."""
+        Write.current.set(self)
+        self._task = asyncio.current_task()
+        if self._abandoned:
+            raise asyncio.CancelledError
 
     def abandon(self) -> None:
-        self.abandoned = True
-        if not self.saving:
-            for call in self._calls:
-                call.cancel()
-
-    @classmethod
-    def check(cls) -> None:
-        write = cls.current.get()
-        if write is not None and write.abandoned and not write.saving:
-            raise Abandoned
+        self._abandoned = True
+        if self._task is not None and not self.saving:
+            self._task.cancel()
 
     @classmethod
     def save(cls) -> None:
-        """Call this before something is saved. Combines :meth:`send` and :meth:`saved`."""
-        cls.send()
-        cls.saved()
-
-    @classmethod
-    def send(cls) -> None:
-        """Call this before anything is sent to the database.
-
-        From then on the slot treats the write as sent.
-        """
-        cls.check()
-        if cls.current.get() is not None:
-            with awaiting_turn():
-                pass
-
-    @classmethod
-    def saved(cls) -> None:
-        """Mark the write as ``saving``. From then on it continues to its end."""
+        """Call this before something is sent to be saved. From then on the slot treats the write as sent."""
         write = cls.current.get()
         if write is not None:
             write.saving = True
-
-    @classmethod
-    def has_saved(cls) -> bool:
-        """Whether the write has saved something."""
-        write = cls.current.get()
-        return write is not None and write.saving
-
-    @classmethod
-    async def call(cls, request: Coroutine[Any, Any, T]) -> T:
-        """Await a request, which is cancelled if its write is abandoned."""
-        write = cls.current.get()
-        if write is None:
-            return await request
-        if write.abandoned and not write.saving:
-            request.close()
-            raise Abandoned
-        call = asyncio.ensure_future(request)
-        write._calls.add(call)
-        try:
-            return await call
-        except asyncio.CancelledError:
-            if write.abandoned:
-                raise Abandoned from None
-            raise
-        finally:
-            write._calls.discard(call)
+            with awaiting_turn():
+                pass
 
 
 # Driver -> class. The module of the driver's name in this package imports the SDK.
@@ -119,7 +68,7 @@ _OPERATIONS = (
     "EntityNode", "EpisodeNode", "CommunityNode", "SagaNode", "EntityEdge", "EpisodicEdge", "CommunityEdge",
     "HasEpisodeEdge", "NextEpisodeEdge", "Search",
 )  # fmt: skip
-NODES = {label: f"(n:{label})" for label in ("Episodic", "Entity", "Community", "Saga")}
+NODES = {label: f"(n:{label})" for label in ("Episodic", "Entity", "Community")}
 _CHANGE = re.compile(r"\b(CREATE|MERGE|SET|DELETE|REMOVE)\b")
 
 
@@ -135,7 +84,8 @@ class ScopeGraph(_Driver):
     _database: str
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
-        Write.save() if changes(cypher_query_) else Write.check()
+        if changes(cypher_query_):
+            Write.save()
         native: Any = super()
         return await native.execute_query(cypher_query_, **kwargs)
 
@@ -182,7 +132,6 @@ class SavingSession:
     async def execute_write(self, func: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         """Run ``func``, which may call the embedder, then save its queries."""
         answer = await func(self, *args, **kwargs)
-        Write.check()
         queries, self._queries = self._queries, []
         if queries:
             await self._graph.save(queries)

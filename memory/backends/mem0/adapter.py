@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import PositiveInt
 
 from memory import (
-    BackendError,
     BackendHealth,
-    BackendUnavailable,
-    CapabilityNotSupported,
     InputError,
     MemoryEvent,
     MemoryScope,
@@ -36,7 +33,6 @@ from memory import (
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
-    BackendRejected,
     NativeWorker,
     Operation,
     SequentialBulk,
@@ -47,12 +43,12 @@ from memory.adapter.fields import NotBlank
 from memory.backends.mem0.options import OPENAI_PROVIDERS, Mem0Options
 from memory.backends.mem0.translate import (
     ERRORS,
-    ScopeIds,
     changes_of,
     event_metadata,
     native_filters,
     native_messages,
     observation_prompt,
+    scope_ids,
     to_entry,
     user_metadata,
 )
@@ -103,43 +99,33 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             fallback_components=options.fallback_components,
             score_floor=LEXICAL_FLOOR if options.embedder == "lexical" else None,
             consistency="immediate",
-            cs_filtering=options.filters_cs,
+            cs_filtering="hard",
             pet_observability="dated",
             filter_operators=options.profile.operators,
             max_concurrency=options.threads,
-            write_retries=1 if options.profile.operators else 0,
+            write_retries=1,
             bulk_size=16,  # not one ``add`` for all: a joint extraction would give other memories
             errors=ERRORS,
             store=_store_of(options),
-            packages=("mem0ai", options.profile.package or options.vector_store.provider),
+            packages=("mem0ai", options.profile.package),
             native_ingest_modes=("infer", "verbatim"),
             native_queries={"count": _LIMITED, "list": _LIMITED},
             native_mutations=MUTATIONS,
         )
         self._options = options
-        self._ids = ScopeIds(options, settings.where)
         native = EmbeddedMem0 if options.embedded else SharedMem0
         self._native: NativeMem0 = native(settings, directory)
         self.worker: NativeWorker = NativeWorker(options.threads, name=f"memslot-{settings.name}")
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        return self._ids.encode(scope)
+        return dict(scope_ids(scope))
 
     async def _run(self, call: Callable[[], T], gives_up: Callable[[], bool] = lambda: False) -> T:
         def in_turn() -> T:
             with self._native.turn.held():
                 return call()
 
-        try:
-            return await self.worker.run(in_turn, gives_up=gives_up)
-        except Exception as error:
-            if type(error.__cause__ or error).__name__ != "PoolTimeout":
-                raise
-            raise BackendUnavailable(
-                f"{self.backend_name}: no connection to the database in time; is it running, and does maxconn "
-                "allow as many connections as there are workers?",
-                sent=isinstance(error, BackendError) and error.sent,
-            ) from error
+        return await self.worker.run(in_turn, gives_up=gives_up)
 
     async def start(self) -> None:
         if self._options.embedded:
@@ -147,7 +133,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
 
     async def probe_scope(self, scope: MemoryScope) -> None:
         """Open mem0 and, in an embedded store, the scope's partition. A server has no partitions."""
-        ids = self._ids.encode(scope)
+        ids = scope_ids(scope)
         await self._run(lambda: self._native.probe(ids))
 
     setup_scope = probe_scope
@@ -181,7 +167,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             warnings.append("mem0 remembers nothing of this event; it was not sent")
             return self.receipt(event, "none", warnings=warnings)
         prompt = observation_prompt(event, self._options.custom_instructions) if infer else None
-        ids = self._ids.encode(event.scope)
+        ids = scope_ids(event.scope)
         written, extracted = self._native.add(messages, ids, event_metadata(event), prompt, stage)
         if extracted == 0:
             warnings.append("mem0 extracted nothing from this event")
@@ -194,32 +180,22 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """The event's memories, or None if any are missing. Writing the event again replaces the rest."""
-        if not self._options.profile.operators:
-            raise BackendRejected(f"{self.backend_name}: this vector store cannot look up an event")
-        ids = self._ids.encode(event.scope)
+        ids = scope_ids(event.scope)
         return await self._run(lambda: self._native.find_event(ids, event.event_id))
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        ids = self._ids.encode(request.scope)
-        if request.cs_filters and self.traits.cs_filtering == "none":
-            store = self._options.vector_store.provider
-            raise CapabilityNotSupported(
-                f"{self.backend_name} on {store} cannot filter by {', '.join(request.cs_filters)}; use qdrant, "
-                "pgvector or chroma, or set cs_filtering: soft"
-            )
-        cs = request.cs_filters if self.traits.cs_filtering == "hard" else {}
-        filters = native_filters({**request.metadata_filters, **cs}, self._options.profile)
-        query = request.query_with_cs if self.traits.cs_filtering == "soft" else request.query
+        ids = scope_ids(request.scope)
+        filters = native_filters(request.where, self._options.profile)
         reranked = self._options.rerank and self._options.reranker is not None
         top_k = request.budget.search_limit(self._options.top_k, reranked=reranked)
-        raw, unranked = await self._run(lambda: self._native.search(query, ids, filters, top_k))
+        raw, unranked = await self._run(lambda: self._native.search(request.query, ids, filters, top_k))
         warnings = ("reranking failed; the order is mem0's own",) if unranked else ()
         trace = self.trace(request.scope, "Memory.search", consistency="committed", warnings=warnings)
         entries = tuple(map(to_entry, raw["results"]))
         return RetrieveResult(request=request, raw=raw, entries=entries, trace=trace)
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        ids, native_id = self._ids.encode(request.scope), str(request.native_id)
+        ids, native_id = scope_ids(request.scope), str(request.native_id)
         changes: dict[str, Any] | None = None
         if request.operation == "update":
             changes = dict(request.arguments)
@@ -233,7 +209,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        ids, operation = self._ids.encode(request.scope), "Memory.get_all"
+        ids, operation = scope_ids(request.scope), "Memory.get_all"
         if request.native_id is not None:
             row, history = await self._run(lambda: self._native.history(request.native_id, ids))
             rows, operation = [row] if row else [], "Memory.history"
@@ -252,7 +228,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         limit: Any = request.arguments.get("limit", 10_000)
-        ids = self._ids.encode(request.scope)
+        ids = scope_ids(request.scope)
         rows = await self._run(lambda: self._native.rows(ids, limit=limit))
         raw: dict[str, Any] = {"count": len(rows), "truncated": len(rows) == limit}
         if request.operation == "list":
@@ -260,7 +236,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "Memory.get_all"))
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        ids = self._ids.encode(scope)
+        ids = scope_ids(scope)
         with self.clearing():
             removed, verified, left = await self._run(lambda: self._native.purge(ids))
         trace = self.trace(scope, "vector_store.delete")
@@ -290,7 +266,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
 def _store_of(options: Mem0Options) -> str:
     """The name of a vector store: its provider, collection and location, without credentials."""
     config = options.vector_store.config
-    places = ("url", "host", "port", "dbname", "path", "redis_url", "connection_string")
+    places = ("url", "host", "port", "dbname", "path", "connection_string")
     named = [_CREDENTIALS.sub("", str(config[key])) for key in places if key in config]
     collection = str(config.get("collection_name", options.collection))
     return "|".join([options.vector_store.provider, collection, str(options.path or ""), *named])

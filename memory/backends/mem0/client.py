@@ -240,7 +240,7 @@ class NativeMem0:
         return tuple(present.values()) if rows and len(present) >= parts else None
 
     def _rows_of_event(self, ids: Ids, event_id: str) -> list[Row]:
-        return self.rows(ids, native_filters({"event_id": event_id}, self._options.profile))
+        return self.rows(ids, native_filters({"event_id": {"eq": event_id}}, self._options.profile))
 
     def _undone(self, memory: Any, error: Exception) -> BackendError:
         """Delete the memories that a failed add stored, and return the error to raise."""
@@ -347,21 +347,14 @@ class NativeMem0:
         options = self._options
         store = options.vector_store
         if options.keywords and not keywords:
-            why = f": {self.no_keywords}" if self.no_keywords else ""
-            yield f"keyword search (BM25) is off; search is by vectors alone{why}"
+            yield f"keyword search (BM25) is off; search is by vectors alone: {self.no_keywords}"
         if options.infers and not entities:
             yield 'entity linking is off: pip install "mem0ai[nlp]"'
-        if entities and importlib.util.find_spec("en_core_web_sm") is None:
-            yield "mem0 will download spaCy's en_core_web_sm with the first call"
         if options.rerank and options.reranker is None:
             yield "rerank: true does nothing without a reranker"
         if telemetry.MEM0_TELEMETRY:
             yield "mem0 was imported with telemetry on; open memslot first, or set MEM0_TELEMETRY=False"
-        if not options.profile.known:
-            yield f"memslot has not been run on {store.provider}; filters are refused, rows are checked"
-        if store.provider == "faiss":
-            yield "faiss filters by scope after ranking; scopes that share a collection lose matches"
-        if store.config.get("hnsw") and store.provider == "pgvector":
+        if store.config.get("hnsw"):
             yield "hnsw: true ranks before it filters by scope; scopes that share a table lose matches"
 
 

@@ -11,7 +11,6 @@ SQLite protect their own files. The table of partitions lists the scopes.
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import sys
 from contextlib import closing
@@ -53,11 +52,9 @@ class EmbeddedMem0(NativeMem0):
     def probe(self, ids: Ids | None = None) -> Models:
         models = self._start()
         if ids is not None:
-            self._scope(ids).memory.vector_store.col_info()
-            return models
-        for name, scope in self._scopes.items():
+            self._scope(ids)
+        for scope in self._scopes.values():
             scope.memory.vector_store.col_info()
-            self._assert_there(name)
         return models
 
     def describe(self) -> tuple[dict[str, Any], list[str]]:
@@ -101,7 +98,7 @@ class EmbeddedMem0(NativeMem0):
         return self._models
 
     def _own(self) -> None:
-        if not self._lock.held:  # also where the directory was removed: another process may own it now
+        if not self._lock.held:
             self._refuse_mem0s_own()
             make_directory(self._root, self.where)
             self._lock.acquire()
@@ -123,19 +120,8 @@ class EmbeddedMem0(NativeMem0):
                     f"{', '.join(names)}); give another path, and record the events of the old store again"
                 )
 
-    def _scope(self, ids: Ids) -> Any:
-        name = scope_name(ids)
-        if name in self._scopes:
-            self._assert_there(name)
-        self._start()
-        return super()._scope(ids)
-
     def _key(self, name: str) -> str:
         return f"{self._collection}/{name}"
-
-    def _assert_there(self, name: str) -> None:
-        if not os.path.exists(f"{self._root}/{name}/{self._rows_of}"):
-            raise _damaged(self._root / name, "files were removed while it was open")
 
     def _is_there(self, directory: Path) -> bool:
         """Whether Qdrant's files are there. Without them Qdrant would create an empty collection."""
@@ -169,11 +155,6 @@ class EmbeddedMem0(NativeMem0):
         except MemslotError:
             raise
         except Exception as error:
-            if "migrations_qdrant" in str(error):  # the file of mem0's telemetry
-                raise ConfigError(
-                    f"{self.where}: mem0 was imported with telemetry on, and the file of its telemetry is in use; "
-                    "open memslot before mem0 is imported, or set MEM0_TELEMETRY=False"
-                ) from error
             raise _damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
         if known is None:  # list it only after its files exist, and before any write is acknowledged
             self._partitions.note(wanted)

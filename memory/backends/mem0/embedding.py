@@ -8,25 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 from mem0.embeddings.base import EmbeddingBase
 
 from memory.adapter import BackendProtocolError, BackendRejected, quantity
+from memory.adapter.models import LexicalHashEmbedder, LocalEmbedder
 from memory.backends.mem0.stores import Notes, StoreLock
 
 Vector = list[float]
-
-
-class Embedder(Protocol):
-    """Makes vectors from texts."""
-
-    name: str
-    prefixes: tuple[str, str]
-
-    def embed_query(self, text: str) -> Vector: ...
-
-    def embed_documents(self, texts: list[str]) -> list[Vector]: ...
 
 
 class ProviderEmbedder:
@@ -49,6 +39,9 @@ class ProviderEmbedder:
     def embed_documents(self, texts: list[str]) -> list[Vector]:
         written = [self.prefixes[1] + text for text in texts]
         return [list(vector) for vector in self.native.embed_batch(written, "add")]
+
+
+Embedder = ProviderEmbedder | LocalEmbedder | LexicalHashEmbedder
 
 
 class Embedding(EmbeddingBase):  # type: ignore[misc]

@@ -7,7 +7,6 @@ because these imports take most of mem0's start-up time.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections.abc import Mapping
@@ -18,9 +17,9 @@ from typing import Any
 from mem0.configs.base import MemoryConfig
 from mem0.memory.utils import extract_json, remove_code_blocks
 from mem0.utils.factory import EmbedderFactory, LlmFactory, RerankerFactory
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from memory import BackendError, ConfigError, PluginLoadError
+from memory import BackendError, ConfigError
 from memory.adapter import BackendProtocolError
 from memory.adapter.fields import first_problem
 from memory.adapter.models import (
@@ -32,10 +31,11 @@ from memory.adapter.models import (
     model_answer_fault,
 )
 from memory.backends.mem0.embedding import Embedding, ProviderEmbedder
+from memory.backends.mem0.opening import opening
 from memory.backends.mem0.options import LEXICAL_DIMENSIONS, Mem0Embedder, Mem0Model, Mem0Options
 from memory.backends.mem0.stores import Notes, StoreLock
 
-_REMOTE = ("url", "host", "api_key", "redis_url", "connection_string")
+_REMOTE = ("url", "host", "api_key")
 _NO_MODEL: dict[str, Any] = {"provider": "openai", "config": {}}
 _OURS = "memslot"  # a provider's name in mem0's factories
 
@@ -47,43 +47,27 @@ def native_config(options: Mem0Options, directory: Path, where: str) -> MemoryCo
         ConfigError: mem0 refuses a field. The message names the field, never its value.
     """
     store = options.vector_store
-    defaults: dict[str, Any] = {
-        "collection_name": options.collection,
-        # pgvector searches its approximate index before it filters by scope, so a shared table loses matches.
-        "hnsw": False,
-    }
-    if not any(store.config.get(name) for name in _REMOTE):
-        defaults["path"] = str(directory / store.provider)
-    accepted = _accepted_fields(store.provider, where)
-    config = {**{name: value for name, value in defaults.items() if name in accepted}, **store.config}
+    config: dict[str, Any] = {"collection_name": options.collection}
+    if store.provider == "pgvector":
+        # It searches its approximate index before it filters by scope, so a shared table loses matches.
+        config["hnsw"] = False
+    elif not any(store.config.get(name) for name in _REMOTE):
+        config["path"] = str(directory / store.provider)
     embedder = _NO_MODEL
     if isinstance(options.embedder, Mem0Embedder):
         embedder = options.embedder.native()
         if options.given_dimensions is not None:  # mem0 asks the endpoint for vectors of this length
             embedder["config"]["embedding_dims"] = options.given_dimensions
     try:
-        return MemoryConfig(
-            vector_store={"provider": store.provider, "config": config},
-            embedder=embedder,
-            llm=options.llm.native() if options.llm else _NO_MODEL,
-            reranker=options.reranker.native() if options.reranker else None,
-        )
+        with opening(where):
+            return MemoryConfig(
+                vector_store={"provider": store.provider, "config": {**config, **store.config}},
+                embedder=embedder,
+                llm=options.llm.native() if options.llm else _NO_MODEL,
+                reranker=options.reranker.native() if options.reranker else None,
+            )
     except ValidationError as error:
         raise ConfigError(f"{where}: {first_problem(error)}") from None
-
-
-def _accepted_fields(provider: str, where: str) -> frozenset[str]:
-    try:
-        module = importlib.import_module(f"mem0.configs.vector_stores.{provider}")
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("mem0"):
-            needed = f"{provider} needs the package {error.name}"
-            raise PluginLoadError(f"{where}.vector_store: {needed}") from error
-        raise ConfigError(f"{where}.vector_store.provider: mem0 has no vector store of that name") from None
-    except ImportError as error:  # mem0's message contains the pip command
-        raise PluginLoadError(f"{where}.vector_store: {error}") from error
-    own = (kind for kind in vars(module).values() if getattr(kind, "__module__", "") == module.__name__)
-    return frozenset(next((kind.model_fields for kind in own if issubclass(kind, BaseModel)), ()))
 
 
 class Models:
@@ -118,7 +102,9 @@ class Models:
             prefixes = asked.prefixes(native.config.model)
             self.embedder = Embedding(ProviderEmbedder(native, asked.provider, prefixes), notes, turn)
         else:
-            self.embedder = Embedding(Lexical(options.dimensions or LEXICAL_DIMENSIONS), notes, None)
+            self.embedder = Embedding(
+                LexicalHashEmbedder(options.dimensions or LEXICAL_DIMENSIONS), notes, None
+            )
         self.llm: Any = NoLlm()
         if options.llm is not None:
             native = _bound(LlmFactory.create(config.llm.provider, config.llm.config), options.llm, write_s)
@@ -177,23 +163,9 @@ def given(config: Any) -> Any:
     return config.model
 
 
-class Lexical:
-    """The lexical embedder, as an :class:`~memory.backends.mem0.embedding.Embedder`."""
-
-    prefixes = ("", "")
-
-    def __init__(self, dimensions: int) -> None:
-        self._embedder = LexicalHashEmbedder(dimensions)
-        self.name = self._embedder.name
-        self.embed_query = self._embedder.embed_query
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return [self._embedder.embed_document(text) for text in texts]
-
-
 def lexical_embedding(dimensions: int = LEXICAL_DIMENSIONS) -> Embedding:
     """The lexical embedder in mem0's interface, for use without an adapter."""
-    embedding = Embedding(Lexical(dimensions), Notes(), None)
+    embedding = Embedding(LexicalHashEmbedder(dimensions), Notes(), None)
     embedding.config.embedding_dims = dimensions
     return embedding
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator
 
@@ -24,12 +24,10 @@ _OPENAI_ONLY = frozenset({"max_completion_tokens", "reasoning_effort", "extra_bo
 
 @dataclass(frozen=True)
 class StoreProfile:
-    """The measured behaviour of a vector store for ids and metadata filters."""
+    """The measured behaviour of a vector store for metadata filters."""
 
-    operators: frozenset[str] = frozenset()  # applied natively and before ranking
-    package: str | None = None  # distribution name, if it differs from mem0's name of the store
-    known: bool = True  # memslot was run on it, or mem0's code for it was read
-    folds_case: bool = False  # ids that differ only in case may collide
+    operators: frozenset[str]  # applied natively and before ranking
+    package: str  # name of its distribution
     one_clause: bool = False  # one operator per key, except ranges; mem0 silently drops the rest
     iso_ranges: bool = False  # the store parses texts in range filters as dates
     float_equality: bool = False  # False: compares floats as text or not at all
@@ -43,9 +41,6 @@ STORES = {
     ),
     "pgvector": StoreProfile(_EXACT | RANGES | _TEXT, "psycopg", bool_text=True),
     "chroma": StoreProfile(_EXACT | RANGES, "chromadb", float_equality=True),
-    # faiss filters after ranking and finds nothing for operators; weaviate filters by ids only.
-    "faiss": StoreProfile(package="faiss-cpu"),
-    "weaviate": StoreProfile(folds_case=True),
 }
 
 
@@ -142,7 +137,8 @@ class Mem0Options(PluginOptions):
     dimensions: int | None = Field(default=None, gt=0)
     """Vector length. Default: 1024 for lexical; any other embedder is asked when a store is first opened."""
     vector_store: NativePart = NativePart(provider="qdrant")
-    """mem0's vector store. Default: embedded Qdrant below ``path``, a partition for each scope, for one process."""
+    """``qdrant``, ``pgvector`` or ``chroma``. Default: embedded Qdrant below ``path``, a partition for each scope,
+    for one process."""
     collection: Public[str] = Field(default="memslot", min_length=3)
     """Collection or table."""
     open_partitions: int = Field(default=64, gt=0)
@@ -163,17 +159,8 @@ class Mem0Options(PluginOptions):
     ``max_tokens``, and 20 where there are none or a reranker would be asked about each."""
     threshold: float | None = Field(default=None, ge=0, le=1)
     """Least semantic score. Default: mem0's 0.1, and 0 for lexical, whose scores are low."""
-    cs_filtering: Literal["hard", "soft"] | None = None
-    """``hard`` requires scenario, context and attribute of every row; ``soft`` only adds them to the query.
-    Default: hard. Stores that cannot filter (faiss, weaviate, unknown ones) then refuse such requests."""
     workers: int = Field(default=4, gt=0)
     """Concurrent native calls. On embedded Qdrant, which is not thread-safe, only models are waited for at once."""
-    user_id_template: Public[str] | None = None
-    """mem0's user_id. Default: ``{persona_id}``."""
-    run_id_template: Public[str] | None = None
-    """mem0's run_id. Default: ``{run_id}:{backend_namespace}:{agent_id}``, absent fields at the end left out."""
-    allow_sharing: bool = False
-    """Accept templates that leave out a scope field, so that scopes share memory."""
 
     def problems(self) -> Iterator[str]:
         if self.infer and self.llm is None:
@@ -184,19 +171,14 @@ class Mem0Options(PluginOptions):
         store = self.vector_store
         if not self.keywords and store.provider != "qdrant":
             yield f"keywords: only qdrant can leave them out, and vector_store.provider is {store.provider}"
-        if store.provider == "redis":
+        if store.provider not in STORES:
             yield (
-                "vector_store.provider: mem0 rebuilds its index on redis at every opening, which hides memories "
-                "meanwhile, and hides vectors of another length for good; use qdrant, pgvector or chroma"
+                f"vector_store.provider: {store.provider} is not supported; mem0 filters reliably on "
+                f"{', '.join(STORES)} only"
             )
         if store.provider == "qdrant" and ("host" in store.config) != ("port" in store.config):
             yield (
                 "vector_store.config needs host and port together; mem0 would quietly open a local store instead"
-            )
-        if self.cs_filtering == "hard" and not self.profile.operators:
-            yield (
-                f"cs_filtering: hard is not possible on {store.provider}; set it to soft, or use qdrant, pgvector "
-                "or chroma"
             )
 
     def effective(self) -> Mapping[str, Any]:
@@ -207,7 +189,6 @@ class Mem0Options(PluginOptions):
             "dimensions": self.given_dimensions
             or (LEXICAL_DIMENSIONS if self.embedder == "lexical" else None),
             "threshold": self.least_score,
-            "cs_filtering": self.filters_cs,
             "openrouter": "OPENROUTER_API_KEY" in os.environ,
         }
 
@@ -230,10 +211,11 @@ class Mem0Options(PluginOptions):
 
     @property
     def profile(self) -> StoreProfile:
-        return STORES.get(self.vector_store.provider, StoreProfile(known=False, folds_case=True))
+        return STORES[self.vector_store.provider]
 
     @property
     def embedded(self) -> bool:
+        """Whether each scope has an embedded Qdrant of its own."""
         config = self.vector_store.config
         return self.vector_store.provider == "qdrant" and not (config.get("url") or config.get("host"))
 
@@ -247,10 +229,6 @@ class Mem0Options(PluginOptions):
         """The number of worker threads; one if calls to an embedded store never wait for a model."""
         waits = self.infers or self.embedder != "lexical" or self.reranker is not None
         return self.workers if waits or not self.embedded else 1
-
-    @property
-    def filters_cs(self) -> Literal["hard", "soft", "none"]:
-        return self.cs_filtering or ("hard" if self.profile.operators else "none")
 
     @property
     def least_score(self) -> float:

@@ -6,9 +6,7 @@ Each scope has a separate history on this machine, so that a reset removes it co
 from __future__ import annotations
 
 import copy
-import shutil
-from collections.abc import Callable, Sequence
-from functools import partial
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,11 @@ from mem0.vector_stores.base import VectorStoreBase
 
 from memory import ConfigError, IsolationError
 from memory.adapter.stores import remove_directory
-from memory.backends.mem0.client import BATCH, NAMES, NativeMem0, scope_name
+from memory.backends.mem0.client import NAMES, NativeMem0, scope_name
 from memory.backends.mem0.models import Models, close_handle
 from memory.backends.mem0.opening import make_directory, opening
 from memory.backends.mem0.stores import WatchedStore
 from memory.backends.mem0.translate import Ids, row_ids
-
-_RACES = ("UniqueViolation", "DuplicateTable", "DuplicateObject")  # two clients created the same table
 
 
 class SharedMem0(NativeMem0):
@@ -35,11 +31,10 @@ class SharedMem0(NativeMem0):
         self._shared: Memory | None = None
 
     def probe(self, ids: Ids | None = None) -> Models:
-        """Reach the collection by the cheapest call. Some stores create it only with this first call."""
-        with self._opening:
-            self._reach(self._opened().vector_store)
-            assert self._models is not None
-            return self._models
+        """Reach the collection by the cheapest call."""
+        self._opened().vector_store.list(top_k=1)
+        assert self._models is not None
+        return self._models
 
     @property
     def _has_keywords(self) -> bool:
@@ -55,22 +50,21 @@ class SharedMem0(NativeMem0):
         entities from earlier processes.
         """
         with self.memory(ids) as memory:
-            store = memory.vector_store
-            removed = _drain(lambda: [row["id"] for row in self.rows(ids)], partial(self._delete, store))
-            left: Sequence[Any] = self.rows(ids, limit=1)
-            entities = memory.entity_store
-            _drain(partial(self._entity_ids, entities, ids), partial(self._delete, entities))
-            left = left or self._entity_ids(entities, ids)
+            store, entities = memory.vector_store, memory.entity_store
+            found = [row["id"] for row in self.rows(ids, limit=sys.maxsize)]
+            for native_id in found:
+                store.delete(vector_id=native_id)
+            for native_id in self._entity_ids(entities, ids):
+                entities.delete(vector_id=native_id)
+            left = self.rows(ids, limit=1) or self._entity_ids(entities, ids)
         name = scope_name(ids)
         directory = self._history_of(name)
         with self._opening:
             self._drop_scope(name)
             if directory.exists():
                 remove_directory(directory)
-            # A process that was killed during a deletion may have left its directory behind.
-            for left_over in directory.parent.glob(".gone-*"):
-                shutil.rmtree(left_over, ignore_errors=True)
-        return removed, not left, ("history and recent messages that other machines keep of this scope",)
+        kept = ("history and recent messages that other machines keep of this scope",)
+        return len(found), not left, kept
 
     def close(self) -> None:
         with self._opening:
@@ -114,10 +108,10 @@ class SharedMem0(NativeMem0):
                 memory.vector_store = WatchedStore(
                     memory.vector_store, self._notes, ids=None, vectors_only=self.no_keywords is not None
                 )
-                self._reach(memory.vector_store)
+                memory.vector_store.list(top_k=1)  # some stores create their collection now
                 self._models = models
                 emptied = self._check(memory.vector_store, models.embedder.dimensions)
-                self._reach(memory.entity_store)  # creates it once, before scopes copy ``memory``
+                memory.entity_store.list(top_k=1)  # creates it once, before scopes copy ``memory``
                 if emptied:
                     memory.entity_store.reset()
             except BaseException:
@@ -138,7 +132,7 @@ class SharedMem0(NativeMem0):
         Raises:
             ConfigError: the collection has another embedder or vector length, or another program wrote it.
         """
-        rows = self._some_rows(store)
+        rows = _listed(store, top_k=1)
         if any("event_id" not in (row.payload or {}) for row in rows):
             provider = self._options.vector_store.provider
             raise ConfigError(
@@ -162,64 +156,26 @@ class SharedMem0(NativeMem0):
         if self._options.vector_store.provider == "chroma":  # it tells by a row alone
             vectors = store.collection.get(limit=1, include=["embeddings"])["embeddings"]
             return len(vectors[0]) if len(vectors) else None
-        if hasattr(store, "client") and hasattr(store.client, "get_collection"):
-            try:
-                vectors = store.client.get_collection(store.collection_name).config.params.vectors
-            except AttributeError:  # a call of the same name with another result
-                return None
-            return getattr(vectors, "size", None)
-        pool = getattr(store, "connection_pool", None)
-        if pool is None or not hasattr(pool, "connection"):
-            return None
+        if self._options.vector_store.provider == "qdrant":
+            size: int = store.client.get_collection(store.collection_name).config.params.vectors.size
+            return size
         table = "attrelid = to_regclass(quote_ident(%s))"
         asked = f"SELECT atttypmod FROM pg_attribute WHERE attname = 'vector' AND {table}"
-        with pool.connection() as connection:
+        with store.connection_pool.connection() as connection:
             found = connection.execute(asked, (store.collection_name,)).fetchone()
         return found[0] if found and found[0] > 0 else None
 
-    def _some_rows(self, store: Any) -> list[Any]:
-        listed = store.list(top_k=1)
-        return list(listed[0] if listed and isinstance(listed[0], (list, tuple)) else listed or ())
-
-    def _reach(self, store: Any) -> None:
-        """List one row. Retry once, because PostgreSQL fails if two clients create the same table at once."""
-        with self._opening:
-            try:
-                store.list(top_k=1)
-            except Exception as error:
-                if type(error).__name__ not in _RACES:
-                    raise
-                store.list(top_k=1)
-
-    def _delete(self, store: Any, ids: Sequence[str]) -> None:
-        if self._options.vector_store.provider != "qdrant":
-            for native_id in ids:
-                store.delete(vector_id=native_id)
-            return
-        from qdrant_client.models import PointIdsList
-
-        for start in range(0, len(ids), 1000):
-            points = PointIdsList(points=list(ids[start : start + 1000]))
-            store.client.delete(collection_name=store.collection_name, points_selector=points)
-
     def _entity_ids(self, store: Any, ids: Ids) -> list[str]:
-        listed = store.list(filters=dict(ids), top_k=BATCH)
-        rows = listed[0] if listed and isinstance(listed[0], (list, tuple)) else listed
-        if any(row_ids(row.payload or {}) != ids for row in rows or ()):
-            what = "the store listed entities of another scope"
-            raise IsolationError(f"{self._name}: {what}; nothing was done")
-        return [row.id for row in rows or ()]
+        rows = _listed(store, filters=dict(ids), top_k=sys.maxsize)
+        if any(row_ids(row.payload or {}) != ids for row in rows):
+            raise IsolationError(f"{self._name}: the store listed entities of another scope")
+        return [row.id for row in rows]
 
 
-def _drain(listed: Callable[[], list[str]], delete: Callable[[list[str]], None]) -> int:
-    """Delete listed rows until the list is empty or repeats. Returns the number of deleted rows."""
-    removed = 0
-    previous: list[str] = []
-    while (batch := listed()) and batch != previous:
-        delete(batch)
-        removed += len(batch)
-        previous = batch
-    return removed
+def _listed(store: Any, **asked: Any) -> list[Any]:
+    """Rows of a store. Some stores of mem0 wrap them in a list or a pair."""
+    rows = store.list(**asked)
+    return list(rows[0] if rows and isinstance(rows[0], (list, tuple)) else rows or ())
 
 
 def _close_store(store: Any) -> None:

@@ -20,10 +20,9 @@ from memory.adapter import (
     ErrorTable,
     IdAlphabet,
     NativeError,
-    ScopeEncoder,
 )
 from memory.adapter.fields import parse_time
-from memory.backends.mem0.options import RANGES, Mem0Options, StoreProfile
+from memory.backends.mem0.options import RANGES, StoreProfile
 
 Ids = Mapping[str, str]  # a scope's user_id, run_id and, if the scope sets one, agent_id
 Row = dict[str, Any]
@@ -31,6 +30,7 @@ _EVENT_FIELDS = frozenset({"event_id", "session_id", "turn_id", "scenario", "con
 _EPOCH = "ts_epoch"
 _STORED = "stored_at"
 _PART, _PARTS = "event_part", "event_parts"
+_IDS = IdAlphabet()  # mem0 refuses whitespace and ``*`` in ids
 # Every store takes letters, digits and "_" in keys literally. Qdrant reads "a.b" as a path.
 _KEYS = IdAlphabet(safe=string.ascii_uppercase + "_", escape="-")
 
@@ -123,15 +123,14 @@ def observation_prompt(event: MemoryEvent, custom_instructions: str | None) -> s
     return f"{date}\n\n{custom_instructions}" if custom_instructions else date
 
 
-def native_filters(fields: Mapping[str, Any], profile: StoreProfile) -> dict[str, Any]:
+def native_filters(fields: Mapping[str, Mapping[str, Any]], profile: StoreProfile) -> dict[str, Any]:
     """Translate filters by event field or custom metadata key, which the slot has checked, into mem0's terms.
 
     Raises:
         InputError: the store cannot compare such a value. The message says how to ask instead.
     """
     native: dict[str, Any] = {}
-    for name, condition in fields.items():
-        clauses = condition if isinstance(condition, dict) else {"eq": condition}
+    for name, clauses in fields.items():
         where = f"filters.{name}"
         if name == "timestamp":
             native[_EPOCH] = _epoch_clauses(where, clauses)
@@ -220,40 +219,15 @@ def to_entry(row: Mapping[str, Any]) -> ContextEntry:
     )
 
 
-class ScopeIds:
-    """Encodes scopes as mem0 ids.
+@lru_cache(maxsize=1024)
+def scope_ids(scope: MemoryScope) -> Ids:
+    """mem0's ids of a scope.
 
     run_id also contains the agent, because a search without an agent_id matches rows that have one.
     """
-
-    def __init__(self, options: Mem0Options, where: str) -> None:
-        # mem0 refuses whitespace and ``*`` in ids, and some stores split ids at other characters.
-        self._alphabet = IdAlphabet(safe="-._") if options.profile.folds_case else IdAlphabet()
-        self._encoder: ScopeEncoder | None = None
-        self._names_agent = True
-        if options.user_id_template or options.run_id_template:
-            templates = {
-                "user_id": options.user_id_template or "{persona_id}",
-                "run_id": options.run_id_template or "{run_id}:{backend_namespace}:{agent_id}",
-            }
-            self._encoder = ScopeEncoder(
-                self._alphabet, templates, allow_sharing=options.allow_sharing, owner=where
-            )
-            self._names_agent = "{agent_id}" in "".join(templates.values())  # otherwise agents share memory
-        self._cached = lru_cache(maxsize=1024)(self._encode)
-
-    def encode(self, scope: MemoryScope) -> dict[str, str]:
-        return dict(self._cached(scope))
-
-    def _encode(self, scope: MemoryScope) -> dict[str, str]:
-        if self._encoder is not None:
-            ids = self._encoder.encode(scope)
-        else:
-            run = (scope.run_id, scope.backend_namespace, scope.agent_id)
-            ids = {"user_id": self._alphabet.encode(scope.persona_id), "run_id": self._alphabet.encode(*run)}
-        if scope.agent_id is not None and self._names_agent:
-            ids["agent_id"] = self._alphabet.encode(scope.agent_id)
-        return ids
+    run = (scope.run_id, scope.backend_namespace, scope.agent_id)
+    ids = {"user_id": _IDS.encode(scope.persona_id), "run_id": _IDS.encode(*run)}
+    return ids if scope.agent_id is None else {**ids, "agent_id": _IDS.encode(scope.agent_id)}
 
 
 def row_ids(row: Mapping[str, Any]) -> dict[str, str]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 
@@ -55,12 +54,12 @@ from memory.backends.memos.answers import (
     feedback_ids,
     metadata_of,
     to_entries,
+    unextracted,
 )
-from memory.backends.memos.client import MAX_CONCURRENCY, Canary, Native, Transport, unfound_by
-from memory.backends.memos.ledger import KIND, Ledger, Written
+from memory.backends.memos.client import MAX_CONCURRENCY, Canary, Native, unfound_by
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.readiness import Readiness, Status
-from memory.backends.memos.translate import OPERATORS, Requests, cube_of, dropped_roles
+from memory.backends.memos.readiness import KIND, LOST, RAW, Readiness
+from memory.backends.memos.translate import OPERATORS, cube_of, dropped_roles
 
 _UNCHANGED = (
     "MemOS changed nothing; it says the same where nothing applies and where the model behind it fails"
@@ -69,7 +68,7 @@ _REPLACED = "these ids are of the raw memory; MemOS replaces it, under new ids, 
 _NOTHING = "MemOS kept nothing of this event; it says the same of a model's answer that it cannot read"
 
 # The result of a write: status, native ids, warnings.
-Outcome = tuple[Status, tuple[str, ...], tuple[str, ...]]
+Outcome = tuple[Literal["committed", "queued", "unknown"], tuple[str, ...], tuple[str, ...]]
 
 
 class MemosAdapter(SequentialBulk):
@@ -98,10 +97,9 @@ class MemosAdapter(SequentialBulk):
         )
         self.shielded = ShieldedCalls()
         self._options = options
-        self._transport = Transport(options, settings.name)
-        self._native = Native(self._transport, Requests(options))
+        self._native = Native(options, settings.name)
         self._outbox = Outbox(settings.store.handle(OUTBOX), KIND)
-        self._readiness = Readiness(self._native, options, partial(Ledger, self._outbox, options.url))
+        self._readiness = Readiness(self._native, options, self._outbox)
         self._canary = Canary(self._native, options, self.shielded, settings.where)
         self._checking = anyio.Lock()
         self._checked = False
@@ -143,26 +141,23 @@ class MemosAdapter(SequentialBulk):
         return await self.shielded.run(cube, lambda: self._add(event, cube))
 
     async def _add(self, event: MemoryEvent, cube: str) -> WriteReceipt:
-        written = Written(event.event_id, event.session_id)
-        sent_before = await self._readiness.send(cube, written)  # first, because the answer may be lost
+        sent_before = await self._readiness.send(cube, event.event_id)  # first: the answer may be lost
         try:
-            status, ids, said = await self._added(written, event, cube, sent_before=sent_before)
+            status, ids, said = await self._added(event, cube, sent_before=sent_before)
         except BackendError as error:
-            if not error.ambiguous:
-                await self._readiness.settle(cube, [written])
+            if not (error.ambiguous or sent_before):
+                await self._readiness.settle(cube, [event.event_id])
             raise
         warnings = [*dropped_roles(event), *said]
         return self.receipt(event, "product/add", ids, status=status, warnings=warnings)
 
-    async def _added(self, written: Written, event: MemoryEvent, cube: str, *, sent_before: bool) -> Outcome:
+    async def _added(self, event: MemoryEvent, cube: str, *, sent_before: bool) -> Outcome:
         options, native = self._options, self._native
         memories = await native.rows_of(event.event_id, cube) if sent_before else ()
         if not memories:
             memories = await native.add(event, cube)
         if not memories:  # MemOS may name no memory even if it stored one
             memories = await native.rows_of(event.event_id, cube)
-        written = replace(written, added=memories)
-        self._readiness.wrote(cube, written)
         ids = tuple(memory.native_id for memory in memories)
         queued = options.async_mode == "async"
         if not memories:
@@ -173,10 +168,18 @@ class MemosAdapter(SequentialBulk):
             return "unknown", (), (_NOTHING,)
         if queued:
             return "queued", ids, (_REPLACED,)
-        if not options.verify_writes:
-            return "committed", ids, ()
-        status, warnings = await self._readiness.look_up(written, cube)
-        return status, ids, warnings
+        try:  # MemOS returns ids even if its database or embedder is gone
+            found = await native.found(memories[0].text, cube)
+        except BackendError as error:
+            return (
+                "unknown",
+                ids,
+                (f"MemOS gave ids, and whether they are stored could not be seen: {error}",),
+            )
+        if ids[0] not in found:
+            why = f"it is not among the first {len(found)} found" if found else LOST
+            return "unknown", ids, (f"the answer named {ids[0]}, and it is not found: {why}",)
+        return "committed", ids, (RAW,) if unextracted(found[ids[0]]) else ()
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """The event's native ids. One stored memory is enough, because one request sends the whole event."""
@@ -197,9 +200,9 @@ class MemosAdapter(SequentialBulk):
                 warnings.append(
                     f"{lost} of native_ids are not in this scope, or were replaced, and were left out"
                 )
-            self._readiness.wrote(cube)
+            self._readiness.wrote()
             body = self._native.requests.feedback(feedback.model_copy(update={"native_ids": known}), cube)
-            return feedback_ids(await self._transport.call("feedback", body))
+            return feedback_ids(await self._native.call("feedback", body))
 
         changed = await self.shielded.run(cube, apply)
         if not changed:
@@ -223,7 +226,7 @@ class MemosAdapter(SequentialBulk):
         async def delete() -> Any:
             # A task of the scheduler could store the memory again.
             await self._readiness.idle(self._options.idle_timeout_s)
-            await self._readiness.forget(cube, await self._native.own(native_id, cube))
+            await self._readiness.settle(cube, event_ids(await self._native.own(native_id, cube)))
             return await self._native.remove(native_id, cube)
 
         raw = await self.shielded.run(cube, delete)
@@ -293,7 +296,7 @@ class MemosAdapter(SequentialBulk):
 
     async def health(self) -> BackendHealth:
         """Search for the canary, because the server always reports that it is healthy. Writes nothing."""
-        said = await self._transport.call("health", {})
+        said = await self._native.call("health", {})
         version = said.get("version") if isinstance(said, dict) else None
         versions = {} if version is None else {"memos": str(version)}
         status, seen, warnings = await self._canary.report()
@@ -309,4 +312,4 @@ class MemosAdapter(SequentialBulk):
     async def aclose_native(self) -> None:
         self._outbox.close()
         self._outbox.store.close()
-        await self._transport.aclose()
+        await self._native.aclose()

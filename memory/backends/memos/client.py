@@ -46,10 +46,11 @@ ROUTES: Mapping[Operation, tuple[str, str]] = {
 }
 
 
-class Transport:
-    """A connection to one server. It sends each request once, because MemOS would store a repeated add."""
+class Native:
+    """A MemOS server. It sends each request once, because MemOS would store a repeated add."""
 
     def __init__(self, options: MemosOptions, backend_name: str) -> None:
+        self.requests = Requests(options)
         self._headers = bearer(options.api_key)
         self._http = JsonHttp(
             options.url,
@@ -66,36 +67,27 @@ class Transport:
         sent: dict[str, Any] = {"params" if method == "GET" else "json": body, "headers": self._headers}
         return await self._http.request(method, path, operation=f"{method} {path}", **sent)
 
-
-@dataclass(eq=False)
-class Native:
-    """Builds requests, sends them and reads the answers, with one method for each purpose."""
-
-    transport: Transport
-    requests: Requests
-
     async def add(self, event: MemoryEvent, cube: str) -> tuple[Added, ...]:
-        return added(await self.transport.call("add", self.requests.add(event, cube)))
+        return added(await self.call("add", self.requests.add(event, cube)))
 
     async def search(self, request: RetrieveRequest, cube: str, mode: str | None = None) -> Any:
         body = self.requests.search(request, cube, mode)
-        return data_of(await self.transport.call("search", body), "search")
+        return data_of(await self.call("search", body), "search")
 
-    async def found(self, text: str, cube: str, session_id: str | None = None) -> dict[str, Item]:
+    async def found(self, text: str, cube: str) -> dict[str, Item]:
         """The memories that a ``fast`` search finds, by id. A ``fine`` search changes texts and ids."""
-        return await self.asked(self.requests.ask(text, cube, session_id=session_id, mode="fast"))
+        return await self.asked(self.requests.ask(text, cube, mode="fast"))
 
     async def asked(self, body: Body) -> dict[str, Item]:
-        return by_id(data_of(await self.transport.call("search", body), "search"), "search")
+        return by_id(data_of(await self.call("search", body), "search"), "search")
 
-    async def groups(self, cube: str, native_id: str | None = None) -> Any:
-        """The cube's memories in their groups. With ``native_id``, at least that memory."""
-        body = self.requests.listing(cube, native_id=native_id)
-        return data_of(await self.transport.call("get_memory", body), "get_memory")
+    async def groups(self, cube: str) -> Any:
+        """The cube's memories in their groups."""
+        return data_of(await self.call("get_memory", self.requests.listing(cube)), "get_memory")
 
-    async def listing(self, cube: str, native_id: str | None = None) -> dict[str, Item]:
+    async def listing(self, cube: str) -> dict[str, Item]:
         """The cube's memories by id, because PostgreSQL lists every memory in every group."""
-        return by_id(await self.groups(cube, native_id), "get_memory")
+        return by_id(await self.groups(cube), "get_memory")
 
     async def rows_of(self, event_id: str, cube: str) -> tuple[Added, ...]:
         """The memories of an event in a cube, in the form of an add's answer."""
@@ -108,7 +100,7 @@ class Native:
         Raises:
             ScopeError: the cube has no memory of that id.
         """
-        if item := (await self.listing(cube, native_id)).get(native_id):
+        if item := (await self.listing(cube)).get(native_id):
             return item
         raise ScopeError("native_id: belongs to another scope, or to none")
 
@@ -119,7 +111,7 @@ class Native:
             The number of deleted memories, and whether none is left.
         """
         before = await self.listing(cube)
-        data_of(await self.transport.call("delete_memory", self.requests.clear(cube)), "delete_memory")
+        data_of(await self.call("delete_memory", self.requests.clear(cube)), "delete_memory")
         rest = tuple(await self.listing(cube))
         if rest:  # another user wrote them into this cube
             await self.delete(rest, cube)
@@ -128,13 +120,13 @@ class Native:
 
     async def delete(self, native_ids: Sequence[str], cube: str) -> Any:
         """Delete memories by id. MemOS gives the same answer for ids that do not exist."""
-        return await self.transport.call("delete_memory", self.requests.delete(native_ids, cube))
+        return await self.call("delete_memory", self.requests.delete(native_ids, cube))
 
     async def remove(self, native_id: str, cube: str) -> Any:
         """Delete one memory, and check that it is gone."""
         answer = await self.delete([native_id], cube)
         try:
-            left = await self.listing(cube, native_id)
+            left = await self.listing(cube)
         except BackendError as error:
             error.sent = True  # the delete was sent, although the check failed
             raise
@@ -145,7 +137,7 @@ class Native:
 
     async def busy(self) -> int:
         """The number of waiting or running tasks of all users."""
-        return count_busy(await self.transport.call("all_status", {}))
+        return count_busy(await self.call("all_status", {}))
 
 
 CANARY = "memslot-canary"  # differs from every scope's cube, which has a "." or "_" in its name
@@ -167,7 +159,7 @@ class Canary:
 
     MemOS answers 200 even if its embedder, model, reranker or index fails, and searches are then empty. So
     the adapter searches for the canary at the first setup, in ``health``, and after an empty answer. A canary
-    that was stored without a vector is never found, so a new one replaces it.
+    that was stored without a vector is never found, so another one is stored.
 
     Attributes:
         shielded: runs the writes, for which a mode switch waits.
@@ -238,26 +230,18 @@ class Canary:
             )
 
     async def _renew(self) -> str | None:
-        """Store a new canary if none is found, and delete lost ones. Returns why it is not found, or None."""
-        if await self._found():
-            return None  # another call stored it meanwhile
+        """Store another canary, and delete it unless it is found. Returns why none is found, or None."""
         if self.read_only:
             return await self._why() if await self.native.listing(CANARY) else None
-        if not await self.native.found(_TEXT, CANARY):
-            fresh = await self._store()
-            found = await self.native.found(_TEXT, CANARY)
-            stored = await self.native.listing(CANARY)
-            lost = [memory for memory in stored if memory not in found and (memory in fresh or found)]
-            if lost:
-                await self.native.delete(lost, CANARY)
-        return None if await self._found() else await self._why()
-
-    async def _store(self) -> Sequence[str]:
         body = self.native.requests.add_text(_TEXT, CANARY, {"context": CANARY})
-        stored = added(await self.native.transport.call("add", body))
+        stored = added(await self.native.call("add", body))
         if not stored:
             raise BackendUnavailable("setup_scope: MemOS answered 200 and stored nothing; see its log")
-        return [memory.native_id for memory in stored]
+        if await self._found():
+            return None
+        why = await self._why()
+        await self.native.delete([memory.native_id for memory in stored], CANARY)
+        return why
 
     async def _why(self) -> str:
         mode = self.options.search_mode

@@ -47,8 +47,6 @@ class MemosOptions(PluginOptions):
     """``async``: a raw memory at once, replaced later by what the model makes of it. ``sync``: the answer waits."""
     mode: Literal["fast", "fine"] = "fine"
     """With ``sync``: ``fine`` extracts with the model, ``fast`` keeps the text. MemOS ignores it with ``async``."""
-    verify_writes: bool = True
-    """With ``sync``: search for what was just written, because MemOS answers 200 even where it cannot be found."""
     search_mode: Literal["fast", "fine", "mixture"] = "fast"
     """How MemOS searches. ``fine`` rewrites what it finds, by its model: such texts have no id, time or source."""
     readable_cubes: tuple[Public[str], ...] = ()

@@ -151,16 +151,16 @@ class Requests:
             "neighbor_discovery": False,
         }
 
-    def listing(self, cube: str, *, native_id: str | None = None) -> Body:
-        """All memories of one cube, from all users. ``postgres`` would ignore the filter by id."""
-        by_id = {"and": [{"id": native_id}]} if native_id is not None and self.options.filters else None
+    @staticmethod
+    def listing(cube: str) -> Body:
+        """All memories of one cube, from all users."""
         return {
             "mem_cube_id": cube,
             "user_id": None,
             "include_preference": True,
             "include_tool_memory": True,
             "include_skill_memory": True,
-            "filter": by_id,
+            "filter": None,
             "page": None,
             "page_size": None,
         }

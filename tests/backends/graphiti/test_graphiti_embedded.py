@@ -109,30 +109,15 @@ async def test_removing_an_episode_takes_what_only_it_supports(tmp_path, llm):
         of_episode = await sources(slot, native_id=episode)
         with pytest.raises(ScopeError):
             await mutate(slot, "delete", episode, BOB)
-        with pytest.raises(ScopeError):
-            await mutate(slot, "remove_episode", fact)
         with pytest.raises(CapabilityNotSupported):
             await mutate(slot, "update", fact)
         with pytest.raises(InputError):
             await mutate(slot, "delete", fact, cascade=True)
-        assert (await mutate(slot, "remove_episode", episode)).raw["deleted"] == "episode"
+        assert (await mutate(slot, "delete", episode)).raw["deleted"] == "episode"
         assert await found(slot, "passport bicycle") == ["I ride my green bicycle."]
         counts = await listed(slot, "count")
     assert of_episode.native_ids == (fact,)
-    assert counts == {"Episodic": 1, "Entity": 2, "RelatesToNode_": 1, "Community": 0, "Saga": 0}
-
-
-@pytest.mark.thorough
-async def test_communities_are_built_and_found(tmp_path, llm):
-    async with opened(llm, tmp_path, recipe="combined") as slot:
-        for text in ("I live in Paris.", "I love my Paris."):
-            await slot.record_event(event(text))
-        for _ in range(2):
-            built = (await mutate(slot, "build_communities", None)).raw["communities"]
-            assert built == (await listed(slot, "count"))["Community"] >= 1, "built anew, not added"
-        result = await slot.retrieve(ask("Paris"))
-        assert result.raw["communities"]
-        assert (await slot.reset_scope(ALICE)).verified
+    assert counts == {"Episodic": 1, "Entity": 2, "RelatesToNode_": 1, "Community": 0}
 
 
 @pytest.mark.thorough

@@ -27,9 +27,11 @@ CREATE = "CREATE (n:Saga {uuid: $uuid, name: 'n', group_id: 'g'})"
 @asynccontextmanager
 async def driver(directory):
     import_sdk()
+    from memory.backends.graphiti.database import Database
     from memory.backends.graphiti.kuzu import ScopeDriver
 
-    driver = ScopeDriver(directory, "g", 64, ["Entity", "RelatesToNode_", "Episodic", "Community"])
+    files = Database(directory, 64, ["Entity", "RelatesToNode_", "Episodic", "Community"])
+    driver = ScopeDriver(files, "g")
     try:
         await driver.open()
         yield driver

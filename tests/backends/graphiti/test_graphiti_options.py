@@ -43,11 +43,6 @@ def parsed(**options):
             {"llm": LLM, "driver": "neo4j", "neo4j": {"uri": "bolt://u:p@h:1"}},
             "neo4j.uri: give an address such as bolt://localhost:7687; credentials go to user and password",
         ),
-        ({"llm": LLM, "saga": "session"}, "saga: Graphiti's Kuzu driver has no sagas"),
-        (
-            {"llm": LLM, "saga": "session", "driver": "neo4j", "ingest": "triplet"},
-            "saga: a saga is made of episodes",
-        ),
         ({"llm": LLM, "embedder": "openai"}, "embedder: is unknown; write lexical"),
         ({"llm": LLM, "embedder": {"model": "e"}}, "embedder.api_key is missing"),
         ({"llm": LLM, "update_communities": True}, "update_communities"),
@@ -64,35 +59,19 @@ def test_mistakes_are_named_with_their_fix(monkeypatch, options, message):
 
 
 def test_all_mistakes_of_a_block_are_named_in_one_round():
-    wrong = {"saga": "session", "ingest": "triplet", "falkordb": {"port": 1}, "top_k": 0, "top_kk": 1}
+    wrong = {"falkordb": {"port": 1}, "top_k": 0, "top_kk": 1}
     with pytest.raises(ConfigError) as raised:
         parsed(**wrong)
     lines = str(raised.value).splitlines()
-    for words in (
-        "top_k: ",
-        "top_kk: ",
-        "llm is required",
-        "no sagas",
-        "made of episodes",
-        "falkordb: is of no",
-    ):
+    for words in ("top_k: ", "top_kk: ", "llm is required", "falkordb: is of no"):
         assert sum(words in line for line in lines) == 1, words
-    assert len(lines) == 6
-
-
-def test_a_mistake_in_a_field_is_not_taken_for_its_absence():
-    with pytest.raises(ConfigError) as raised:
-        parsed(llm={"model": 3}, saga="session")
-    assert "llm.model: must be text" in str(raised.value)
-    assert "no sagas" in str(raised.value)
-    assert "is required" not in str(raised.value)
+    assert len(lines) == 4
 
 
 def test_defaults_follow_the_embedder_and_the_recipe():
     assert parsed(llm=LLM).least_similarity == 0.0
     assert parsed(llm=LLM, embedder=LLM).least_similarity == 0.6
     assert parsed(llm=LLM, recipe="mmr").least_rerank == -2.0
-    assert parsed(llm=LLM, recipe="mmr", reranker_min_score=0.5).least_rerank == 0.5
     assert parsed(llm=LLM).least_rerank == 0.0
 
 

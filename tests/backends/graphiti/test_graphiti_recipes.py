@@ -82,17 +82,6 @@ async def test_a_model_as_cross_encoder(tmp_path, llm, recipe):
     assert len(asked) >= 2, "once per passage"
 
 
-@pytest.mark.thorough
-async def test_what_scores_too_low_is_left_out(tmp_path, llm):
-    facts = ["I ride my green bicycle to work.", "I keep my passport in the drawer."]
-    model = {"model": "rank", "base_url": llm.base_url}
-    for floor, kept in ((0.5, facts[1:]), (0.0, facts[::-1])):
-        options = {"cross_encoder": model, "recipe": "cross_encoder", "reranker_min_score": floor}
-        async with opened(llm, tmp_path / str(floor), **options) as slot:
-            await slot.record_event(event(*facts))
-            assert await found(slot, "passport drawer") == kept
-
-
 async def test_a_cross_encoder_that_fails_is_an_error_and_no_empty_result(tmp_path, llm):
     model = {"model": "rank", "base_url": llm.base_url}
     async with opened(llm, tmp_path, cross_encoder=model, recipe="cross_encoder") as slot:

@@ -160,7 +160,7 @@ async def test_scopes_that_share_a_database_do_not_meet(tmp_path, monkeypatch):
 
             adapter = slot._adapter
             (alice,) = adapter._graphs.opened.values()
-            parts = (adapter._options, adapter._models, adapter._ontology)
+            parts = (adapter._options, adapter._models, adapter._ontology, "graphiti")
             bob = NativeGraph(alice.driver, adapter.native_scope(BOB)["group_id"], *parts)
             receipt = await slot.record_event(event("I keep my passport in the drawer."))
             episode, fact = receipt.native_ids

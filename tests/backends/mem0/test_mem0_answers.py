@@ -128,7 +128,10 @@ def test_the_same_rows_as_the_plain_library_finds(both, name, query, filters, cs
     plain, call = both
     scope = SCOPES[name]
     result = call(_retrieve, ask(query, scope=scope, max_items=top_k, filters=filters, **cs))
-    narrowing = native_filters({**filters, **cs}, STORES["qdrant"])
+    conditions = {
+        name: value if isinstance(value, dict) else {"eq": value} for name, value in {**filters, **cs}.items()
+    }
+    narrowing = native_filters(conditions, STORES["qdrant"])
     wanted = plain.search(query, filters={**call(_ids, scope), **narrowing}, top_k=top_k, threshold=0.0)[
         "results"
     ]

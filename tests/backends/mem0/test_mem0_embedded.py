@@ -123,14 +123,6 @@ async def test_cs_fields_are_required_of_every_row(tmp_path):
         assert len(await found(slot, "mug", context="work", filters={"cross_context": True})) == 3
 
 
-async def test_soft_cs_fields_filter_nothing(tmp_path):
-    async with opened(tmp_path, cs_filtering="soft") as slot:
-        await coloured(slot)
-        result = await slot.retrieve(ask("mug", context="work"))
-    assert len(result.entries) == 3
-    assert result.trace.cs_filtering == "soft"
-
-
 HOSTILE = [
     MemoryScope(run_id="run1", persona_id="alice", agent_id="agent"),
     MemoryScope(run_id="run1", persona_id="alice", backend_namespace="agent"),

@@ -1,12 +1,10 @@
 """mem0 on embedded Qdrant: concurrency, opening and closing, locks, lost answers."""
 
-import gc
 import logging
 import os
 import subprocess
 import sys
 import threading
-from contextlib import closing
 
 import pytest
 from mem0_support import NEEDS_MEM0, PEOPLE, config, event, found, lose_nothing, mutate, opened, stored
@@ -117,24 +115,6 @@ async def test_health_warns_of_telemetry(tmp_path, monkeypatch):
     async with opened(tmp_path) as slot:
         monkeypatch.setattr("mem0.memory.telemetry.MEM0_TELEMETRY", True)
         assert any("telemetry on" in warning for warning in (await slot.health()).warnings)
-
-
-@pytest.mark.filterwarnings(
-    "ignore:unclosed file:ResourceWarning"
-)  # Qdrant leaves a lock that it does not get
-async def test_a_file_of_telemetry_that_another_process_uses_is_no_damage(tmp_path, monkeypatch):
-    async with opened(tmp_path):
-        pass  # mem0 is imported without telemetry
-    qdrant = pytest.importorskip("qdrant_client")
-    monkeypatch.setattr("mem0.memory.main.MEM0_TELEMETRY", True)
-    monkeypatch.setattr("mem0.memory.main.mem0_dir", str(tmp_path / "home"))
-    with (
-        closing(qdrant.QdrantClient(path=str(tmp_path / "home" / "migrations_qdrant"))),
-        pytest.raises(ConfigError, match="telemetry is in use; open memslot before mem0"),
-    ):
-        async with opened(tmp_path):
-            pytest.fail("it opened")
-    gc.collect()
 
 
 async def test_mem0_logs_no_memory(tmp_path, caplog):

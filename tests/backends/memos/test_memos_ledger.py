@@ -1,17 +1,13 @@
 """What a MemOS loses, and a process that was not there cannot see: events are noted before they are sent."""
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 from both_loops import anyio_backend as anyio_backend
 from memos_support import ALICE, BOB, config, event, opened, ready
 
-from memory import open_memory
+from memory import MemslotError, open_memory
 from memory.adapter import BackendRateLimited, StoreError
 from memory.adapter.stores import Outbox
 from memory.backends.memos.client import Native
-from memory.storage.insert import FILE_NAME
 
 
 async def _lose(double, *texts):
@@ -38,15 +34,6 @@ async def test_a_fresh_process_is_not_ready_over_events_that_the_scheduler_lost(
     async with opened(double) as slot:
         assert (await slot.reset_scope(ALICE)).verified
         assert (await ready(slot)).state == "ready"
-
-
-async def test_nor_over_an_empty_store(double):
-    async with opened(double) as slot:
-        double.model.loses_raw = True
-        await slot.record_event(event("I like oolong."))
-    double.model.work()
-    async with opened(double) as slot:
-        assert (await ready(slot)).state == "unknown"
 
 
 async def test_a_raw_memory_that_was_seen_is_still_asked_for_when_it_is_gone(double):
@@ -189,28 +176,13 @@ async def test_two_machines_with_one_state_do_not_take_each_others_losses_for_re
         assert (await ready(fresh)).state == "ready"
 
 
-async def test_an_entry_that_is_unreadable_or_gone_leaves_nothing_ready(double, tmp_path):
-    settings = config(double.url)
-    async with open_memory(settings, scope=ALICE, data_dir=tmp_path) as slot:
-        double.model.loses_raw = True
-        await slot.record_event(event("I like oolong."))
-        with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
-            db.execute("UPDATE outbox SET payload = '[]' WHERE kind = 'memos' AND state = 'noted'")
-            db.commit()
-        answer = await ready(slot)
-        assert (answer.state, "of the outbox is unreadable" in answer.detail) == ("unknown", True)
-        assert (await slot.reset_scope(ALICE)).verified
-        assert (await ready(slot)).state == "ready", "a reset removes the entry"
-
-
-async def test_a_store_that_cannot_be_written_leaves_nothing_ready_until_a_reset(double, monkeypatch):
+async def test_an_event_that_cannot_be_noted_is_not_sent(double, monkeypatch):
     async with opened(double) as slot:
         with monkeypatch.context() as patched:
             patched.setattr(Outbox, "insert", full)
-            assert (await slot.record_event(event("I like oolong."))).status == "queued"
-        answer = await ready(slot)
-        assert (answer.state, "cannot be noted: the disk is full" in answer.detail) == ("unknown", True)
-        assert (await slot.reset_scope(ALICE)).verified
+            with pytest.raises(MemslotError, match="disk is full"):
+                await slot.record_event(event("I like oolong."))
+        assert not any("oolong" in str(body) for body in double.sent("/product/add"))
         assert (await ready(slot)).state == "ready"
 
 

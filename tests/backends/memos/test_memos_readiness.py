@@ -39,13 +39,6 @@ async def test_a_task_that_is_handed_over_is_not_forgotten(double):
             await slot.set_mode(AdapterMode(read_only=True))
 
 
-async def test_a_memory_that_says_nothing_of_its_event_is_known_by_its_id(double):
-    async with opened(double, async_mode="sync") as slot:
-        await slot.record_event(event("I like oolong tea."))
-        double.model.rows[-1].metadata.update(info={}, sources=[])
-        assert (await ready(slot)).detail == "what is stored is found"
-
-
 async def test_a_moment_without_any_memory_is_waited_out(double):
     """Between the raw memory and what replaces it there may be neither."""
     async with opened(double) as slot:
@@ -105,7 +98,7 @@ async def test_with_a_dead_model_nothing_is_ready_for_whoever_asks(double):
 
 
 async def test_each_event_must_be_found_not_only_the_last(double):
-    async with opened(double, async_mode="sync", mode="fast", verify_writes=False) as slot:
+    async with opened(double, async_mode="sync", mode="fast") as slot:
         double.model.embedder_down = True
         await slot.record_event(event("I like sencha."))
         double.model.embedder_down = False
