@@ -7,18 +7,16 @@ import pytest
 from backends import missing_is_none
 
 from memory import BackendError
-from memory.adapter import HTTPX_ERRORS, OPENAI_ERRORS, normalise_error
+from memory.adapter import HTTPX_ERRORS, OPENAI_ERRORS, BackendRejected, NativeError, normalise_error
 from memory.contract.native_errors import _meaning, native_name
 
 MEM0 = missing_is_none("mem0.translate:ERRORS") or {}
 GRAPHITI = missing_is_none("graphiti.translate:ERRORS") or {}
-HONCHO = missing_is_none("honcho.client:ERRORS") or {}
 TABLES = {
     "httpx": HTTPX_ERRORS,
     "openai": OPENAI_ERRORS,
     "mem0": MEM0,
     "graphiti": GRAPHITI,
-    "honcho": HONCHO,
 }
 TREES = [
     ("httpx", "httpx"),
@@ -33,7 +31,6 @@ TREES = [
     ("graphiti", "graphiti_core.llm_client.errors"),
     ("graphiti", "neo4j.exceptions"),
     ("graphiti", "redis.exceptions"),
-    ("honcho", "honcho.http.exceptions"),
 ]
 LEFT_OUT = {
     # Misuse of a client, which no call of ours makes.
@@ -115,13 +112,14 @@ def test_a_type_in_no_table_leaves_a_write_open_whatever_its_name_or_status(kind
 
 def test_a_relative_of_a_refusal_is_none_itself():
     """What a subclass adds may happen after the request was carried out."""
-    if not HONCHO:
-        pytest.skip("memory.backends.honcho was removed")
-    import honcho.http.exceptions
 
-    class Later(honcho.http.exceptions.ConflictError):
+    class Refused(Exception):
         pass
 
-    for kind, ambiguous in ((honcho.http.exceptions.ConflictError, False), (Later, True)):
-        failure = normalise_error(kind("x"), backend_name="b", operation="o", table=HONCHO)
+    class Later(Refused):
+        pass
+
+    table = {native_name(Refused): NativeError(BackendRejected)}
+    for kind, ambiguous in ((Refused, False), (Later, True)):
+        failure = normalise_error(kind("x"), backend_name="b", operation="o", table=table)
         assert failure.ambiguous is ambiguous

@@ -11,7 +11,7 @@ Tests that break the server run on one of our own alone.
 import json
 import os
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import honcho_rig
@@ -26,7 +26,6 @@ from memory import (
     SupportsReadiness,
     open_memory,
 )
-from memory.backends.honcho.conformance import HonchoConformance
 from memory.doctor.runner import run_doctor
 from memory.plugins.opening import build_slot
 from memory.testing import MemoryContract
@@ -61,17 +60,6 @@ class _Live(MemoryContract):
 
 class TestContext(_Live):
     """As it comes."""
-
-
-class _DeletesConclusions(HonchoConformance):
-    native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {"delete": {}}
-
-
-class TestConclusions(_Live):
-    """Single conclusions."""
-
-    profile = _DeletesConclusions
-    block: ClassVar[dict[str, Any]] = {"supplement": "conclusions"}
 
 
 class TestSearch(_Live):

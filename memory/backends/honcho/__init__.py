@@ -16,7 +16,7 @@ def memslot_describe() -> PluginInfo:
         name="honcho",
         kind="architecture",
         summary="Honcho: messages of peers in sessions; a server derives what it concludes of the user, as prose",
-        capabilities=frozenset({"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}),
+        capabilities=frozenset({"bulk_ingest", "readiness", "provenance", "native_query"}),
         consistency="async_derived",
         pet_observability="weak",
         sdk_modules=("honcho", "httpx"),

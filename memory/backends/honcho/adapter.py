@@ -27,7 +27,6 @@ from memory import (
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
-    BackendAuthError,
     BackendProtocolError,
     BackendRejected,
     ContextEntry,
@@ -35,17 +34,14 @@ from memory.adapter import (
     normalise_error,
 )
 from memory.backends.honcho import translate
-from memory.backends.honcho.client import ERRORS, Connections
+from memory.backends.honcho.client import Connections
 from memory.backends.honcho.options import CLOUD, MAX_ROWS, MAX_TOKENS, HonchoOptions
-from memory.backends.honcho.records import MUTATIONS, QUERIES, HonchoRecords
+from memory.backends.honcho.records import QUERIES, HonchoRecords
 from memory.backends.honcho.workspace import HonchoScope, clear, wait_until_idle
 
 _FILTERS = frozenset({"eq", "ne", "in", "nin", "icontains"})
 _BEHIND = "Honcho does not tell whether its worker and models run; a wait for readiness may"
 _CLOUD_BY_DEFAULT = f"base_url is not set: what is said goes to Honcho's public cloud, {CLOUD}"
-_NARROW = (
-    "the API key is not for all workspaces; each scope is one, so a scope it is not for cannot be set up"
-)
 
 
 class HonchoAdapter(HonchoRecords):
@@ -64,17 +60,14 @@ class HonchoAdapter(HonchoRecords):
             write_retries=1,  # safe: only messages that are not stored are sent again
             native_memory_types=("message", "summary", "representation", "conclusion", "peer card"),
             native_ingest_modes=("message",),
-            errors=ERRORS,
             store=settings.options.address,
             packages=("honcho-ai",),
             native_queries=QUERIES,
-            native_mutations=MUTATIONS,
         )
         self.shielded = ShieldedCalls()
         self.readiness_pauses_s = (settings.options.poll_s, settings.options.poll_s)
         self._reset_s = settings.deadlines.get("reset_s", 300.0)
         self._connections = Connections(settings.options, settings.name)
-        self._open_to_us: HonchoScope | None = None
         self._ids = translate.HonchoIds(settings.options, settings.where)
         self._workspaces: dict[MemoryScope, HonchoScope] = {}
 
@@ -89,9 +82,7 @@ class HonchoAdapter(HonchoRecords):
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Check access to the workspace. This creates nothing; the first write creates the workspace."""
-        workspace = self.workspace(scope)
-        await workspace.check_access()
-        self._open_to_us = workspace
+        await self.workspace(scope).check_access()
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         return (await self.record_events([event]))[0]
@@ -144,7 +135,7 @@ class HonchoAdapter(HonchoRecords):
                 ids = await workspace.add(batch)
             except Exception as error:
                 failure = normalise_error(
-                    error, backend_name=self.backend_name, operation="Session.add_messages", table=ERRORS
+                    error, backend_name=self.backend_name, operation="Session.add_messages"
                 )
                 failure.sent = failure.sent or any(stored[part.event.event_id] for part in batch)
                 done = [event for event in events if len(stored[event.event_id]) == len(said[event.event_id])]
@@ -172,10 +163,9 @@ class HonchoAdapter(HonchoRecords):
         raw: dict[str, Any] = {"workspace_id": workspace.workspace_id, "peer_id": workspace.peer_id}
         ask = self._context if options.retrieval == "context" else self._search
         found: list[ContextEntry] = []
-        async with workspace.reading():
-            if options.supplement != "none":
-                found += await self._supplement(workspace, text, limit, raw)
-            found += await ask(workspace, request, text, limit, raw)
+        if options.supplement == "representation":
+            found += await self._representation(workspace, text, limit, raw)
+        found += await ask(workspace, request, text, limit, raw)
         warnings = ("the question was shortened to what Honcho can look for",) if shortened else ()
         trace = self.trace(
             request.scope,
@@ -194,7 +184,7 @@ class HonchoAdapter(HonchoRecords):
         tokens = min(request.budget.max_tokens or options.context_tokens, MAX_TOKENS)
         asked: dict[str, Any] = {"summary": options.summary, "tokens": tokens}
         if options.supplement == "none":
-            asked |= {"peer_target": workspace.peer_id, **self._about(text, limit)}
+            asked |= {"peer_target": workspace.peer_id, **_about(text, limit)}
             asked["limit_to_session"] = options.limit_to_session
         # Honcho answers 404 for an unknown user, and 200 without messages for an unknown session.
         context = await workspace.none_if_no_user(workspace.session(request.session_id).aio.context(**asked))
@@ -216,24 +206,10 @@ class HonchoAdapter(HonchoRecords):
         raw["messages"] = translate.native_json(messages)
         return [translate.message_entry(message) for message in messages]
 
-    def _about(self, text: str, limit: int) -> dict[str, Any]:
-        return {
-            "search_query": text,
-            "search_top_k": limit,
-            "max_conclusions": limit,
-            "search_max_distance": self.options.search_max_distance,
-            "include_most_frequent": self.options.include_most_frequent or None,
-        }
-
-    async def _supplement(
+    async def _representation(
         self, workspace: HonchoScope, text: str, limit: int, raw: dict[str, Any]
     ) -> list[ContextEntry]:
-        if self.options.supplement == "conclusions":
-            view, farthest = workspace.user.conclusions.aio, self.options.search_max_distance
-            found: list[Any] = await view.query(text, top_k=limit, distance=farthest)
-            raw["conclusions"] = translate.native_json(found)
-            return [translate.conclusion_entry(conclusion) for conclusion in found]
-        about = await workspace.none_if_no_user(workspace.user.aio.context(**self._about(text, limit)))
+        about = await workspace.none_if_no_user(workspace.user.aio.context(**_about(text, limit)))
         raw["peer_context"] = translate.native_json(about)
         if about is None:
             return []
@@ -252,10 +228,9 @@ class HonchoAdapter(HonchoRecords):
         await self.shielded.idle(workspace.workspace_id)
         began = anyio.current_time()
         await wait_until_idle(workspace, self._reset_s * 0.6)
-        async with workspace.alone():
-            rest_s = self._reset_s * 0.9 - (anyio.current_time() - began)
-            with self.clearing():
-                removed, verified = await clear(workspace, rest_s)
+        rest_s = self._reset_s * 0.9 - (anyio.current_time() - began)
+        with self.clearing():
+            removed, verified = await clear(workspace, rest_s)
         left = ["the workspace and its peers, empty"] if removed else []
         if not verified:
             left = ["what Honcho's worker has not deleted, for it does not run or has failed"]
@@ -263,21 +238,11 @@ class HonchoAdapter(HonchoRecords):
         return ResetReceipt(scope=scope, verified=verified, removed=removed, left=tuple(left), trace=trace)
 
     async def health(self) -> BackendHealth:
-        """Ask ``GET /health``, which says little, then list workspaces to test the database and the key.
-
-        A key for a single workspace may not list workspaces. Then the scope that was set up last is checked.
-        """
+        """Ask ``GET /health``, which says little, then list workspaces to test the database and the key."""
         reads = self._connections.reads
         if (await reads.get("/health")).get("status") != "ok":
             raise BackendProtocolError("GET /health: expected status ok in the answer")
-        try:
-            await reads.post("/v3/workspaces/list", body={"filters": {"id": "memslot"}}, query={"size": 1})
-            narrow: tuple[str, ...] = ()
-        except BackendAuthError:
-            if self._open_to_us is None:
-                raise
-            await self._open_to_us.check_access()
-            narrow = (_NARROW,)
+        await reads.post("/v3/workspaces/list", body={"filters": {"id": "memslot"}}, query={"size": 1})
         versions = {}
         with suppress(BackendRejected, BackendProtocolError, LookupError, TypeError):  # may be switched off
             versions["honcho"] = str((await reads.get("/openapi.json"))["info"]["version"])
@@ -285,10 +250,14 @@ class HonchoAdapter(HonchoRecords):
         modes = (options.retrieval, *((options.supplement,) if options.supplement != "none" else ()))
         details = {"base_url": options.address, "retrieval": modes}
         cloud = (_CLOUD_BY_DEFAULT,) if options.base_url is None and options.address == CLOUD else ()
-        return self.health_of(versions=versions, details=details, warnings=(*cloud, *narrow, _BEHIND))
+        return self.health_of(versions=versions, details=details, warnings=(*cloud, _BEHIND))
 
     async def aclose_native(self) -> None:
         await self._connections.aclose()
+
+
+def _about(text: str, limit: int) -> dict[str, Any]:
+    return {"search_query": text, "search_top_k": limit, "max_conclusions": limit}
 
 
 def _in_order(stored: Mapping[tuple[int, int], str]) -> tuple[str, ...]:

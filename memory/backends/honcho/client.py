@@ -18,32 +18,15 @@ import anyio
 import httpx
 from honcho import Honcho, Peer, Session
 
-from memory import BackendTimeout, BackendUnavailable, MemoryEvent
-from memory.adapter import BackendAuthError, BackendRateLimited, BackendRejected, ErrorTable, NativeError
+from memory import MemoryEvent
 from memory.adapter.fields import without_nul
 from memory.adapter.http import JsonHttp, bearer, expect, none_if_404
 from memory.adapter.sdk import warnings_only
-from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
+from memory.backends.honcho.options import MAX_ROWS, HonchoOptions
 from memory.backends.honcho.translate import IDS
 
 _FIXED = frozenset({"", "v3", "workspaces", "list", "query", "status"})
 _LISTS = frozenset({"messages", "search", "conclusions", "query"})  # routes that answer with a bare list
-DELETED = "sources_of_deleted_conclusions"
-# Exceptions of the SDK itself. Its requests use memslot's connection, which raises memslot's errors.
-ERRORS: ErrorTable = {
-    "honcho.http.exceptions.AuthenticationError": NativeError(BackendAuthError),
-    "honcho.http.exceptions.PermissionDeniedError": NativeError(BackendAuthError),
-    "honcho.http.exceptions.RateLimitError": NativeError(BackendRateLimited),
-    "honcho.http.exceptions.BadRequestError": NativeError(BackendRejected),
-    "honcho.http.exceptions.NotFoundError": NativeError(BackendRejected),
-    "honcho.http.exceptions.ConflictError": NativeError(BackendRejected),
-    "honcho.http.exceptions.UnprocessableEntityError": NativeError(BackendRejected),
-    "honcho.http.exceptions.ServerError": NativeError(BackendUnavailable),
-    "honcho.http.exceptions.APIError": NativeError(sent=True),
-    "honcho.http.exceptions.TimeoutError": NativeError(BackendTimeout),
-    "honcho.http.exceptions.ConnectionError": NativeError(BackendUnavailable),
-    "honcho.http.exceptions.HonchoError": NativeError(BackendUnavailable),
-}
 
 
 @dataclass(frozen=True, repr=False)  # the headers contain the key
@@ -202,21 +185,10 @@ class WorkspaceReader:
         page = await self.native_session(native_id).aio.messages(filters=filters, size=1)
         return page.total or 0
 
-    async def rows_of_observed(self) -> int:
-        """The number of queue rows for observed peers' messages, including finished but unpurged rows."""
-        statuses = [await self.reader.aio.queue_status(sender=peer_id) for peer_id in self.observed]
-        return sum(status.total_work_units for status in statuses)
-
     async def under_way(self) -> tuple[int, int]:
         """The numbers of waiting and running queue rows of all peers, including summaries."""
         status = await self.reader.aio.queue_status()
         return status.pending_work_units, status.in_progress_work_units
-
-    async def sources_of_deleted(self) -> dict[str, list[int]]:
-        """The messages whose conclusions memslot has deleted, by session and peer, as one peer's metadata."""
-        peers = await all_rows(await self.reader.aio.peers(size=MAX_ROWS))
-        noted = [(peer.metadata or {}).get(DELETED) for peer in peers if peer.id == OTHERS_PEER]
-        return dict(noted[0]) if noted and isinstance(noted[0], dict) else {}
 
     async def conclusions(self, filters: dict[str, Any] | None = None) -> tuple[int, datetime | None]:
         """The number of matching conclusions, and when the newest was derived, by the server's clock."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import anyio
@@ -27,8 +26,6 @@ class HonchoConformance(HttpConformance):
     """
 
     native_query = ("conclusions", {})
-    # Prose has its peer's id, and no call deletes a peer.
-    native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     without_ids: ClassVar = {"event_ids": "a conclusion does not say what it was drawn from"}
     rewrites = "a model derives conclusions from what is said"
     limits_natively = False  # only tokens limit a session's own messages
@@ -39,7 +36,7 @@ class HonchoConformance(HttpConformance):
 
     def native_rows(self, raw: Any) -> list[Any]:
         """The rows of all calls of a retrieval, in the order of its entries."""
-        rows: list[Any] = list(raw.get("conclusions") or [])
+        rows: list[Any] = []
         context = raw.get("context") or {}
         statements = (context.get("peer_representation") or "").splitlines()
         rows += [line for line in statements if line.startswith("[")]

@@ -31,7 +31,6 @@ class NamedMessages:
         self._about: dict[str, Any] = {"session_id": session.id, "level": "explicit", "NOT": [_OF_SEVERAL]}
         self._about |= {"observer_id": peer_id, "observed_id": peer_id}
         self._named: set[int] = set()
-        self._key = f"{session.id} {session.created_at} {peer_id}"
         self._looked_through: datetime | None = None
 
     async def unnamed(self, stored: int) -> int:
@@ -46,15 +45,9 @@ class NamedMessages:
             await self._search(fresh, stored)
         # A conclusion that arrives during a look may have an earlier time. So the next look starts from the
         # beginning if messages are missing.
-        if len(self._named) < stored:
-            self._named |= {*(await self._workspace.sources_of_deleted()).get(self._key, ())}
         missing = max(0, stored - len(self._named))
         self._looked_through = None if missing else newest
         return missing
-
-    async def source_of(self, conclusion_id: str) -> tuple[str, int]:
-        """Where to note the only message of a conclusion, and the message's number; 0 if there are several."""
-        return self._key, await self._first_number({**self._about, "id": conclusion_id})
 
     async def _search(self, fresh: dict[str, Any], stored: int) -> None:
         """Add the numbers in the fresh conclusions: first upwards from the last known number, then others."""

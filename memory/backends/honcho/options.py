@@ -34,9 +34,9 @@ class HonchoOptions(PluginOptions):
     retrieval: Literal["context", "search"] = "context"
     """``context``: what Honcho makes of the session and the user (``session.context``). ``search``: messages found
     by the question, with scenario, context and attribute as filters."""
-    supplement: Literal["none", "representation", "conclusions"] = "none"
-    """A second call: prose on the user found by the question (``peer.context``), or its single conclusions with
-    their ids. The context is then not asked for the same again."""
+    supplement: Literal["none", "representation"] = "none"
+    """``representation``: a second call for prose on the user found by the question (``peer.context``). The context
+    is then not asked for the same again."""
     context_tokens: int = Field(default=8000, gt=0, le=MAX_TOKENS)
     """``tokens`` of a context where the request sets no ``max_tokens``."""
     top_k: int = Field(default=25, gt=0, le=MAX_ROWS)
@@ -45,10 +45,6 @@ class HonchoOptions(PluginOptions):
     """Ask for the session's summary."""
     limit_to_session: bool = False
     """Conclusions of the asking session alone; the user's card is then left out by Honcho."""
-    search_max_distance: float | None = Field(default=None, ge=0, le=1)
-    """Largest semantic distance of a conclusion to the question. Default: none."""
-    include_most_frequent: bool = False
-    """Add what was concluded most often."""
     quiet_period_s: float = Field(default=2.0, ge=0)
     """How long the queue must stay idle where its counts cannot tell that all is processed, seconds."""
     poll_s: float = Field(default=0.25, gt=0)

@@ -1,4 +1,4 @@
-"""Provenance and diagnostics of single records, and the deletion of conclusions."""
+"""Provenance and diagnostics of single records."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from pydantic import PositiveInt
 
 from memory import (
     MemoryScope,
-    NativeMutationReceipt,
-    NativeMutationRequest,
     NativeQueryRequest,
     NativeQueryResult,
     ProvenanceRequest,
     ProvenanceResult,
     ScopeError,
 )
-from memory.adapter import BaseAdapter, Operation, ShieldedCalls
+from memory.adapter import BaseAdapter, Operation
 from memory.adapter.fields import NotBlank
 from memory.adapter.http import none_if_404
 from memory.backends.honcho.client import all_rows
@@ -25,26 +23,24 @@ from memory.backends.honcho.options import MAX_ROWS
 from memory.backends.honcho.translate import IDS, native_json
 from memory.backends.honcho.workspace import HonchoScope
 
-_PAGE = {"page": PositiveInt, "size": PositiveInt}
-_SESSION = {"session_id": NotBlank}
 QUERIES = {
     "card": Operation(),
-    "chat": Operation({**_SESSION, "reasoning_level": str}, required={"query": NotBlank}),
-    "conclusions": Operation(_PAGE),
-    "messages": Operation(_PAGE, required=_SESSION),
+    "chat": Operation({"session_id": NotBlank, "reasoning_level": str}, required={"query": NotBlank}),
+    "conclusions": Operation({"page": PositiveInt, "size": PositiveInt}),
     "queue_status": Operation(),
     "representation": Operation(
-        {**_SESSION, "search_query": str, "search_top_k": PositiveInt, "max_conclusions": PositiveInt}
+        {
+            "session_id": NotBlank,
+            "search_query": str,
+            "search_top_k": PositiveInt,
+            "max_conclusions": PositiveInt,
+        }
     ),
-    "sessions": Operation(_PAGE),
-    "summaries": Operation(required=_SESSION),
 }
-MUTATIONS = {"delete": Operation(native_id=True)}
 _MAX_RECORDS = 1000
 
 
 class HonchoRecords(BaseAdapter):
-    shielded: ShieldedCalls
     workspace: Callable[[MemoryScope], HonchoScope]
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
@@ -58,23 +54,20 @@ class HonchoRecords(BaseAdapter):
             ScopeError: the scope has no such record.
         """
         workspace = self.workspace(request.scope)
-        async with workspace.reading():
-            if request.native_id is None:
-                times = {"gte": request.since, "lte": request.until}
-                bounds = {name: moment.isoformat() for name, moment in times.items() if moment is not None}
-                found = await _conclusions(workspace, {"created_at": bounds} if bounds else None)
-                raw: dict[str, Any] = {"conclusions": found}
-            elif request.native_id in workspace.observed:
-                found = await _conclusions(workspace, {"observed_id": request.native_id})
-                sessions = dict.fromkeys(record["session_id"] for record in found if record["session_id"])
-                rows = [await _said(workspace, session, request.native_id) for session in sessions]
-                raw = {"peer_id": request.native_id, "conclusions": found}
-                raw["said_in_those_sessions"] = [row for said_there in rows for row in said_there]
-            else:
-                raw = await self._of_record(workspace, request.native_id)
-        said = [raw["message"]] if "message" in raw else []
-        ids = tuple(record["id"] for record in (*said, *raw.get("conclusions", ())))
-        events = [record["metadata"].get("event_id") for record in said]
+        if request.native_id is None:
+            times = {"gte": request.since, "lte": request.until}
+            bounds = {name: moment.isoformat() for name, moment in times.items() if moment is not None}
+            raw = {"conclusions": await _conclusions(workspace, {"created_at": bounds} if bounds else None)}
+        elif request.native_id in workspace.observed:
+            found = await _conclusions(workspace, {"observed_id": request.native_id})
+            sessions = dict.fromkeys(record["session_id"] for record in found if record["session_id"])
+            said = [await _said(workspace, session, request.native_id) for session in sessions]
+            raw = {"peer_id": request.native_id, "conclusions": found, "said_in_those_sessions": said}
+        else:
+            raw = await self._of_record(workspace, request.native_id)
+        message = [raw["message"]] if "message" in raw else []
+        ids = tuple(record["id"] for record in (*message, *raw.get("conclusions", ())))
+        events = [record["metadata"].get("event_id") for record in message]
         found_ids = tuple(event_id for event_id in events if isinstance(event_id, str))
         trace = self.trace(request.scope, "Conclusions.list", native_ids=ids)
         return ProvenanceResult(raw=raw, native_ids=ids, event_ids=found_ids, trace=trace)
@@ -93,25 +86,8 @@ class HonchoRecords(BaseAdapter):
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         """Run a query. ``chat`` calls the server's model."""
         workspace = self.workspace(request.scope)
-        async with workspace.reading():
-            raw = native_json(await _query(workspace, request.operation, dict(request.arguments)))
+        raw = native_json(await _query(workspace, request.operation, dict(request.arguments)))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
-
-    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """Delete a conclusion on the user.
-
-        Raises:
-            BackendRejected: the scope has no such conclusion.
-        """
-        workspace, native_id = self.workspace(request.scope), str(request.native_id)
-
-        async def delete() -> Any:
-            await workspace.note_source(native_id)
-            return await workspace.user.conclusions.aio.delete(native_id)
-
-        raw = native_json(await self.shielded.run(workspace.workspace_id, delete))
-        trace = self.trace(request.scope, "delete", native_ids=(native_id,))
-        return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 
 
 async def _conclusions(workspace: HonchoScope, filters: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -128,30 +104,20 @@ async def _query(workspace: HonchoScope, operation: str, given: dict[str, Any]) 
     reader, user = workspace.reader.aio, workspace.user.aio
     session_id = given.pop("session_id", None)
     native_id = session_id and IDS.encode(session_id)
-    session: Any = workspace.native_session(native_id).aio if native_id else None
 
     async def chat() -> dict[str, Any]:
         await user.get_card()  # 404 for an unknown user, whom the chat would create
         return {"content": await user.chat(given.pop("query"), session=native_id, **given)}
 
+    async def conclusions() -> dict[str, Any]:
+        page = await reader.conclusions.list(**given)
+        return {"items": page.items, "total": page.total, "page": page.page}
+
     calls: dict[str, Callable[[], Awaitable[Any]]] = {
         "card": user.get_card,
         "chat": chat,
-        "conclusions": lambda: _page(reader.conclusions.list(**given)),
-        "messages": lambda: _page(session.messages(**given)),
+        "conclusions": conclusions,
         "queue_status": reader.queue_status,
         "representation": lambda: user.representation(native_id, **given),
-        "sessions": lambda: _page(reader.sessions(**given)),
-        "summaries": lambda: session.summaries(),
     }
     return await calls[operation]()
-
-
-async def _page(call: Awaitable[Any]) -> dict[str, Any]:
-    page = await call
-    # A session object contains its client, so only its public fields are taken.
-    items = [
-        {"id": row.id, "metadata": native_json(row.metadata)} if hasattr(row, "aio") else native_json(row)
-        for row in page.items
-    ]
-    return {"items": items, "total": page.total, "page": page.page}

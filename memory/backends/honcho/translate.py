@@ -192,12 +192,6 @@ def message_entry(message: Any) -> ContextEntry:
     )
 
 
-def conclusion_entry(conclusion: Any) -> ContextEntry:
-    """An entry without a timestamp. ``created_at`` is when Honcho derived it, not when it was true."""
-    labels = (("level", str(conclusion.level)),)
-    return ContextEntry(conclusion.content, native_id=conclusion.id, group="Conclusions", labels=labels)
-
-
 def prose_entries(representation: str | None, peer_id: str) -> Iterator[ContextEntry]:
     """An entry for each observation of a markdown representation, in its own words and order."""
     heading: str | None = None

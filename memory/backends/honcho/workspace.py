@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import anyio
-from honcho import Peer
+from honcho import Peer, Session
 from honcho.api_types import PeerConfig
 
 from memory import BackendReadiness, MemoryScope
 from memory.adapter import BackendProtocolError, BackendRejected, quantity
 from memory.adapter.http import none_if_404
-from memory.backends.honcho.client import DELETED, Connections, WorkspaceReader
+from memory.backends.honcho.client import Connections, WorkspaceReader
 from memory.backends.honcho.named import NamedMessages
 from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
 from memory.backends.honcho.translate import IDS, Part
 
 _LOOKS = 3
-_LATE_S = 20.0  # seconds of an idle queue after which missing rows no longer count as late
 _HELD = (
     "sessions of under 512 new tokens wait up to 30 min unless the server's DERIVER_FLUSH_ENABLED is true, and all "
     "wait while its worker does not run"
@@ -35,9 +34,8 @@ class Watch:
     """Tracks whether Honcho has derived all its conclusions.
 
     An empty queue does not prove this. Rows enter it after the write was answered, or never if the API ends
-    before. Finished rows are purged every twelve hours, and a failed derivation also finishes its row. So
-    each message of an observed peer must have a conclusion that names it alone. Totals only tell how long to
-    wait. A new process comes to the same result.
+    before. A failed derivation also finishes its row. So each message of an observed peer must have a
+    conclusion that names it alone. A new process comes to the same result.
 
     Attributes:
         derived: the last look found this proof, and nothing was written since.
@@ -47,17 +45,13 @@ class Watch:
         self._server = server
         self._quiet_s = quiet_s
         self._writing = self._writes = 0
-        self._beginning = anyio.Lock()
         self.cleared()
 
     def cleared(self) -> None:
         self.derived = False
         self._newest: datetime | None = None
-        self._rows_before: int | None = None
-        self._expected = 0
-        self._uncertain = True  # the queue's rows may not show all coming work
-        self._rows: tuple[int, ...] | None = None
-        self._idle_since, self._looks = 0.0, 0
+        self._needs_quiet = True  # no conclusion can prove that nothing more enters the queue
+        self._idle_since, self._looks = 0.0, 0  # of an idle queue, since the last write
         self._sources: dict[tuple[str, datetime | None, str], NamedMessages] = {}
 
     @property
@@ -65,28 +59,15 @@ class Watch:
         """The newest conclusion's time by the server's clock. None if it may have changed."""
         return self._newest if self.derived else None
 
-    async def begin(self) -> None:
-        """Before the first write, count the rows in the queue, to distinguish them from later rows."""
-        async with self._beginning:
-            if self._rows_before is None:
-                self._uncertain = bool((await self._server.reader.aio.sessions(size=1)).items)
-                self._rows_before = await self._server.rows_of_observed()
-
     @contextmanager
-    def writing(self, observed: int) -> Iterator[None]:
-        """Wrap a write of ``observed`` messages of observed peers.
-
-        Their rows are expected after its answer.
-        """
+    def writing(self, *, observed: bool) -> Iterator[None]:
+        """Wrap a write. One of unobserved peers alone may make a summary due, which no conclusion proves."""
         self._writing += 1
         self.derived = False
+        needed_quiet, self._needs_quiet = self._needs_quiet, True
         try:
             yield
-            self._expected += observed
-            self._uncertain = self._uncertain or not observed  # the write may make a summary due
-        except BaseException:
-            self._uncertain = True  # the messages may be stored anyway
-            raise
+            self._needs_quiet = needed_quiet or not observed
         finally:
             self._writing -= 1
             self._writes += 1
@@ -95,47 +76,35 @@ class Watch:
     async def look(self) -> BackendReadiness:
         if self._writing:
             return _pending("a write is still under way")
-        await self.begin()
-        writes, expected = self._writes, self._expected
-        total = await self._server.rows_of_observed()
+        writes = self._writes
         waiting, running = await self._server.under_way()
-        idle_s = self._idle_for(total, waiting, running)
-        quiet = self._looks >= _LOOKS and idle_s >= self._quiet_s
         if waiting or running:
+            self._looks = 0
             held = f"; {_HELD}" if not running else ""
             detail = f"{waiting} waiting in Honcho's queue, {running} in progress{held}"
             return _pending(detail, waiting + running)
-        late = max(0, expected - (total - (self._rows_before or 0)))
-        if late and idle_s < max(_LATE_S, self._quiet_s):
-            return _pending(
-                f"idle, but {quantity(late, 'messages are', 'message is')} not in the queue yet", late
-            )
-        if self._uncertain and not quiet:
+        now = anyio.current_time()
+        self._idle_since, self._looks = self._idle_since if self._looks else now, self._looks + 1
+        quiet = self._looks >= _LOOKS and now - self._idle_since >= self._quiet_s
+        sessions = await self._server.sessions()
+        first = self._looks == 1 and not self._needs_quiet
+        if sessions and not (quiet or first):
             return _pending("idle, but only just")
-        stored, unnamed = await self._account()
+        stored, unnamed = await self._account(sessions)
         self._newest = (await self._server.conclusions())[1]
         if writes != self._writes or self._writing or (unnamed and not quiet):
             return _pending("idle, but only just")
-        self._expected -= expected
-        self._rows_before, self._uncertain = total, False
+        self._needs_quiet = False
         self.derived = not unnamed
         if unnamed:
             detail = f"from {unnamed} of {quantity(stored, 'messages')} {_UNNAMED}"
             return BackendReadiness(state="unknown", detail=detail, last_derived_at=self._newest)
         return BackendReadiness(state="ready", pending_count=0, last_derived_at=self._newest)
 
-    def _idle_for(self, *rows: int) -> float:
-        """Seconds for which every look has seen the same idle queue. 0 before the third look."""
-        now, (_, waiting, running) = anyio.current_time(), rows
-        if waiting or running or not self._looks or rows != self._rows:
-            self._idle_since, self._looks = now, 0
-        self._rows, self._looks = rows, self._looks + 1
-        return now - self._idle_since if self._looks >= _LOOKS else 0.0
-
-    async def _account(self) -> tuple[int, int]:
+    async def _account(self, sessions: Sequence[Session]) -> tuple[int, int]:
         """Count the observed peers' messages, and the messages that no conclusion names alone."""
         stored = unnamed = 0
-        for session in await self._server.sessions():
+        for session in sessions:
             for peer_id in self._server.observed:
                 count = await self._server.count_messages(session.id, peer_id)
                 key = (session.id, session.created_at, peer_id)
@@ -169,9 +138,6 @@ class HonchoScope(WorkspaceReader):
         self._writer = connections.client(self.workspace_id, reads=False)
         self._peers: dict[str, Any] = {}
         self._sessions: dict[str, Any] = {}
-        self._reading = 0
-        self._cleared: anyio.Event | None = None
-        self._idle = anyio.Event()
 
     def peer_of(self, role: str) -> str:
         return {"user": self.peer_id, "assistant": self.options.assistant_peer}.get(role, OTHERS_PEER)
@@ -181,7 +147,6 @@ class HonchoScope(WorkspaceReader):
 
         Creates missing peers and sessions.
         """
-        await self.watch.begin()
         session_id, roles = batch[0].event.session_id, [part.role for part in batch]
         peers = {role: await self._peer(self.peer_of(role)) for role in set(roles)}
         session = await self._open_session(session_id)
@@ -189,9 +154,9 @@ class HonchoScope(WorkspaceReader):
             peers[part.role].message(part.content, metadata=part.metadata, created_at=part.event.timestamp)
             for part in batch
         ]
-        observed = sum(self.peer_of(role) in self.observed for role in roles)
+        observed = any(self.peer_of(role) in self.observed for role in roles)
         try:
-            with self.watch.writing(observed):
+            with self.watch.writing(observed=observed):
                 stored: list[Any] = await session.aio.add_messages(messages)
         except BackendRejected as error:
             if error.status == 404:
@@ -233,17 +198,6 @@ class HonchoScope(WorkspaceReader):
             self._sessions[session_id] = session
         return self._sessions[session_id]
 
-    async def note_source(self, conclusion_id: str) -> None:
-        """Before a conclusion is deleted, note its message, which would look as if the model had lost it."""
-        page = await self.reader.aio.conclusions.list(size=1, filters={"id": conclusion_id})
-        for found in page.items:
-            for session in [each for each in await self.sessions() if each.id == found.session_id]:
-                named = NamedMessages(self, session, found.observed_id)
-                key, number = await named.source_of(conclusion_id)
-                noted = await self.sources_of_deleted()
-                noted[key] = sorted({*noted.get(key, ()), *filter(None, [number])})
-                await self._writer.aio.peer(OTHERS_PEER, metadata={DELETED: noted})
-
     def forget(self) -> None:
         """Forget peers and sessions, which may be gone. The next use creates them again."""
         self._peers.clear()
@@ -251,31 +205,6 @@ class HonchoScope(WorkspaceReader):
         self._writer._workspace_ensured = False
         self.uncertain.clear()
         self.watch.cleared()
-
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[None]:
-        """Wait while sessions are deleted, because Honcho caches a session read meanwhile as deleted."""
-        while self._cleared is not None:
-            await self._cleared.wait()
-        self._reading += 1
-        try:
-            yield
-        finally:
-            self._reading -= 1
-            if not self._reading:
-                self._idle.set()
-                self._idle = anyio.Event()
-
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        self._cleared = anyio.Event()
-        try:
-            while self._reading:
-                await self._idle.wait()
-            yield
-        finally:
-            self._cleared.set()
-            self._cleared = None
 
 
 async def wait_until_idle(workspace: HonchoScope, timeout_s: float) -> None:

@@ -155,7 +155,11 @@ class EmbeddedMem0(NativeMem0):
         except MemslotError:
             raise
         except Exception as error:
-            raise _damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
+            raise BackendError(
+                f"the partition at {directory} is damaged: it cannot be opened ({type(error).__name__}); restore "
+                "it from a backup, or reset the scope",
+                sent=False,
+            ) from error
         if known is None:  # list it only after its files exist, and before any write is acknowledged
             self._partitions.note(wanted)
         # A power cut may cost the newest lines of the history, never a memory. It saves a flush for each message.
@@ -197,8 +201,3 @@ def _write_ahead(file: Path) -> None:
     """Make SQLite flush once per commit instead of four times. The file keeps this mode."""
     with closing(sqlite3.connect(file)) as database:
         database.execute("PRAGMA journal_mode = WAL")
-
-
-def _damaged(directory: Path, what: str) -> BackendError:
-    text = f"the partition at {directory} is damaged: {what}; restore it from a backup, or reset the scope"
-    return BackendError(text, sent=False)

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from mem0.configs.base import MemoryConfig
-from mem0.memory.utils import extract_json, remove_code_blocks
 from mem0.utils.factory import EmbedderFactory, LlmFactory, RerankerFactory
 from pydantic import ValidationError
 
@@ -257,23 +256,13 @@ class Reranker:
 
 
 def _extraction(answer: Any) -> tuple[str, int]:
-    """An extraction in a form that mem0 reads, and the number of its memories.
-
-    mem0 reads a fence and JSON in plain prose. Any other form is written anew as mem0 wants it.
-    """
-    content = remove_code_blocks(answer)
-    for candidate in (content, extract_json(content)):
-        try:
-            parsed = json.loads(candidate, strict=False)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(parsed, dict) and "memory" in parsed:
-            return answer, _count_memories(parsed["memory"] or [])
+    """An extraction as mem0 wants it, and the number of its memories."""
     try:
         found = json_of_answer(answer)
     except BackendProtocolError as error:
         raise _unusable(str(error).removeprefix("the model's answer ")) from None
-    memories = found.get("memory") if isinstance(found, dict) else found
+    memories = found.get("memory", "missing") if isinstance(found, dict) else found
+    memories = [] if memories is None else memories
     return json.dumps({"memory": memories}), _count_memories(memories)
 
 

@@ -7,9 +7,7 @@ from variants import plain
 
 from memory import (
     Message,
-    NativeMutationRequest,
     SupportsBulkIngest,
-    SupportsNativeMutation,
     SupportsReadiness,
 )
 
@@ -90,8 +88,7 @@ async def test_a_long_session_costs_few_requests_more_for_each_new_message(doubl
         assert sum(call.startswith("POST conclusions") for call in sent(double, before)) < 12
 
 
-async def test_purged_rows_take_nothing_from_what_is_derived(double, monkeypatch):
-    monkeypatch.setattr("memory.backends.honcho.workspace._LATE_S", 0.1)
+async def test_purged_rows_take_nothing_from_what_is_derived(double):
     async with slot_on(double) as slot:
         await _say(slot, 1)
         double.model.advance(to_the_end=True)
@@ -106,23 +103,6 @@ async def test_a_server_whose_conclusions_name_nothing_is_unknown(double):
         for conclusion in double.model.workspaces["r_xada"].conclusions:
             conclusion.message_ids = ()
         assert (await _wait(slot)).state == "unknown"
-
-
-async def test_a_deleted_conclusion_leaves_no_doubt_to_a_fresh_process_and_vouches_for_no_other(double):
-    async with slot_on(double) as slot:
-        await _say(slot, 1, 2, one_by_one=double)
-        mutation = slot.capability(SupportsNativeMutation)
-        assert mutation is not None
-        for conclusion in list(double.model.workspaces["r_xada"].conclusions):
-            await mutation.native_mutation(
-                NativeMutationRequest(scope=ADA, operation="delete", native_id=conclusion.id)
-            )
-    async with slot_on(double) as slot:
-        assert (await _wait(slot)).state == "ready"
-        double.model.mute = True
-        await _say(slot, 3, one_by_one=double)
-        answer = await _wait(slot)
-        assert (answer.state, "from 1 of 3 messages" in answer.detail) == ("unknown", True)
 
 
 async def test_a_conclusion_from_several_messages_vouches_for_none_of_them(double):

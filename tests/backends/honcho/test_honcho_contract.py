@@ -34,17 +34,6 @@ class TestContext(_OnDouble):
     without_ids = DERIVED
     limits_natively = False  # a session's own messages are bounded by tokens alone
     thorough = (*OF_THE_SLOT, *OF_THE_CLIENT)
-    native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-
-
-@pytest.mark.thorough
-class TestConclusions(_OnDouble):
-    """Single conclusions with ids of their own. What differs between event loops, the first class shows."""
-
-    anyio_backends = ("asyncio",)
-    without_ids = DERIVED
-    limits_natively = False
-    options: ClassVar[Mapping[str, Any]] = {"supplement": "conclusions"}
 
 
 @pytest.mark.thorough
@@ -53,4 +42,3 @@ class TestSearch(_OnDouble):
 
     anyio_backends = ("asyncio",)
     options: ClassVar[Mapping[str, Any]] = {"retrieval": "search"}
-    native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

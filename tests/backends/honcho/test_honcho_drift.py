@@ -49,12 +49,12 @@ CALLS = {
     ),
     "context": lambda client: session(client).aio.context(
         summary=True, tokens=500, peer_target="ada", search_query="tea\nwork", search_top_k=3,
-        max_conclusions=4, search_max_distance=0.5, include_most_frequent=True, limit_to_session=False,
+        max_conclusions=4, limit_to_session=False,
     ),
     "context of the session": lambda client: session(client).aio.context(summary=False, tokens=500),
     "search": lambda client: client.aio.search("tea", filters={"AND": [{"peer_id": "ada"}]}, limit=3),
     "peer.context": lambda client: user(client).aio.context(
-        search_query="tea", search_top_k=3, max_conclusions=4, search_max_distance=None, include_most_frequent=None
+        search_query="tea", search_top_k=3, max_conclusions=4
     ),
     "representation": lambda client: user(client).aio.representation("s1", search_query="tea"),
     "chat": lambda client: user(client).aio.chat("tea?", session="s1", reasoning_level=None),
@@ -64,9 +64,7 @@ CALLS = {
     "messages": lambda client: session(client).aio.messages(filters={"peer_id": "ada"}, size=100),
     "get_message": lambda client: session(client).aio.get_message("MESSAGE"),
     "sessions": lambda client: client.aio.sessions(size=100),
-    "summaries": lambda client: session(client).aio.summaries(),
     "conclusions.list": lambda client: client.aio.conclusions.list(size=1, filters={"observed_id": "ada"}),
-    "conclusions.query": lambda client: user(client).conclusions.aio.query("tea", top_k=3, distance=None),
     "conclusions.delete": lambda client: user(client).conclusions.aio.delete("CONCLUSION"),
     "session.delete": lambda client: session(client).aio.delete(),
 }  # fmt: skip

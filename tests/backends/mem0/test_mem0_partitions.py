@@ -41,19 +41,6 @@ async def test_what_a_scope_remembers_lies_in_its_own_directory(tmp_path):
             assert len({path.relative_to(tmp_path).parts[:5] for path in on_disk(tmp_path, text)}) == 1
 
 
-async def test_a_store_removed_under_its_owner_is_an_error_until_the_scope_is_reset(tmp_path):
-    async with opened(tmp_path) as slot:
-        await slot.record_event(event("old tea"))
-        shutil.rmtree(tmp_path / "mem0")
-        with pytest.raises(BackendError, match="files were removed while it was open"):
-            await slot.record_event(event("more tea"))
-        assert (await slot.reset_scope(ALICE)).verified
-        await slot.record_event(event("new tea"))
-        assert await found(slot, "tea") == ["new tea"]
-    async with opened(tmp_path) as slot:
-        assert await found(slot, "tea") == ["new tea"]
-
-
 async def test_a_row_of_another_scope_is_never_shown_wherever_it_lies(tmp_path):
     async with opened(tmp_path, BOB) as slot:
         await slot.record_event(event("Alice's tea"))
@@ -233,15 +220,6 @@ async def test_a_listed_partition_never_reads_as_empty(tmp_path, name, damage):
         await slot.setup_scope(ALICE)
         assert await stored(slot) == []
     gc.collect()  # here, where that warning is known, and not in another test
-
-
-async def test_health_looks_at_the_files_of_what_is_open(tmp_path):
-    async with opened(tmp_path) as slot:
-        await slot.record_event(event("tea"))
-        shutil.rmtree(partition(tmp_path))
-        health = await slot.health()
-    assert health.status == "unavailable"
-    assert "files were removed" in health.warnings[0]
 
 
 @pytest.mark.thorough
