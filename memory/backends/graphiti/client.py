@@ -116,10 +116,7 @@ class NativeGraph:
         return await self.episodes(await self.uuids_of_events([event_id]))
 
     async def parts_of(self, event_id: str) -> tuple[tuple[str, ...], bool]:
-        """Ids of an event's episodes and facts, and whether the event is complete.
-
-        Episodes of triplets and batches are saved first. They name their facts once all facts are saved.
-        """
+        """Ids of an event's episodes and facts, and whether all are saved. An episode names its facts last."""
         episodes = await self.episodes_of_event(event_id)
         named = list(dict.fromkeys(fact for episode in episodes for fact in episode.entity_edges))
         facts = await self.edges(named)
@@ -155,11 +152,7 @@ class NativeGraph:
         return self.users > 0 or self._calls.busy()
 
     async def alone(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run writes one by one, because concurrent writes would duplicate entities and invalidate no facts.
-
-        Raises:
-            BackendError: ``sent`` is False if the write failed before it began to save.
-        """
+        """Run writes one by one, because concurrent writes would duplicate entities and invalidate no facts."""
         write = Write()
 
         async def in_turn() -> T:
@@ -316,11 +309,7 @@ class NativeGraph:
         return source, edge, target
 
     async def remove(self, native_id: str) -> str:
-        """Delete a fact, or an episode with everything that only it supports. Returns the deleted kind.
-
-        Raises:
-            ScopeError: native_id names nothing.
-        """
+        """Delete a fact, or an episode with everything that only it supports. Returns the deleted kind."""
 
         async def delete() -> str:
             found = await self.find(native_id)
@@ -333,11 +322,7 @@ class NativeGraph:
         return await self.alone(delete)
 
     async def clear(self) -> tuple[int | None, bool]:
-        """Delete the graph.
-
-        Returns:
-            The number of deleted nodes and facts, or None if they could not be counted; whether none is left.
-        """
+        """Delete the graph. Returns the number of deleted nodes and facts, if known, and whether none is left."""
 
         async def delete() -> tuple[int | None, bool]:
             before = None

@@ -42,10 +42,7 @@ class GraphitiConformance(ConformanceProfile):
 
 @contextmanager
 def graph_fault(owner: str, kind: str) -> Iterator[None]:
-    """Make every query of a driver class (``module:class``) fail or take longer.
-
-    The error repeats the query.
-    """
+    """Make every query of a driver class (``module:class``) fail with an error that repeats it, or take longer."""
     module, _, name = owner.partition(":")
     driver = getattr(importlib.import_module(module), name)
     native = driver.execute_query

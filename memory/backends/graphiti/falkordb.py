@@ -69,10 +69,7 @@ class FalkorStore(Store):
 
 
 class _Client(FalkorDB):  # type: ignore[misc]
-    """FalkorDB's client on a given connection.
-
-    Its own constructor would block the event loop for a request.
-    """
+    """FalkorDB's client on a given connection. Its own constructor would block the event loop for a request."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection

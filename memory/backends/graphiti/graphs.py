@@ -24,17 +24,8 @@ if TYPE_CHECKING:
 class OpenGraphs:
     """Opens each graph at its first use. If their number is limited, the least recently used one makes room.
 
-    Reads and writes have separate limits, because a write waits for its model.
-
-    Args:
-        make: a graph of an id, not opened yet.
-        settings: of the adapter.
-        store: of the graphs; its ``keeps_open`` is the limit.
-        models: the embedder whose name and length are listed.
-
-    Attributes:
-        opened: the open graphs by id, the least recently used first.
-        shielded: closes graphs, even if the caller is cancelled.
+    Reads and writes have separate limits, because a write waits for its model. ``opened`` has the open graphs by
+    id, the least recently used first. ``shielded`` closes graphs, even if the caller is cancelled.
     """
 
     def __init__(
@@ -62,7 +53,6 @@ class OpenGraphs:
         """Yield a graph, which stays open in the body.
 
         Args:
-            group_id: of the graph.
             writing: whether the body waits for a model.
             clearing: empty a graph that cannot be opened.
         """
@@ -114,12 +104,7 @@ class OpenGraphs:
                 await self.shielded.run(None, graph.close)
 
     async def _known(self, graph: NativeGraph) -> Partition | None:
-        """The row of a graph. Call this before the graph is opened, because that creates a missing one.
-
-        Raises:
-            StoreError: the graph is listed, but its engine does not have it.
-            ConfigError: another driver made it.
-        """
+        """The row of a graph. Call this before the graph is opened, because that creates a missing one."""
         known = await to_thread.run_sync(self._partitions.listed, graph.group_id)
         if known is None:
             return None
@@ -133,11 +118,7 @@ class OpenGraphs:
         return known
 
     async def _confirm(self, graph: NativeGraph, known: Partition | None) -> None:
-        """List an open graph, or compare it with its row.
-
-        Raises:
-            ConfigError: another embedder made its vectors, or their length differs.
-        """
+        """List an open graph, or compare its embedder with that of its row."""
         embedder = self._models.embedder
         dimensions = await self._models.dimensions(known.dimensions if known is not None else None)
         place = self._store.location(graph.group_id)

@@ -173,10 +173,7 @@ class LocalEmbedderModel(_InBatches):
 
 
 class EndpointEmbedder(_InBatches):
-    """A model behind an OpenAI-compatible endpoint.
-
-    It refuses long vectors, which Graphiti would truncate.
-    """
+    """A model behind an OpenAI-compatible endpoint. It refuses long vectors, which Graphiti would truncate."""
 
     def __init__(self, options: GraphitiEmbedder, dimensions: int | None, client: AsyncOpenAI) -> None:
         self.name = options.model
@@ -256,11 +253,7 @@ class Models:
         await self.llm.generate_response([message], response_model=YesOrNo)
 
     async def dimensions(self, listed: int | None) -> int:
-        """The length of the vectors: configured, else listed, else measured.
-
-        An endpoint is asked only if the length is neither configured nor listed, so a graph can open without
-        it.
-        """
+        """The length of the vectors: configured, else listed, else measured."""
         embedder = self.embedder
         if isinstance(embedder, EndpointEmbedder):
             embedder.length = embedder.length or listed

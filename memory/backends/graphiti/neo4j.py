@@ -67,10 +67,7 @@ class Neo4jGraph(ScopeGraph, Neo4jDriver):
             self._store.indexed = True
 
     async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:
-        """Build indexes one by one.
-
-        The parent gathers its queries, and leaves some unawaited if abandoned.
-        """
+        """Build indexes one by one. The parent gathers its queries, and leaves some unawaited if abandoned."""
         if delete_existing:
             await self.delete_all_indexes()
         for query in (*get_range_indices(self.provider), *get_fulltext_indices(self.provider)):

@@ -28,10 +28,7 @@ OWNERSHIP = (
 
 
 class Write:
-    """The state of one write, which its tasks share.
-
-    A caller that gives up cancels the write, unless it is ``saving``: half an event would be worse.
-    """
+    """One write, shared by its tasks. Giving up cancels it, unless it is ``saving``: half an event is worse."""
 
     current: ContextVar[Write | None] = ContextVar("memslot_graphiti_write", default=None)
 
@@ -153,10 +150,7 @@ class Store:
 
     @property
     def connect_s(self) -> float:
-        """Seconds to wait for a connection.
-
-        Shorter than the slot's deadlines, so that the slot gets the error.
-        """
+        """Seconds to wait for a connection, less than the slot's deadlines, so that the slot gets the error."""
         return 0.9 * min(self.deadlines.get(name, 15.0) for name in ("setup_s", "health_s", "retrieve_s"))
 
     @property
@@ -187,10 +181,7 @@ def store_module(driver: str) -> ModuleType:
 
 
 def equip(driver: Any, module: Any, prefix: str) -> None:
-    """Set the attributes that the parent's constructor would set.
-
-    It is not called, because it also connects.
-    """
+    """Set what the parent's constructor would set. It is not called, because it also connects."""
     for name in _OPERATIONS:
         attribute = "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
         setattr(driver, f"{attribute}_ops", getattr(module, f"{prefix}{name}Operations")())

@@ -47,15 +47,7 @@ class Transport:
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Send a request, and check the shape of its answer.
-
-        Args:
-            timeout: the SDK's time limit, in seconds.
-
-        Raises:
-            BackendProtocolError: the answer does not have the route's shape. The SDK's own errors would not
-                name the route.
-        """
+        """Send a request, and check the shape of its answer: the SDK's own errors would not name the route."""
         named = _named(method, path)
         with anyio.fail_after(timeout):
             answer = await self.http.request(
@@ -138,10 +130,7 @@ async def all_rows(page: Any, limit: int | None = None) -> list[Any]:
 
 
 class WorkspaceReader:
-    """A workspace for reading.
-
-    The SDK's objects ``user`` (the peer ``peer_id``) and ``reader`` create nothing.
-    """
+    """A workspace for reading. The SDK's objects ``user`` (the peer ``peer_id``) and ``reader`` create nothing."""
 
     def __init__(self, native: Mapping[str, str], options: HonchoOptions, connections: Connections) -> None:
         self.workspace_id = native["workspace_id"]
@@ -163,10 +152,7 @@ class WorkspaceReader:
         await self.reader.aio.queue_status()
 
     async def none_if_no_user(self, call: Awaitable[T]) -> T | None:
-        """The answer, or None if Honcho answers 404 because it does not know the user yet.
-
-        An address without Honcho also answers 404, so access is checked after a 404.
-        """
+        """The answer, or None if Honcho answers 404 because it does not know the user yet."""
         answer = await none_if_404(call)
         if answer is None:
             await self.check_access()

@@ -56,11 +56,7 @@ class Part:
 
 
 def event_parts(event: MemoryEvent) -> list[Part]:
-    """The event's messages in Honcho's form, complete and in order.
-
-    Raises:
-        InputError: Honcho cannot keep the event.
-    """
+    """The event's messages in Honcho's form, complete and in order. Raises InputError if Honcho cannot keep it."""
     base: dict[str, Any] = without_nul(
         {
             "event_id": event.event_id,

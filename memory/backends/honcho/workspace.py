@@ -143,10 +143,7 @@ class HonchoScope(WorkspaceReader):
         return {"user": self.peer_id, "assistant": self.options.assistant_peer}.get(role, OTHERS_PEER)
 
     async def add(self, batch: Sequence[Part]) -> list[str]:
-        """Send at most a hundred parts of one session, and return their ids.
-
-        Creates missing peers and sessions.
-        """
+        """Send at most a hundred parts of one session, and return their ids. Creates missing peers and sessions."""
         session_id, roles = batch[0].event.session_id, [part.role for part in batch]
         peers = {role: await self._peer(self.peer_of(role)) for role in set(roles)}
         session = await self._open_session(session_id)
@@ -208,10 +205,7 @@ class HonchoScope(WorkspaceReader):
 
 
 async def wait_until_idle(workspace: HonchoScope, timeout_s: float) -> None:
-    """Wait before a deletion. Honcho fails to delete a session that it derives from, for good.
-
-    Work that the worker holds back is ignored.
-    """
+    """Wait before a deletion: Honcho never deletes a session that it derives from. Held back work is ignored."""
     seen, since = -1, anyio.current_time()
     with anyio.move_on_after(timeout_s):
         while (await workspace.watch.look()).state == "pending":
@@ -224,12 +218,7 @@ async def wait_until_idle(workspace: HonchoScope, timeout_s: float) -> None:
 
 
 async def clear(workspace: HonchoScope, timeout_s: float) -> tuple[int, bool]:
-    """Delete the content of a workspace.
-
-    Returns:
-        The number of deleted messages, conclusions without a session, and card lines; whether two successive
-        looks found nothing left within ``timeout_s`` seconds.
-    """
+    """Delete what a workspace holds. Returns the number of deleted rows, and whether two looks found none left."""
     removed, empty = 0, 0
     with anyio.move_on_after(timeout_s):
         deleted: dict[str, int] = {}

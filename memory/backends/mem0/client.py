@@ -49,12 +49,7 @@ def scope_name(ids: Ids) -> str:
 
 
 class NativeMem0:
-    """mem0 and its store. The first call opens it, and the most recently used scopes stay open.
-
-    Attributes:
-        where: the block's place in the configuration, for errors.
-        turn: every call must hold it.
-    """
+    """mem0 and its store. Every call must hold ``turn``. The most recently used scopes stay open."""
 
     def __init__(self, settings: AdapterSettings[Mem0Options], directory: Path) -> None:
         self._options = settings.options
@@ -76,13 +71,7 @@ class NativeMem0:
 
     @contextmanager
     def memory(self, ids: Ids) -> Iterator[Memory]:
-        """Open the scope if needed, and yield its ``Memory`` for one call.
-
-        Raises:
-            BackendUnavailable: another process uses the store.
-            BackendError: files are damaged or missing.
-            ConfigError: the store was made with another embedder, or an option is wrong.
-        """
+        """Open the scope if needed, and yield its ``Memory`` for one call."""
         with self._opening:
             scope = self._scope(ids)
             scope.users += 1
@@ -141,8 +130,7 @@ class NativeMem0:
         """Clear a scope: memories, entities, recent messages, history.
 
         Returns:
-            The number of deleted memories, or None if they could not be counted; whether a second look found
-            none; a description of what stays.
+            The number of deleted memories, if known; whether a second look found none; what stays.
         """
         raise NotImplementedError
 
@@ -196,9 +184,6 @@ class NativeMem0:
 
         Returns:
             Native ids, and the number of memories that the model extracted, or None if it was not asked.
-
-        Raises:
-            BackendError: nothing is stored, unless the error is ambiguous.
         """
         notes, infer = self._notes, self._options.infers
         key = (metadata["event_id"], *ids.values())

@@ -104,11 +104,7 @@ class EmbeddedMem0(NativeMem0):
             self._lock.acquire()
 
     def _refuse_mem0s_own(self) -> None:
-        """Refuse a store that mem0 made without memslot, because it would look empty.
-
-        Raises:
-            ConfigError: there is such a store. The message names it and its collections.
-        """
+        """Refuse a store that mem0 made without memslot, because it would look empty."""
         for place in {self._base, self._base.parent}:
             try:
                 names = list(json.loads((place / "meta.json").read_bytes())["collections"])

@@ -1,7 +1,4 @@
-"""The embedders that mem0 calls: lexical, local, or one of mem0's providers.
-
-They add prefixes, embed in batches, and check the length of vectors.
-"""
+"""The embedders that mem0 calls. They add prefixes, embed in batches, and check the length of vectors."""
 
 from __future__ import annotations
 
@@ -20,13 +17,7 @@ Vector = list[float]
 
 
 class ProviderEmbedder:
-    """An embedder from one of mem0's providers, which puts its model's prefixes before texts.
-
-    Args:
-        native: mem0's embedder.
-        provider: mem0's name of the provider.
-        prefixes: the prefix of a question, and the prefix of a document.
-    """
+    """An embedder of one of mem0's providers. It puts the prefixes of a question and of a document before texts."""
 
     def __init__(self, native: Any, provider: str, prefixes: tuple[str, str]) -> None:
         self.native = native
@@ -45,18 +36,10 @@ Embedder = ProviderEmbedder | LocalEmbedder | LexicalHashEmbedder
 
 
 class Embedding(EmbeddingBase):  # type: ignore[misc]
-    """An embedder in mem0's interface.
+    """An embedder in mem0's interface, which reads ``config``. It releases the store's turn while a model works.
 
     It notes failures, because mem0 silently skips a memory whose embedding fails. It refuses a vector of the
     wrong length before anything is sent to the store.
-
-    Args:
-        embedder: makes the vectors.
-        notes: the notes on the current call.
-        turn: released while a call waits for a model; None for an embedder that takes no time.
-
-    Attributes:
-        config: the attributes that mem0 reads.
     """
 
     def __init__(self, embedder: Embedder, notes: Notes, turn: StoreLock | None) -> None:

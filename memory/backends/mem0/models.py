@@ -40,11 +40,7 @@ _OURS = "memslot"  # a provider's name in mem0's factories
 
 
 def native_config(options: Mem0Options, directory: Path, where: str) -> MemoryConfig:
-    """Build mem0's configuration: memslot's defaults, overridden by the user's native parts.
-
-    Raises:
-        ConfigError: mem0 refuses a field. The message names the field, never its value.
-    """
+    """mem0's configuration: memslot's defaults, overridden by the user's native parts."""
     store = options.vector_store
     config: dict[str, Any] = {"collection_name": options.collection}
     if store.provider == "pgvector":
@@ -70,16 +66,7 @@ def native_config(options: Mem0Options, directory: Path, where: str) -> MemoryCo
 
 
 class Models:
-    """The models that a ``Memory`` calls.
-
-    Args:
-        config: mem0's native configuration.
-        options: the options of the ``mem0`` block.
-        notes: the notes on the current call.
-        turn: released while a call waits for a model.
-        deadlines: seconds per kind of native call.
-        where: the block's place in the configuration, for errors.
-    """
+    """The models that a ``Memory`` calls. The store's ``turn`` is released while a call waits for one."""
 
     def __init__(
         self,
@@ -116,11 +103,7 @@ class Models:
             self.reranker = Reranker(native, notes, turn)
 
     def injected(self, config: MemoryConfig, **changes: Any) -> MemoryConfig:
-        """A copy of ``config`` from which mem0's factories take these models.
-
-        Args:
-            changes: further fields of the configuration.
-        """
+        """A copy of ``config`` with ``changes``, from which mem0's factories take these models."""
         LlmFactory.register_provider(_OURS, f"{__name__}.given", SimpleNamespace)
         EmbedderFactory.provider_to_class[_OURS] = f"{__name__}.given"
         llm = config.llm.model_copy(update={"provider": _OURS, "config": {"model": self.llm}})
@@ -129,12 +112,7 @@ class Models:
         return config.model_copy(update=update)
 
     def probe(self, role: str, where: str) -> None:
-        """Call a model once.
-
-        Raises:
-            ConfigError: the embedder's vectors differ in length from the store's.
-            BackendError: the model does not answer, or its answer is empty.
-        """
+        """Call a model once. It must answer, and an embedder's vectors must have the store's length."""
         if role == "reranker":
             self.reranker.rerank("Which tea do I drink?", [{"memory": "I drink tea."}], 1)
         elif role == "embedder":
@@ -170,14 +148,7 @@ def lexical_embedding(dimensions: int = LEXICAL_DIMENSIONS) -> Embedding:
 
 
 class _Shaped:
-    """An OpenAI client whose chat requests carry exactly the configured options.
-
-    mem0 itself chooses the options by the model's name.
-
-    Args:
-        client: an ``OpenAI``, or a client with the same interface.
-        sampling: option -> value; None removes the option from a request.
-    """
+    """An OpenAI client that sends these options, and not those that mem0 chooses by the model's name."""
 
     def __init__(self, client: Any, sampling: Mapping[str, Any]) -> None:
         self._client = client
@@ -220,10 +191,7 @@ def close_handle(handle: Any) -> None:
 
 
 class ExtractingLlm:
-    """The extracting model.
-
-    mem0 treats an unusable answer as "nothing extracted". This class raises an error that names the fault.
-    """
+    """The extracting model. An unusable answer is an error here, and "nothing extracted" for mem0."""
 
     def __init__(self, native: Any, notes: Notes, turn: StoreLock) -> None:
         self.native = native

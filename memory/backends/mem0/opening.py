@@ -32,11 +32,7 @@ _PIP_NAMES = {
 
 
 def make_directory(directory: Path, where: str) -> None:
-    """Create a directory that only this user can read.
-
-    Raises:
-        ConfigError: the system refuses it.
-    """
+    """Create a directory that only this user can read."""
     try:
         create_directory(directory)
     except OSError as error:
@@ -46,12 +42,7 @@ def make_directory(directory: Path, where: str) -> None:
 
 @contextmanager
 def opening(where: str) -> Iterator[None]:
-    """Wrap the construction of native parts: translate errors and quiet loggers.
-
-    Raises:
-        PluginLoadError: a package is missing. The message gives its name on PyPI.
-        ConfigError: mem0 refuses a field of a native configuration.
-    """
+    """Wrap the construction of native parts: translate errors and quiet loggers."""
     quiet_loggers("mem0", "mem0.utils.spacy_models", unsaid=_SAID_BY_HEALTH)
     try:
         yield

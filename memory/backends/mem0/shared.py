@@ -44,11 +44,7 @@ class SharedMem0(NativeMem0):
         return type(store.native).keyword_search is not VectorStoreBase.keyword_search
 
     def purge(self, ids: Ids) -> tuple[int, bool, tuple[str, ...]]:
-        """Check the scope of each row, then delete the rows by their ids.
-
-        ``Memory.delete_all`` takes ten times as long, writes deleted texts into the history, and keeps
-        entities from earlier processes.
-        """
+        """Delete rows by their ids: ``Memory.delete_all`` takes ten times as long, and keeps texts and entities."""
         with self.memory(ids) as memory:
             store, entities = memory.vector_store, memory.entity_store
             found = [row["id"] for row in self.rows(ids, limit=sys.maxsize)]
@@ -128,9 +124,6 @@ class SharedMem0(NativeMem0):
 
         Returns:
             Whether the collection was empty and was made anew, for vectors of another length.
-
-        Raises:
-            ConfigError: the collection has another embedder or vector length, or another program wrote it.
         """
         rows = _listed(store, top_k=1)
         if any("event_id" not in (row.payload or {}) for row in rows):

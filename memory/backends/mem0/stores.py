@@ -64,12 +64,9 @@ class Stage:
 
 
 class StoreLock:
-    """Lets one thread at a time use a store that is not thread-safe.
+    """Lets one thread at a time use a store, if ``needed``.
 
     A call releases the store while it waits for a model, so that other calls can read during an extraction.
-
-    Args:
-        needed: False lets every thread pass.
     """
 
     def __init__(self, needed: bool) -> None:
@@ -102,13 +99,8 @@ class StoreLock:
 class WatchedStore:
     """A transparent wrapper around one of mem0's stores.
 
-    Args:
-        native: the store.
-        notes: the notes on the current call.
-        ids: the ids of the scope that owns every row of the store, or None. Filters on them are dropped,
-            because embedded Qdrant checks filters row by row in Python.
-        vectors_only: encode no text for keyword search. mem0 would try for 40 s per scope to load the
-            encoder.
+    Filters on ``ids``, which all rows of the store have, are dropped: embedded Qdrant checks filters row by row in
+    Python. ``vectors_only`` encodes no text for keyword search: mem0 would try for 40 s to load the encoder.
     """
 
     def __init__(self, native: Any, notes: Notes, *, ids: Ids | None, vectors_only: bool) -> None:

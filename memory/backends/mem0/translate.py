@@ -124,11 +124,7 @@ def observation_prompt(event: MemoryEvent, custom_instructions: str | None) -> s
 
 
 def native_filters(fields: Mapping[str, Mapping[str, Any]], profile: StoreProfile) -> dict[str, Any]:
-    """Translate filters by event field or custom metadata key, which the slot has checked, into mem0's terms.
-
-    Raises:
-        InputError: the store cannot compare such a value. The message says how to ask instead.
-    """
+    """Translate filters into mem0's terms. InputError names another way for what the store cannot compare."""
     native: dict[str, Any] = {}
     for name, clauses in fields.items():
         where = f"filters.{name}"
@@ -221,10 +217,7 @@ def to_entry(row: Mapping[str, Any]) -> ContextEntry:
 
 @lru_cache(maxsize=1024)
 def scope_ids(scope: MemoryScope) -> Ids:
-    """mem0's ids of a scope.
-
-    run_id also contains the agent, because a search without an agent_id matches rows that have one.
-    """
+    """mem0's ids of a scope. run_id has the agent, too: a search without agent_id matches rows that have one."""
     run = (scope.run_id, scope.backend_namespace, scope.agent_id)
     ids = {"user_id": _IDS.encode(scope.persona_id), "run_id": _IDS.encode(*run)}
     return ids if scope.agent_id is None else {**ids, "agent_id": _IDS.encode(scope.agent_id)}

@@ -109,12 +109,7 @@ class MemosAdapter(SequentialBulk):
         return {"cube_id": cube_of(scope)}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Test the server once: it must store, find and filter memories, and list tasks.
-
-        Raises:
-            BackendUnavailable: the server does not find what it stores.
-            ConfigError: an option does not describe this server.
-        """
+        """Test the server once: it must store, find and filter memories, and list tasks."""
         async with self._checking:
             self._checked = self._checked or await self._canary.check()
         await self._readiness.meet(cube_of(scope))
@@ -125,11 +120,7 @@ class MemosAdapter(SequentialBulk):
         return await super().set_mode(mode)
 
     async def join_abandoned(self) -> None:
-        """Also wait for the scheduler, because it still changes written memories.
-
-        Raises:
-            BackendTimeout: the scheduler is not done within ``idle_timeout_s``.
-        """
+        """Also wait for the scheduler, because it still changes written memories."""
         await super().join_abandoned()
         if self._readiness.may_be_busy and not await self._readiness.idle(self._options.idle_timeout_s):
             waited_s = self._options.idle_timeout_s
@@ -216,11 +207,7 @@ class MemosAdapter(SequentialBulk):
         )
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """Delete a memory, then check it, because MemOS answers ``success`` for any id.
-
-        Raises:
-            ScopeError: the scope has no such memory.
-        """
+        """Delete a memory, then check it, because MemOS answers ``success`` for any id."""
         native_id, cube = str(request.native_id), cube_of(request.scope)
 
         async def delete() -> Any:
@@ -234,12 +221,7 @@ class MemosAdapter(SequentialBulk):
         return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """Search the scope's cube and the readable cubes.
-
-        Raises:
-            BackendUnavailable: nothing is found, and a search for the canary, which is stored, also finds
-                nothing. Or only the mode ``fast`` finds something.
-        """
+        """Search the cubes. Raises BackendUnavailable if nothing is found, not even the canary or by ``fast``."""
         cube = cube_of(request.scope)
         data = await self._native.search(request, cube)
         mode, found = self._options.search_mode, bool(to_entries(data))

@@ -38,11 +38,7 @@ class Added:
 
 
 def data_of(answer: Any, operation: str) -> Any:
-    """The answer's ``data``.
-
-    Raises:
-        BackendProtocolError: there is no ``data``, or MemOS failed: it answers 200 with another code inside.
-    """
+    """The answer's ``data``. MemOS may have failed although it answers 200, with another code inside."""
     if "data" not in expect(dict, answer, operation):
         raise BackendProtocolError(f"{operation}: expected data in the answer")
     code = answer.get("code", 200)
@@ -166,11 +162,7 @@ def untouched(item: Item) -> bool:
 
 
 def count_busy(answer: Any) -> int:
-    """The number of waiting or running tasks of all users: the larger of two counts.
-
-    Only ``scheduler_summary`` counts a local queue correctly. With Redis, ``all_tasks_summary`` counts some
-    tasks earlier.
-    """
+    """The number of waiting or running tasks of all users. With Redis the second part counts some earlier."""
     data, largest = expect(dict, data_of(answer, "all_status"), "all_status"), 0
     for part in ("scheduler_summary", "all_tasks_summary"):
         where = f"all_status: {part}"

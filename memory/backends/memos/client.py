@@ -95,21 +95,13 @@ class Native:
         return tuple(Added(str(row.get("id")), str(row.get("memory"))) for row in rows)
 
     async def own(self, native_id: str, cube: str) -> Item:
-        """A memory of this cube, from its listing, because MemOS' routes by id answer for every cube.
-
-        Raises:
-            ScopeError: the cube has no memory of that id.
-        """
+        """A memory of this cube, from its listing, because MemOS' routes by id answer for every cube."""
         if item := (await self.listing(cube)).get(native_id):
             return item
         raise ScopeError("native_id: belongs to another scope, or to none")
 
     async def clear(self, cube: str) -> tuple[int, bool]:
-        """Delete everything in a cube, then list it, because MemOS' own answer is often wrong.
-
-        Returns:
-            The number of deleted memories, and whether none is left.
-        """
+        """Delete everything in a cube. Returns the number of deleted memories, and whether a listing shows none."""
         before = await self.listing(cube)
         data_of(await self.call("delete_memory", self.requests.clear(cube)), "delete_memory")
         rest = tuple(await self.listing(cube))
@@ -160,11 +152,6 @@ class Canary:
     MemOS answers 200 even if its embedder, model, reranker or index fails, and searches are then empty. So
     the adapter searches for the canary at the first setup, in ``health``, and after an empty answer. A canary
     that was stored without a vector is never found, so another one is stored.
-
-    Attributes:
-        shielded: runs the writes, for which a mode switch waits.
-        filters: whether the server's search honours filters; None until :meth:`check`.
-        relativity: the canary's relevance to its own text in the last search.
     """
 
     native: Native
@@ -186,11 +173,7 @@ class Canary:
         return "degraded", "not stored yet", ("no scope is set up yet, so nothing is known to search for",)
 
     async def probe(self, operation: str) -> bool:
-        """Explain an empty answer. Returns whether a retry may help, because the canary was stored again.
-
-        Raises:
-            BackendUnavailable: the canary is not found either.
-        """
+        """Raise if the canary is not found either. Returns whether it was stored again, so that a retry helps."""
         if await self._found():
             return False
         problem = await self.shielded.run(CANARY, self._renew)
@@ -200,11 +183,7 @@ class Canary:
         return not self.read_only
 
     async def check(self) -> bool:
-        """Store the canary if it is missing, and test cubes and filters with it.
-
-        Returns:
-            Whether all tests ran. While read-only, some cannot run.
-        """
+        """Store the canary if it is missing, and test cubes and filters with it. False if the mode prevents it."""
         problem = None if await self._found() else await self.shielded.run(CANARY, self._renew)
         if problem is not None:
             raise BackendUnavailable(f"setup_scope: {problem}")

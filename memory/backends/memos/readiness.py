@@ -38,13 +38,7 @@ _UNKNOWN_PAST = (
 
 
 class Readiness:
-    """Tracks how far a MemOS server has processed the events sent to it.
-
-    Args:
-        native: the server.
-        options: of the ``memos`` block.
-        outbox: keeps an entry without a text for each event in question.
-    """
+    """Tracks how far a MemOS server has processed the events sent to it."""
 
     def __init__(self, native: Native, options: MemosOptions, outbox: Outbox) -> None:
         self._native = native
@@ -153,11 +147,7 @@ class Readiness:
     async def _count_unfound(
         self, cube: str, noted: Collection[str], stored: Mapping[str, Item]
     ) -> tuple[int, int, int]:
-        """Count events without a memory, and events that a search does not find.
-
-        Returns:
-            The numbers of events without a memory, of events not found, and of searches that found nothing.
-        """
+        """The numbers of events without a memory, of events not found, and of searches that found nothing."""
         of_event: defaultdict[str, list[Item]] = defaultdict(list)
         for item in stored.values():
             for event_id in event_ids(item):

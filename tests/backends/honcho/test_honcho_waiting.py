@@ -154,7 +154,7 @@ async def test_a_workspace_without_sessions_is_ready_at_once(double):
 
 @pytest.mark.thorough
 async def test_a_write_under_way_is_pending_and_not_forgotten(double):
-    async with slot_on(double, quiet_period_s=0.0) as slot:
+    async with slot_on(double, quiet_period_s=0.8) as slot:
         await slot.record_event(event(1))
         assert (await _wait(slot)).state == "ready"
         double.model.enqueue_s = 0.4
