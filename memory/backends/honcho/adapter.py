@@ -64,7 +64,7 @@ class HonchoAdapter(HonchoRecords):
             packages=("honcho-ai",),
             native_queries=QUERIES,
         )
-        self.shielded = ShieldedCalls()
+        self.shielded: ShieldedCalls = ShieldedCalls()
         self.readiness_pauses_s = (settings.options.poll_s, settings.options.poll_s)
         self._reset_s = settings.deadlines.get("reset_s", 300.0)
         self._connections = Connections(settings.options, settings.name)

@@ -54,6 +54,7 @@ class HonchoRecords(BaseAdapter):
             ScopeError: the scope has no such record.
         """
         workspace = self.workspace(request.scope)
+        raw: dict[str, Any]
         if request.native_id is None:
             times = {"gte": request.since, "lte": request.until}
             bounds = {name: moment.isoformat() for name, moment in times.items() if moment is not None}
