@@ -70,13 +70,13 @@ def _failures(directories: list[Path], max_rows: int, *, as_json: bool) -> None:
     lost = [
         {
             "provider": entry.shown,
-            "verdict": verdict,
-            **record.row(),
-            "asked": said[0]["user"] if said else None,
+            "verdict": item.verdict,
+            **item.record.row(),
+            "asked": item.said[0]["user"] if item.said else None,
         }
         for entry in read_results(directories).entries
-        for rank, verdict, record, said in judged_requests(entry)[:max_rows]
-        if rank < 3
+        for item in judged_requests(entry)[:max_rows]
+        if item.rank < 3
     ]
     if as_json:
         print_json(lost)

@@ -73,12 +73,11 @@ def setup(
     info = MemoryAdapterRegistry().info(name)
     if source is None:
         place = data_dir or _ask("directory for its data", ".memslot")
-        answers = {**_ask_model(info.options), **_ask_embedder(info.options), **_ask_required(info.options)}
-        text = render(info, None, answers, data_dir=str(place), full=full)
+        text = render(info, None, _answers(info.options), data_dir=str(place), full=full)
     else:
         load_config(source)
         carried = load_yaml(source)[0]  # with variables as written
-        text = render(info, carried, _ask_required(info.options), full=full)
+        text = render(info, carried, _required_answers(info.options), full=full)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -185,49 +184,38 @@ def _write_host(name: str, config: Path) -> None:
     say(f"wrote {file}; the lines that end with '# yours' are your model")
 
 
-def _ask_required(options: type[BaseModel]) -> dict[str, Any]:
+def _answers(options: type[BaseModel]) -> dict[str, Any]:
+    """Ask which model and which embedder a backend uses if it can do without, then for all it requires."""
+    answers: dict[str, Any] = {}
+    llm, embedder = options.model_fields.get("llm"), options.model_fields.get("embedder")
+    if llm is not None and not (llm.examples or llm.is_required()):
+        model = _ask("model, or none", "none")
+        if model != "none":
+            address = _ask("its OpenAI-compatible base URL", OPENAI)
+            answers["llm"] = {"model": model, "base_url": address}
+    if embedder is not None and embedder.default == "lexical":
+        given = _ask("embedder: lexical (shared words), or local (a model in this process)", "lexical")
+        if given == "local":
+            path = _ask("directory of its ONNX model, or none to download the default once (0.22 GB)", "none")
+            own = {} if path == "none" else {"model": Path(path).name, "path": path}
+            answers["embedder"] = {"provider": "local", **own}
+        elif given != "lexical":
+            raise InputError(
+                f"embedder: {given!r} is neither lexical nor local; a model behind an endpoint goes into the file"
+            )
+    return answers | _required_answers(options)
+
+
+def _required_answers(options: type[BaseModel]) -> dict[str, Any]:
     """Ask for every required option, with its example as the default."""
     answers: dict[str, Any] = {}
-    if not on_a_terminal():
-        return answers
     for name, field in options.model_fields.items():
-        example = field.examples[0] if field.examples else _first(field.annotation)
+        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else (None,)
+        example = (field.examples or choices)[0]
         if not (field.examples or field.is_required()) or isinstance(example, (list, tuple)):
             continue
         if isinstance(example, Mapping):
             answers[name] = {key: _ask(f"{name}.{key}", value) for key, value in example.items()}
         else:
             answers[name] = _ask(name, example)
-    return answers
-
-
-def _ask_model(options: type[BaseModel]) -> dict[str, Any]:
-    """Ask which model a backend uses if it can do without one."""
-    field = options.model_fields.get("llm")
-    if field is None or field.examples or field.is_required():
-        return {}
-    model = _ask("model, or none", "none")
-    if model == "none":
-        return {}
-    return {"llm": {"model": model, "base_url": _ask("its OpenAI-compatible base URL", OPENAI)}}
-
-
-def _ask_embedder(options: type[BaseModel]) -> dict[str, Any]:
-    """Ask which embedder a backend uses if it can do without a model."""
-    field = options.model_fields.get("embedder")
-    if field is None or field.default != "lexical":
-        return {}
-    given = _ask("embedder: lexical (shared words), or local (a model in this process)", "lexical")
-    if given not in ("lexical", "local"):
-        raise InputError(
-            f"embedder: {given!r} is neither lexical nor local; a model behind an endpoint goes into the file"
-        )
-    if given == "lexical":
-        return {}
-    path = _ask("directory of its ONNX model, or none to download the default once (0.22 GB)", "none")
-    own = {} if path == "none" else {"model": Path(path).name, "path": path}
-    return {"embedder": {"provider": "local", **own}}
-
-
-def _first(annotation: Any) -> Any:
-    return get_args(annotation)[0] if get_origin(annotation) is Literal else None
+    return answers if on_a_terminal() else {}

@@ -135,7 +135,7 @@ def broken(change):
             broken(lambda s: s["conversation"]["session_1"][1].update(dia_id="D1:1")),
             "the event id talk-1:D1:1 occurs twice",
         ),
-        (broken(lambda s: s["qa"][2].update(category=6)), r"\[0\]\.qa\.2\.category: is no category"),
+        (broken(lambda s: s["qa"][2].update(category=6)), r"\[0\]\.qa\.2\.category: Input should be less"),
         (broken(lambda s: s["qa"][2].update(evidence="D1:1")), r"\[0\]\.qa\.2\.evidence: Input should be"),
         ([locomo_sample(), locomo_sample()], "two timelines have the persona id talk-1"),
     ],

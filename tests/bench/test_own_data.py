@@ -188,7 +188,7 @@ def test_variants_of_locomo_are_loaded(tmp_path):
     sample["conversation"]["session_2"].append({"dia_id": "D2:3", "speaker": "Ann", "blip_caption": "a cat"})
     sample["qa"][0]["category"] = "4"
     del sample["qa"][0]["evidence"]
-    sample["qa"].append({"question": "Who?", "category": "adversarial"})
+    sample["qa"].append({"question": "Who?", "category": 5})
     (tmp_path / "x.json").write_text(json.dumps(sample), encoding="utf-8")
     assert kind_of_file(tmp_path / "x.json") == "locomo"
     (timeline,) = data_sets()["locomo"](tmp_path / "x.json").timelines

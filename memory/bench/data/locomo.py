@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from memory.bench.data.reading import Answer, Filled, Part, data_set, dated, parsed_rows, read_rows
 from memory.bench.data.timeline import (
@@ -38,16 +38,6 @@ _TURN_ID = re.compile(r"D(\d+):(\d+)\Z", re.IGNORECASE)
 _MOMENT: TypeAdapter[datetime] = TypeAdapter(Annotated[datetime, dated("%I:%M %p on %d %B, %Y")])
 
 
-def _named(category: Any) -> str:
-    """A category's name. Some copies write it as a number, others as text or by name."""
-    found = {str(number): name for number, name in CATEGORIES.items()} | {
-        name: name for name in CATEGORIES.values()
-    }
-    if str(category).strip().lower() not in found:
-        raise ValueError("is no category; LoCoMo has 1 to 5")
-    return found[str(category).strip().lower()]
-
-
 class _Said(Part):
     speaker: Filled
     dia_id: Filled
@@ -67,7 +57,7 @@ class _Conversation(Part):
 
 class _Question(Part):
     question: Filled
-    category: Annotated[str, BeforeValidator(_named)]
+    category: int = Field(ge=1, le=5)
     evidence: list[str] | None = None
     answer: Answer | None = None
     adversarial_answer: Answer | None = None
@@ -121,7 +111,7 @@ def _timeline(sample: _Sample, limit: int | None) -> Timeline:
             probe_id=f"{persona}:q{number}",
             after=len(sessions),
             query=question.question,
-            category=question.category,
+            category=CATEGORIES[question.category],
             truth=_truth(question, persona, known),
             session_id="test",
             asked_at=max((turn.timestamp for turn in turns), default=None),
@@ -159,7 +149,7 @@ def _turn(said: _Said, sample: _Sample, at: datetime) -> Turn:
 
 
 def _truth(question: _Question, persona: str, known: set[str]) -> EvidenceTruth | AbstainTruth:
-    if question.category == CATEGORIES[5] and question.answer is None:
+    if question.category == 5 and question.answer is None:
         return AbstainTruth(trap=question.adversarial_answer)
     turns, unresolved = split_evidence(question.evidence or [], known)
     return EvidenceTruth(

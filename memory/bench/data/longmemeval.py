@@ -1,7 +1,7 @@
 """Reads LongMemEval: questions, each with its own history and the sessions that hold the answer.
 
 The package does not contain the data (Wu et al. 2024); give the path of one of its JSON files. A question
-whose id ends in ``_abs`` has no answer in its sessions; its ``answer`` says why.
+whose id ends in ``_abs`` has no answer in its sessions.
 """
 
 from __future__ import annotations

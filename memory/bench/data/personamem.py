@@ -1,9 +1,8 @@
 """Reads PersonaMem: long conversations, and questions on which of four replies suits the user.
 
-The package does not contain the data (Jiang et al. 2025). Give the directory of ``questions_<size>.csv`` and
-``shared_contexts_<size>.jsonl``, or the questions' file if there are several sizes. Each line of the
-contexts' file maps the id of a context to its messages. A question names its context, the number of messages
-before it, and the reply that suits.
+The package does not contain the data (Jiang et al. 2025). Give the path of ``questions_<size>.csv``,
+which lies beside ``shared_contexts_<size>.jsonl``. Each line of the contexts' file maps the id of a context to
+its messages. A question names its context, the number of messages before it, and the reply that suits.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def load_personamem(path: str | Path, *, limit_questions: int | None = None) -> 
     A user's message and its reply form one event. A system message opens a session and is an event alone.
     Messages carry no times, so the n-th message is at minute n.
     """
-    source = _file(Path(path).expanduser())
+    source = Path(path).expanduser()
     contexts = source.with_name(f"shared_contexts_{source.stem.removeprefix('questions_')}.jsonl")
     rows: dict[str, list[Mapping[str, Any]]] = {}
     asked: dict[str, list[_Question]] = {}
@@ -98,27 +97,13 @@ def load_personamem(path: str | Path, *, limit_questions: int | None = None) -> 
     return data_set("personamem", timelines, content, source.name, note)
 
 
-def _file(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    found = sorted(path.glob("questions_*.csv"))
-    if len(found) != 1:
-        raise ConfigError(
-            f"bench.data: {path} holds {len(found)} files questions_*.csv; give the path of one"
-        )
-    return found[0]
-
-
 def _questions(path: Path) -> Iterator[tuple[Mapping[str, Any], _Question]]:
     """Each row with its question."""
     reader = csv.DictReader(io.StringIO(read_text(path, _WHAT), newline=""), strict=True)
     problem = Problems(path.name)
     try:
         for row in reader:
-            where = f"line {reader.line_num}"
-            if None in row or None in row.values():
-                raise problem((where,), "has more or fewer values than there are columns")
-            yield row, parsed(_Question, row, where, problem)
+            yield row, parsed(_Question, row, f"line {reader.line_num}", problem)
     except csv.Error as error:
         raise problem((f"line {reader.line_num}",), str(error)) from None
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
@@ -30,11 +29,6 @@ from memory.contract.events import Message
 _START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
-class _Said(Part):
-    role: Literal["user", "assistant"]
-    content: Filled
-
-
 class _Exchange(Part):
     user: str = ""
     assistant: str = ""
@@ -43,22 +37,16 @@ class _Exchange(Part):
 class _Entry(Part):
     preference: Filled
     question: Filled
-    conversation: list[_Said] | dict[str, Filled | _Exchange] | None = None
+    conversation: dict[str, _Exchange] | None = None
     options: list[Answer] = Field([], min_length=2, validation_alias="classification_task_options")
 
     def messages(self) -> Iterator[Message]:
-        if isinstance(self.conversation, list):
-            for said in self.conversation:
-                yield Message(role=said.role, content=said.content)
-        elif self.conversation is not None:
-            for turn in self.conversation.values():
-                if isinstance(turn, str):
-                    yield Message(role="user", content=turn)
-                    continue
-                spoken = (("user", turn.user), ("assistant", turn.assistant))
-                yield from (Message(role=role, content=text) for role, text in spoken if text)
-        else:
-            yield Message(role="user", content=self.preference)
+        turns = (
+            (_Exchange(user=self.preference),) if self.conversation is None else self.conversation.values()
+        )
+        for turn in turns:
+            spoken = (("user", turn.user), ("assistant", turn.assistant))
+            yield from (Message(role=role, content=text) for role, text in spoken if text)
 
 
 def load_prefeval(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:

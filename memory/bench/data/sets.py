@@ -65,7 +65,7 @@ def kind_of_file(path: Path) -> str:
         raise ConfigError(
             f"bench.data: {source} does not exist; give the path of a data set or of conversations"
         )
-    if source.suffix == ".csv" or (source.is_dir() and any(source.glob("questions_*.csv"))):
+    if source.suffix == ".csv":
         return "personamem"
     if source.is_dir():
         return "mempabench" if any(source.glob("*/acc_*.yaml")) else "own"

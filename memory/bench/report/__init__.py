@@ -1,1 +1,1 @@
-"""Pages, plots and exports of an experiment's results. No other room of the benchmark imports this one."""
+"""Pages and tables of an experiment's results. No other room of the benchmark imports this one."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
@@ -18,20 +18,16 @@ from memory.bench.scores.figures import read_right
 from memory.bench.scores.model import Difference, Estimate, ProbeRecord, Standing
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar of a share from 0 to 1, with its interval. Without a ``value``, the page draws no bar."""
+class Bar(NamedTuple):
+    """One provider's share in a ranking. Without a value, the page draws no bar."""
 
     label: str
-    value: float | None
-    low: float | None
-    high: float | None
+    estimate: Estimate
     colour: str
     group: Standing
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line of a curve. Dashes distinguish lines that coincide. Points are positions from 0 to 1."""
 
     label: str
@@ -40,13 +36,8 @@ class Line:
     points: tuple[tuple[float, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Shares over whole numbers, with a logarithmic x axis.
-
-    Attributes:
-        ticks: position on the x axis, from 0 to 1, and label.
-    """
+class Curve(NamedTuple):
+    """Shares over whole numbers, with a logarithmic x axis. A tick has a position from 0 to 1 and a label."""
 
     lines: tuple[Line, ...]
     ticks: tuple[tuple[float, str], ...]
@@ -147,24 +138,28 @@ INSTEAD = {
 _MAX_SHOWN = 200  # requests, of all providers together
 _MAX_TEXT = 4_000  # characters; the middle of a longer section or reply is left out
 _WON = 3
-Judged = tuple[int, str, ProbeRecord, Sequence[Mapping[str, Any]]]
-"""Rank (0 is worst), verdict in words, record, and rows of ``texts.jsonl``."""
+
+
+class Judged(NamedTuple):
+    """A request, with its rank (0 is worst), verdict in words, and rows of ``texts.jsonl``."""
+
+    rank: int
+    verdict: str
+    record: ProbeRecord
+    said: Sequence[Mapping[str, Any]]
 
 
 def request_blocks(entries: Sequence[Entry]) -> Iterator[Block]:
     """One block of requests for each provider: all of them if texts were kept, otherwise the lost ones."""
     for number, entry in enumerate(entries, start=1):
         kept = any((directory / "texts.jsonl").exists() for directory, _ in entry.cells)
-        lost = [item for item in judged_requests(entry) if kept or item[0] < _WON]
-        shown = lost[: max(1, _MAX_SHOWN // len(entries))]
-        details = [_detail(verdict, record, said) for _, verdict, record, said in shown]
-        note, left = "Those that lost first.", len(lost) - len(details)
-        note += "" if kept else " Texts were not kept (keep_texts)."
-        if left:
+        listed = [item for item in judged_requests(entry) if kept or item.rank < _WON]
+        shown = listed[: max(1, _MAX_SHOWN // len(entries))]
+        note = "Those that lost first." + ("" if kept else " Texts were not kept (keep_texts).")
+        if left := len(listed) - len(shown):
             note += f" {left:,} further ones are in the cells' results.jsonl."
-        yield Block(
-            f"Requests of {entry.shown}", details=details, note=note, folded=True, anchor=f"requests-{number}"
-        )
+        heading, anchor = f"Requests of {entry.shown}", f"requests-{number}"
+        yield Block(heading, details=[_detail(item) for item in shown], note=note, folded=True, anchor=anchor)
 
 
 def judged_requests(entry: Entry) -> list[Judged]:
@@ -175,34 +170,30 @@ def judged_requests(entry: Entry) -> list[Judged]:
         for row in read_lines(directory / "texts.jsonl"):
             kept.setdefault(str(row.get("probe_id")), []).append(row)
         for _, record, _ in load_samples(directory.parent.parent, [cell]):
-            found.append((*_verdict(record), record, kept.get(record.probe_id, [])))
-    return sorted(found, key=lambda item: item[0])
-
-
-def _verdict(record: ProbeRecord) -> tuple[int, str]:
-    if record.status in ("missing", "failed"):
-        return 0, f"{'missing' if record.status == 'missing' else 'no memory'} ({record.error})"
-    rank, words = _outcome(record)
-    return rank, words + (", memory not known to be ready" if record.status == "unready" else "")
+            rank, verdict = _outcome(record)
+            if record.status == "unready":
+                verdict += ", memory not known to be ready"
+            found.append(Judged(rank, verdict, record, kept.get(record.probe_id, [])))
+    return sorted(found, key=lambda item: item.rank)
 
 
 def _outcome(record: ProbeRecord) -> tuple[int, str]:
+    if not record.answered:
+        return 0, f"{'missing' if record.status == 'missing' else 'no memory'} ({record.error})"
     if record.judged:
         if record.fit_first is None:
             return 0, "the judgement cannot be read"
         if record.fit_first:
-            return 3, "suited"
+            return _WON, "suited"
         instead = f", showed {INSTEAD[record.first]}" if record.first in INSTEAD else ""
         later = f"; suited after {record.turns} replies" if record.fit_last else ""
         return (2 if record.fit_last else 1), f"did not suit{instead}{later}"
     if record.read:
-        return (
-            _WON if record.exact else 1 if not record.answer_f1 else 2
-        ), f"answer F1 {share(record.answer_f1)}"
+        rank = _WON if record.exact else 2 if record.answer_f1 else 1
+        return rank, f"answer F1 {share(record.answer_f1)}"
     if record.gold:
-        found = record.found or 0
-        less = 2 if found else 1
-        return (3 if found == record.gold else less), f"{found} of {record.gold} turns found"
+        rank = _WON if record.found == record.gold else 2 if record.found else 1
+        return rank, f"{record.found or 0} of {record.gold} turns found"
     if record.wanted:
         if read_right(record):
             return _WON, "read right"
@@ -211,16 +202,18 @@ def _outcome(record: ProbeRecord) -> tuple[int, str]:
     return _WON, "not judged"
 
 
-def _detail(verdict: str, record: ProbeRecord, said: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def _detail(item: Judged) -> tuple[str, str]:
+    """A request's title and its text."""
+    record, said = item.record, item.said
     asked = said[0].get("user") if said else None
     what = ", ".join(filter(None, (record.persona_id, record.attribute, record.category or record.kind)))
-    title = f"{verdict}: {asked or record.probe_id} ({what}, after {record.after} sessions)"
+    title = f"{item.verdict}: {asked or record.probe_id} ({what}, after {record.after} sessions)"
     if not said:
         return title, f"probe {record.probe_id}, memory {record.readiness}, {record.error or 'no error'}"
-    section = said[0].get("context") or "nothing"
     spoken = ((name, row.get(name)) for row in said for name in ("user", "reply"))
     lines = [f"{name}: {_shortened(text)}" for name, text in spoken if text]
-    return title, "\n".join([*lines, "", "Shown to the first reply:", _shortened(section)]).strip()
+    lines += ["", "Shown to the first reply:", _shortened(said[0].get("context") or "nothing")]
+    return title, "\n".join(lines).strip()
 
 
 def _shortened(text: str) -> str:

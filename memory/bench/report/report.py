@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
 from markupsafe import Markup
 
 from memory.bench.engine.files import write_whole
 from memory.bench.engine.manifest import Manifest
-from memory.bench.report import plots, tables
-from memory.bench.report.page import Block, Page, request_blocks, stacked
-from memory.bench.report.results import Results, read_results, results_of
+from memory.bench.report import tables
+from memory.bench.report.page import Bar, Block, Curve, Line, Page, request_blocks, stacked
+from memory.bench.report.results import Entry, Results, read_results, results_of
 from memory.bench.report.verdict import banner, problems, remarks, unequal, verdict
+from memory.bench.scores.figures import BY_NAME
 from memory.bench.scores.intervals import METHOD, MIN_CLUSTERS, TOO_FEW
-from memory.bench.scores.model import Metrics
+from memory.bench.scores.model import Metrics, Standing
 from memory.contract._quantity import quantity
 
 REPORT_FILE = "report.html"
@@ -26,7 +29,7 @@ _TROUBLE = (
     "more than 2 % is missing has no value."
 )
 _FAULTS = (
-    "These figures rank nobody. A memory that shows less has fewer faults, and one that prints everything shows "
+    "Some figures rank nobody: a memory that shows less has fewer faults, and one that prints everything shows "
     "everything."
 )
 _NOTES = {
@@ -40,6 +43,15 @@ _AGAIN = (
     "more, in reverse order. A difference means that it learns from what it is asked, or answers by chance. The "
     "figures of this page are those of the first time."
 )
+
+
+_KNOWN = {
+    "mem0": "#2f6f8f", "graphiti": "#d98b2b", "honcho": "#b0517c", "memos": "#7b68b0", "stigmem": "#3f9f95",
+    "full_history": "#8a7350", "rolling_summary": "#6a9a4f", "simple_rag": "#4a5fa8", "static_profile": "#a8503f",
+    "no_memory": "#9a9a9a", "oracle_ipas": "#55606b",
+}  # fmt: skip
+_DASHES = ("", "7 4", "2 3", "10 3 2 3", "14 5", "5 2 1 2", "1 5", "9 3 2 3 2 3")
+_ORDER: tuple[Standing, ...] = ("architecture", "control", "reference")
 
 
 def write_page(directory: Path, manifest: Manifest, metrics: Metrics) -> None:
@@ -105,10 +117,9 @@ def _blocks(results: Results) -> Iterator[Block]:
     if (headline := results.headline) is not None:
         yield from _ranking(results, headline)
     yield from _comparisons(results)
-    for heading, faults, note in (("More figures", False, ""), ("What went wrong", True, _FAULTS)):
-        if names := tables.further_figures(results, faults=faults):
-            columns, rows = tables.side_by_side(results, names)
-            yield Block(heading, columns=columns, rows=rows, note=note, folded=True)
+    if names := tables.further_figures(results):
+        columns, rows = tables.side_by_side(results, names)
+        yield Block("More figures", columns=columns, rows=rows, note=_FAULTS, folded=True)
     for figure in results.metrics.headlines:
         columns, rows = tables.by_category(results, figure)
         if len(rows) > 1:
@@ -131,12 +142,12 @@ def _ranking(results: Results, headline: str) -> Iterator[Block]:
     budgets = dict.fromkeys(entry.variant.budget.max_tokens for entry in results.entries)
     for number, budget in enumerate(budgets):
         own = [entry for entry in results.entries if entry.variant.budget.max_tokens == budget]
-        block = plots.ranked(own, headline)
+        block = ranked(own, headline)
         if number or len(own) < 2:
             at = "without a token budget" if budget is None else f"at {budget:,} tokens"
             block = replace(block, heading=f"{block.heading} {at}", folded=True)
         yield block
-    yield from plots.over_budgets(results, headline)
+    yield from over_budgets(results, headline)
     columns, rows = tables.summary(results, stacked)
     for number, row in enumerate(rows, start=1):
         row[0] = Markup('<a href="#requests-{}">{}</a>').format(number, row[0])
@@ -145,6 +156,48 @@ def _ranking(results: Results, headline: str) -> Iterator[Block]:
         note = f"{TOO_FEW} {note}"
     kinds = [entry.variant.standing for entry in results.entries]
     yield Block("Side by side", columns=columns, rows=rows, note=note, groups=kinds)
+
+
+def colour_of(name: str) -> str:
+    """A provider's colour, the same on every page. An unlisted name gets its hue from its hash."""
+    if name in _KNOWN:
+        return _KNOWN[name]
+    hue = crc32(name.encode())
+    return f"hsl({hue % 360} {45 + hue // 360 % 3 * 12}% {38 + hue // 1080 % 3 * 8}%)"
+
+
+def ranked(entries: Sequence[Entry], name: str) -> Block:
+    """A figure as one bar for each provider: architectures, controls, references, each highest first."""
+    bars = []
+    for entry in entries:
+        variant = entry.variant
+        bars.append(Bar(entry.shown, entry.estimate(name), colour_of(variant.series), variant.standing))
+    bars.sort(key=lambda bar: (_ORDER.index(bar.group), -(bar.estimate.value or 0.0)))
+    note = f"{BY_NAME[name].meaning} Lines are 95 % intervals by persona."
+    return Block(name.capitalize(), bars=bars, note=note)
+
+
+def over_budgets(results: Results, name: str) -> Iterator[Block]:
+    """The figure of each provider over the budgets; nothing with fewer than two budgets."""
+    found = dict[str, dict[int, float | None]]()
+    for entry in results.entries:
+        if (budget := entry.variant.budget.max_tokens) is not None:
+            found.setdefault(entry.variant.series, {})[budget] = entry.estimate(name).value
+    budgets = sorted({budget for each in found.values() for budget in each})
+    if len(budgets) < 2:
+        return
+    whole = math.log(budgets[-1] / budgets[0])
+    places = {budget: math.log(budget / budgets[0]) / whole for budget in budgets}
+    lines = []
+    for number, (label, values) in enumerate(found.items()):
+        known = sorted((places[budget], value) for budget, value in values.items() if value is not None)
+        lines.append(Line(label, colour_of(label), _DASHES[number % len(_DASHES)], tuple(known)))
+    ticks = tuple((places[budget], f"{budget:,}") for budget in budgets)
+    curve = Curve(tuple(lines), ticks)
+    note = (
+        "Across: tokens of the budget. One budget decides a ranking; where lines cross, so does the winner."
+    )
+    yield Block(f"{name.capitalize()} over the token budget", curve=curve, note=note)
 
 
 def _comparisons(results: Results) -> Iterator[Block]:

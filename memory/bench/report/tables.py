@@ -9,7 +9,7 @@ from typing import Any
 from memory.bench.engine.files import each_line
 from memory.bench.report.page import count, counted, interval, share, stacked
 from memory.bench.report.results import Entry, Results
-from memory.bench.scores.figures import BY_NAME, FIGURES
+from memory.bench.scores.figures import BY_NAME, FIGURES, Figure
 from memory.bench.scores.metrics import percentile
 from memory.bench.scores.model import Estimate
 
@@ -31,14 +31,11 @@ def main_figures(results: Results) -> list[str]:
     return [name for name in _MAIN.get(results.headline or "", ()) if known(results, name)]
 
 
-def further_figures(results: Results, *, faults: bool) -> list[str]:
-    """The known figures outside the main table: the faults, or the others."""
-    main = main_figures(results)
-    return [
-        figure.name
-        for figure in FIGURES
-        if figure.fault is faults and figure.name not in main and known(results, figure.name)
-    ]
+def further_figures(results: Results) -> list[str]:
+    """The known figures outside the main table; those that rank nobody come last."""
+    ordered = sorted(FIGURES, key=lambda figure: figure.fault)
+    names = [figure.name for figure in ordered if known(results, figure.name)]
+    return [name for name in names if name not in main_figures(results)]
 
 
 def known(results: Results, name: str) -> bool:
@@ -88,9 +85,13 @@ def differences(results: Results) -> Grid:
 def side_by_side(results: Results, names: Sequence[str]) -> Grid:
     """Figures as rows, each with its meaning, and providers as columns."""
     return ["figure", *(entry.shown for entry in results.entries)], [
-        [f"{name}\n{BY_NAME[name].meaning}", *(stacked(entry.estimate(name)) for entry in results.entries)]
+        [f"{name}\n{_meaning(BY_NAME[name])}", *(stacked(entry.estimate(name)) for entry in results.entries)]
         for name in names
     ]
+
+
+def _meaning(figure: Figure) -> str:
+    return f"{figure.meaning} Ranks nobody." if figure.fault else figure.meaning
 
 
 def by_category(results: Results, figure: str) -> Grid:

@@ -8,23 +8,23 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from memory.bench.engine.experiment import METRICS_FILE
+from memory.bench.engine.experiment import read_metrics
 from memory.bench.engine.manifest import MANIFEST_FILE, Manifest, read_manifest
 from memory.bench.report.page import Block, Page
 from memory.bench.report.report import REPORT_FILE
 from memory.bench.report.results import results_of
 from memory.bench.report.verdict import verdict
-from memory.bench.scores.model import Metrics
 from memory.contract._quantity import quantity
 from memory.contract.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Run:
+    """A run with the first sentence of its verdict, or with the reason why there is none."""
+
     path: Path  # relative to the viewed directory
-    manifest: Manifest | None = None
-    problem: str = ""  # why the manifest cannot be read
-    verdict: str = ""  # the first sentence of the verdict
+    verdict: str
+    manifest: Manifest | None = None  # None if it cannot be read
     shown: tuple[str, ...] = ()  # the providers, in the order and with the labels of the page
 
 
@@ -47,44 +47,45 @@ def _run(directory: Path, place: Path) -> Run:
     try:
         manifest = read_manifest(place)
     except ConfigError as error:
-        return Run(path, problem=str(error))
+        return Run(path, str(error))
     try:
-        metrics = Metrics.model_validate_json((place / METRICS_FILE).read_bytes())
-        results = results_of(place, manifest, metrics)
-    except (OSError, ValueError, KeyError):
-        return Run(path, manifest, verdict="nothing was measured yet")
-    return Run(path, manifest, "", verdict(results)[0], tuple(entry.shown for entry in results.entries))
+        results = results_of(place, manifest, read_metrics(place))
+    except (ConfigError, ValueError):
+        return Run(path, "nothing was measured yet", manifest)
+    return Run(path, verdict(results)[0], manifest, tuple(entry.shown for entry in results.entries))
 
 
 def listing(directory: Path) -> str:
     """The list of runs as a page, with links to each run's page."""
     runs = runs_below(directory)
-    rows = [_row(directory, run) for run in runs]
     columns = ["run", "who won", "when", "status", "requests that lost"]
     note = "Made anew at each visit. A run without a link has no page: memslot report RUN_DIR writes it."
+    table = Block("Runs", columns=columns, rows=[_row(directory, run) for run in runs], note=note)
     title = f"{quantity(len(runs), 'runs')} in {directory.name or directory}"
     return Page(
         title=f"memslot: {directory.name}",
         verdict=[title if runs else f"{title}: nothing was played here yet."],
-        blocks=[Block("Runs", columns=columns, rows=rows, note=note)] if rows else [],
+        blocks=[table] if runs else [],
     ).render()
 
 
 def _row(directory: Path, run: Run) -> list[str]:
-    name = str(run.path) if run.path.parts else directory.name
     page = run.path / REPORT_FILE
-    there = (directory / page).is_file()
-    if there:
-        name = Markup('<a href="/runs/{}">{}</a>').format(quote(page.as_posix()), name)
+    has_page = (directory / page).is_file()
+
+    def link(text: str, fragment: str = "") -> str:
+        address = f"/runs/{quote(page.as_posix())}{fragment}"
+        return Markup('<a href="{}">{}</a>').format(address, text) if has_page else text
+
+    name = link(str(run.path) if run.path.parts else directory.name)
     if run.manifest is None:
-        return [name, run.problem, "–", "cannot be read", "–"]
-    link = Markup('<a href="/runs/{}#requests-{}">{}</a>')
-    labels = [
-        link.format(quote(page.as_posix()), number, shown) if there else shown
-        for number, shown in enumerate(run.shown, start=1)
-    ]
-    when = f"{run.manifest.created_at:%Y-%m-%d %H:%M}"
-    return [name, run.verdict, when, run.manifest.status, Markup(", ").join(labels) or "–"]
+        return [name, run.verdict, "–", "cannot be read", "–"]
+    lost = Markup(", ").join(
+        link(shown, f"#requests-{number}") for number, shown in enumerate(run.shown, start=1)
+    )
+    return [
+        name, run.verdict, f"{run.manifest.created_at:%Y-%m-%d %H:%M}", run.manifest.status, lost or "–"
+    ]  # fmt: skip
 
 
 def page_of(directory: Path, path: str) -> str | None:

@@ -12,7 +12,7 @@ from game_support import lines, play
 
 from memory.bench.engine.manifest import CellRecord
 from memory.bench.engine.settings import REFERENCES
-from memory.bench.report import plots, report, tables
+from memory.bench.report import report, tables
 from memory.bench.report.page import Block, Page
 from memory.bench.report.results import Entry, Results, results_of
 from memory.bench.report.verdict import verdict
@@ -83,7 +83,7 @@ def _swept(*labels):
         for budget in (300, 600)
         for entry in one.entries
     )
-    (block,) = plots.over_budgets(replace(one, entries=entries), "style fit")
+    (block,) = report.over_budgets(replace(one, entries=entries), "style fit")
     assert block.curve
     return block.curve
 
@@ -101,7 +101,7 @@ def test_bars_are_ranked_within_architectures_controls_and_references():
         for label, right in values.items()
     }
     results = _results(samples, {"low": "architecture", "high": "architecture"})
-    bars = plots.ranked(results.entries, "style fit").bars
+    bars = report.ranked(results.entries, "style fit").bars
     assert [bar.label for bar in bars] == ["high", "low", "history", "rag", "no_memory"]
     page = Page("", ["one"], blocks=[Block("figure", bars=bars)]).render()
     assert re.findall(r"<h3>(.*?)</h3>", page) == ["architectures", "controls", "references"]
@@ -109,7 +109,7 @@ def test_bars_are_ranked_within_architectures_controls_and_references():
 
 def test_a_provider_has_one_colour_on_every_page():
     first, second = (_swept(*labels).lines[1] for labels in (("one", "two"), ("zero", "two")))
-    assert first.colour == second.colour == plots.colour_of("two")
+    assert first.colour == second.colour == report.colour_of("two")
 
 
 def _won(low, high, value=0.25):
@@ -255,7 +255,7 @@ def test_the_page_says_what_its_figures_count_and_how_far_to_trust_them(tmp_path
     outcome = play(tmp_path, "no_memory", "full_history")
     page = _page_of(outcome)
     results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
-    names = [name for faults in (False, True) for name in tables.further_figures(results, faults=faults)]
+    names = tables.further_figures(results)
     for meaning in (METHOD, *(BY_NAME[name].meaning for name in names), *verdict(results)):
         assert all(part in page for part in meaning.partition("; no")[::2])
     assert BY_NAME["right answers"].meaning not in page
@@ -276,7 +276,7 @@ def test_a_page_of_questions_shows_right_answers_and_no_behaviour(tmp_path):
     rows = [names, f'q,recall,Which drink?,(a),"{options}",c,2']
     (tmp_path / "questions_x.csv").write_text("\n".join(rows), "utf-8")
     (tmp_path / "shared_contexts_x.jsonl").write_text(json.dumps({"c": said}), "utf-8")
-    outcome = play(tmp_path, "full_history", timeline="personamem", data=tmp_path)
+    outcome = play(tmp_path, "full_history", timeline="personamem", data=tmp_path / "questions_x.csv")
     page = _page_of(outcome)
     results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
     assert tables.main_figures(results) == ["right answers"]

@@ -54,7 +54,7 @@ def personamem(root, rows, contexts=None):
         writer.writerows(rows)
     said = contexts if contexts is not None else [json.dumps({"c1": MESSAGES}), json.dumps({"c2": []})]
     (root / "shared_contexts_32k.jsonl").write_text("\n".join(said) + "\n", encoding="utf-8")
-    return root
+    return file
 
 
 def test_personamem_asks_once_what_may_be_known_is_ingested(tmp_path):
@@ -121,8 +121,6 @@ def test_personamem_needs_its_columns_and_each_question_once(tmp_path):
         load_personamem(personamem(tmp_path, [{"a": "b"}]))
     with pytest.raises(InputError, match="the probe id q1 occurs twice"):
         load_personamem(personamem(tmp_path, [QUESTION, QUESTION]))
-    with pytest.raises(ConfigError, match="holds 0 files questions_"):
-        load_personamem(Path(__file__).parent)
 
 
 ASKED = {
