@@ -102,10 +102,7 @@ class MemslotConfig:
     def store(self, data_dir: Path | None = None) -> Store:
         """The memory's store: in PostgreSQL if ``memory.state`` is set, else a file in ``memory.data_dir``.
 
-        The store's first call creates or connects it.
-
-        Args:
-            data_dir: replaces both.
+        ``data_dir`` replaces both. The store's first call creates or connects it.
 
         Raises:
             ConfigError: ``memory.state`` cannot be read, or psycopg is not installed.
@@ -146,11 +143,7 @@ class MemslotConfig:
         return "|".join(path.absolute().as_posix() for path in paths)
 
     def parse_options(self, model: type[ModelT]) -> ModelT:
-        """The provider's block, parsed by its options model.
-
-        Raises:
-            ConfigError: a key is unknown or a value is wrong.
-        """
+        """The provider's block, parsed by its options model. Raises ConfigError."""
         return parse_block(model, self.options, self.where, self.problem)
 
     def token_counter(self) -> TokenCounter:
@@ -159,32 +152,25 @@ class MemslotConfig:
         Raises:
             ConfigError: the function cannot be imported, or returns no number of tokens.
         """
-        name, path = self.memory.token_counter, ("memory", "token_counter")
+        name = self.memory.token_counter
         if name == Utf8TokenCounter.name:
             return Utf8TokenCounter()
         module, _, attribute = name.partition(":")
         try:
             found = getattr(importlib.import_module(module), attribute)
-        except Exception as error:  # the module's import may raise anything
-            mend = f"write {Utf8TokenCounter.name!r} or 'package.module:function'"
-            raise self.problem(path, f"cannot import {name!r}; {mend}") from error
-        counter = found if isinstance(found, TokenCounter) else CallableTokenCounter(name, found)
-        mend = "name a function text -> int"
-        try:
-            tokens = counter.count("How many?")
-        except Exception as error:
-            raise self.problem(path, f"{name} fails for a text; {mend}") from error
-        if not isinstance(tokens, int) or tokens < 0:
-            raise self.problem(path, f"{name} gives no number of tokens; {mend}")
+            counter = found if isinstance(found, TokenCounter) else CallableTokenCounter(name, found)
+            tokens: object = counter.count("How many?")
+            if not isinstance(tokens, int) or tokens < 0:
+                raise TypeError("no number of tokens")
+        except Exception as error:  # an import, and a foreign function, may raise anything
+            mend = f"write {Utf8TokenCounter.name!r}, or 'package.module:function' for a function text -> int"
+            raise self.problem(
+                ("memory", "token_counter"), f"{name!r} counts no tokens ({type(error).__name__}); {mend}"
+            ) from error
         return counter
 
     def redacted(self, options: BaseModel, run: BaseModel | None = None) -> dict[str, Any]:
-        """The configuration in publishable form, JSON-ready; see :mod:`memory.plugins.redaction`.
-
-        Args:
-            options: the provider's parsed block.
-            run: the parsed ``run:`` block, or None.
-        """
+        """The configuration in publishable form, JSON-ready; ``options`` and ``run`` are parsed blocks."""
         redaction, path = Redaction(self.base, self.resolver.secrets), ("memory", self.group, self.provider)
         memory = _without_blocks(redaction.shown(self.memory, ("memory",)))
         memory[self.group] = {self.provider: redaction.shown(options, path)}
@@ -192,7 +178,7 @@ class MemslotConfig:
         return shown if self.isolate is None else {**shown, "serve": {"isolate": self.isolate}}
 
     def config_hash(self, options: BaseModel, run: BaseModel | None = None) -> str:
-        """64 hexadecimal digits over everything that determines results; arguments as for :meth:`redacted`.
+        """64 hexadecimal digits over everything that determines results.
 
         The hash covers the effective options, private ones included. It leaves out credentials, data paths,
         and whether ``memory.backend`` or ``memory.condition`` names the provider.
@@ -209,10 +195,7 @@ class MemslotConfig:
         )
 
     def options_hash(self, options: BaseModel) -> str:
-        """64 hexadecimal digits over the resolved options alone, without the provider's name.
-
-        Two blocks with the same hash mean the same. Credentials and data paths are left out.
-        """
+        """As :meth:`config_hash`, over the options alone, without the provider's name."""
         return slow_hash(self._resolved(options))
 
     def _resolved(self, options: BaseModel) -> dict[str, Any]:
@@ -220,11 +203,9 @@ class MemslotConfig:
         return redaction.content(options, ("memory", self.group, self.provider))
 
     def scrubber(self, options: BaseModel | None = None, more: Mapping[str, str] | None = None) -> Scrubber:
-        """A scrubber that removes every private text of this configuration from a foreign text.
+        """Removes every private text of this configuration from a foreign text.
 
-        Args:
-            options: the provider's parsed block; without it, every text of the block counts as private.
-            more: further text -> its replacement.
+        Without ``options``, every text of the block counts as private. ``more`` maps further texts to theirs.
         """
         shown = json.dumps(self.redacted(options), ensure_ascii=False) if options is not None else ""
         paths = [(self.run or {}).get(name) for name in ("data", "output")]

@@ -105,7 +105,7 @@ class Report(Protocol):
 
 @contextmanager
 def progress() -> Iterator[Report]:
-    """Show progress and the time left on stderr: as a bar on a terminal, elsewhere as a line now and then."""
+    """Show progress on stderr: as a bar with the time left on a terminal, elsewhere as a line now and then."""
     console = _console(stderr=True)
     if console.is_terminal:
         yield from _bars(console)
@@ -132,21 +132,11 @@ def _bars(console: Console) -> Iterator[Report]:
 
 def _lines() -> Report:
     last = time.monotonic()
-    began: dict[str, tuple[float, int]] = {}
 
     def report(what: str, done: int, total: int, part: str = "") -> None:
         nonlocal last
-        now = time.monotonic()
-        since, before = began.setdefault(what, (now, done))
-        if done < total and now - last < 5.0:
-            return
-        last = now
-        rest = (total - done) * (now - since) / (done - before) if done > before else 0
-        left = f", {_rounded(rest)} left" if rest else ""
-        typer.echo(f"{what}: {done} of {total}{left}{f', {part}' if part else ''}", err=True)
+        if done == total or time.monotonic() - last >= 5.0:
+            last = time.monotonic()
+            typer.echo(f"{what}: {done} of {total}{f', {part}' if part else ''}", err=True)
 
     return report
-
-
-def _rounded(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(1, seconds):.0f} s"

@@ -36,12 +36,7 @@ _PREFIXES = {
 
 
 class ModelEndpoint(PluginOptions):
-    """A model behind an OpenAI-compatible endpoint.
-
-    Attributes:
-        base_url, api_key: of the endpoint.
-        max_retries: retries within the slot's deadline.
-    """
+    """A model behind an OpenAI-compatible endpoint."""
 
     base_url: Public[str] | None = None
     """Endpoint, such as ``http://localhost:8000/v1``. Default: OpenAI's."""
@@ -56,13 +51,7 @@ class ModelEndpoint(PluginOptions):
 
 
 class Sampling(PluginOptions):
-    """The block of a language model, or the model's name alone. ``null`` leaves a field out of the request.
-
-    Attributes:
-        temperature, reasoning_effort: sampling temperature, and how long a reasoning model may think.
-        max_tokens, max_completion_tokens: the longest answer in tokens, under either name.
-        extra_body: further fields of every request.
-    """
+    """The block of a language model, or the model's name alone. ``null`` leaves a field out of the request."""
 
     temperature: float | None = Field(default=0.0, ge=0)
     """Sampling temperature; ``null`` sends none, as reasoning models demand."""
@@ -81,11 +70,7 @@ class Sampling(PluginOptions):
         return {"model": given} if isinstance(given, str) else given
 
     def sampling(self, wanted: int = 0) -> dict[str, Any]:
-        """Fields of a chat completion, without ``extra_body``.
-
-        Args:
-            wanted: the longest answer that the caller can use, in tokens; 0 for no limit.
-        """
+        """Fields of a chat completion for an answer of at most ``wanted`` tokens, without ``extra_body``."""
         by_reasoning = self.max_completion_tokens is not None
         name = "max_completion_tokens" if by_reasoning else "max_tokens"
         limit = self.max_completion_tokens if by_reasoning else self.max_tokens
@@ -98,11 +83,7 @@ class Sampling(PluginOptions):
 
 
 class Prefixes(PluginOptions):
-    """The prefix that a model expects before every text. Without it, many lose a third of their recall.
-
-    Attributes:
-        query_prefix, document_prefix: the prefix of a question, and of a stored text.
-    """
+    """The prefix that a model expects before every text. Without it, many lose a third of their recall."""
 
     query_prefix: Public[str] | None = None
     """Text before every question. Default: that of the model's authors where memslot knows it, else none."""
@@ -131,13 +112,7 @@ def _names(words: str, name: str) -> bool:
 
 
 class LocalModel(Prefixes):
-    """An embedding model that ``fastembed`` runs inside this process, without a key or a server.
-
-    Attributes:
-        provider: ``local``.
-        model, path: the model's name, and the directory of its files.
-        query_prefix, document_prefix: as in :class:`Prefixes`.
-    """
+    """An embedding model that ``fastembed`` runs inside this process, without a key or a server."""
 
     provider: Literal["local"]
     """``local``."""

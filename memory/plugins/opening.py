@@ -77,15 +77,7 @@ def keeps_events(config: MemslotConfig, adapter: MemoryAdapter) -> bool:
 
 
 def open_journal(config: MemslotConfig, data_dir: Path | None = None) -> Journal:
-    """The journal of a memory. The caller closes it.
-
-    Args:
-        config: gives its location and durability.
-        data_dir: replaces ``memory.state`` and ``memory.data_dir``.
-
-    Raises:
-        JournalError: the store cannot be used.
-    """
+    """The journal of a memory, which the caller closes. Raises JournalError if the store cannot be used."""
     settings = config.journal or JournalSettings()
     within_s = min(WITHIN_S, config.memory.deadlines.write_s)
     with closing(config.store(data_dir)) as store:
@@ -103,19 +95,18 @@ def recorded_journal(config: Path) -> Iterator[Journal]:
     """The journal of a configuration file, closed at the end of the block.
 
     Raises:
-        ConfigError: nothing was recorded yet, or ``memory.journal`` is not set.
+        ConfigError: nothing was recorded yet.
     """
     loaded = load_config(config)
     with closing(loaded.store()) as store:
         begun, place = store.begun, store.place
-    unset = ConfigError(f"{config}: memory.journal is not set, so nothing was kept; set 'journal: true'")
-    if not begun:
-        nothing = f"{config}: memory.journal: nothing was recorded yet ({place} does not exist)"
-        raise ConfigError(nothing) if loaded.journal else unset
-    with open_journal(loaded) as journal:
-        if loaded.journal is None and not journal.scopes():  # some backends have a journal by default
-            raise unset
-        yield journal
+    if begun:
+        with open_journal(loaded) as journal:
+            if loaded.journal is not None or journal.scopes():  # some backends have a journal by default
+                yield journal
+                return
+    mend = "" if loaded.journal else "; set 'journal: true'"
+    raise ConfigError(f"{config}: memory.journal: nothing was recorded yet in {place}{mend}")
 
 
 class OpeningMemory(AbstractAsyncContextManager[MemorySlot]):

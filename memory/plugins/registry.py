@@ -79,10 +79,7 @@ class MemoryAdapterRegistry:
 
     Methods that take or select a name raise PluginNotFound, with the nearest names. They raise
     PluginLoadError if two distributions offer the name, the module is broken, or a needed SDK is not
-    installed.
-
-    Args:
-        found: entry points in place of the installed ones, for tests.
+    installed. ``found`` replaces the installed entry points.
     """
 
     def __init__(self, found: Iterable[EntryPoint] | None = None) -> None:
@@ -128,11 +125,7 @@ class MemoryAdapterRegistry:
         return config
 
     def options_of(self, spelling: Spelling, name: str) -> type[BaseModel]:
-        """The model of a provider's block, by ``backend`` or ``condition`` and the provider's name.
-
-        Raises:
-            PluginError: no plugin has this name, or it cannot be loaded.
-        """
+        """The model of a provider's block, by ``backend`` or ``condition`` and the provider's name."""
         return self._find(name, _KINDS if spelling == "backend" else ("control",))[1].options
 
     def create(

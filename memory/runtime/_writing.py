@@ -73,7 +73,7 @@ class WriteBehind:
         """Begin to deliver the waiting events of all processes."""
         delivery = self._slot.delivery
         with self._failures.survived("a look at the outbox") as looked:
-            await delivery.refresh()
+            await delivery.journal.refresh()
             left = delivery.waiting_scopes()
             # The choice is random, because other processes may look at the same moment.
             for scope in sample(left, min(len(left), _LOOK_AT)):
@@ -155,7 +155,7 @@ class WriteBehind:
         Events in a lasting outbox are tried once, without waiting for the pause after a failed attempt.
         """
         self._closed = True
-        lasting = self._slot.delivery.lasting
+        lasting = self._slot.delivery.journal.lasting
         await self.drained(within_s, once=lasting)
         if self._looking is not None:
             self._looking.cancel()

@@ -168,10 +168,7 @@ class NativeCalls:
     async def write(
         self, span: Span, perform: Callable[[], Awaitable[T]], skipped: Callable[[], T], tried: bool = False
     ) -> T:
-        """Make a writing call in the scope's order. While the slot is read-only, ``skipped`` answers instead.
-
-        With ``tried``, the call also works on a scope whose set-up failed.
-        """
+        """Make a writing call in the scope's order. While the slot is read-only, ``skipped`` answers instead."""
         scope = cast(MemoryScope, span.scope)
         self.check_scope(scope, tried=tried)
         span.writes = True
@@ -195,11 +192,9 @@ class NativeCalls:
         """Call the adapter in turn and within a deadline, and map its errors.
 
         Args:
-            deadline_s: seconds from the call's admission.
-            answer: the type that the call has to return.
-            check: raises if the answer is wrong in another way.
+            deadline_s: seconds from the call's admission, after at most ``queue_timeout_s`` of waiting for it.
+            answer, check: the type that the call has to return, and a further check that raises.
             operation: the call's name in errors; by default the span's.
-            queue_timeout_s: seconds to wait for a place among other calls.
         """
         counts, operation = operation is None, operation or span.operation
         if not span.yielded:
@@ -237,20 +232,15 @@ class NativeCalls:
                 self._given_up[span.scope] = {admission, *others}
             if counts and not admission.sent:
                 span.attempts -= 1
-        what = self._lateness(span, admission, deadline_s)
+        what = f"did not answer within {deadline_s:g} s"
+        if span.writes and not admission.sent:
+            earlier = set(self._given_up.get(span.scope, ())) - {admission}
+            if any(not write.over for write in earlier):
+                what = f"waited {deadline_s:g} s for an earlier write that got no answer and goes on"
+            what += "; nothing was stored"
         raise self._late(operation, what, sent=admission.sent, deadline_s=deadline_s) from TimeoutError(
             f"{deadline_s:g} s"
         )
-
-    def _lateness(self, span: Span, admission: Admission, deadline_s: float) -> str:
-        """Why a call did not end before its deadline, for its error."""
-        what = f"did not answer within {deadline_s:g} s"
-        if admission.sent or not span.writes:
-            return what
-        earlier = set(self._given_up.get(span.scope, ())) - {admission}
-        if any(not write.over for write in earlier):
-            return f"waited {deadline_s:g} s for an earlier write that got no answer and goes on; it was not sent"
-        return f"{what}; nothing was stored"
 
     async def look_up(self, span: Span, event: MemoryEvent, deadline_s: float) -> tuple[str, ...] | None:
         """Native ids of an event, once its scope's abandoned writes have ended; they may still store it."""

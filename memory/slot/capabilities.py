@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -35,6 +35,7 @@ from memory.slot.rendering import without_recalled_context
 
 T = TypeVar("T")
 ReceiptT = TypeVar("ReceiptT", FeedbackReceipt, NativeMutationReceipt)
+ChangeT = TypeVar("ChangeT", MemoryFeedback, NativeMutationRequest)
 
 
 class _View:
@@ -42,30 +43,41 @@ class _View:
         self._calls = calls
         self._adapter: Any = calls.adapter
         self._delivery = delivery
+        self._written = delivery.writes.written
 
-    async def _read(
-        self, operation: str, scope: MemoryScope, native: Callable[[], Awaitable[T]], answer: type[T]
-    ) -> T:
+    async def _read(self, operation: str, request: Any, scope: MemoryScope, answer: type[T]) -> T:
+        """Ask the adapter's method of this name, with ``request`` as its argument."""
         calls = self._calls
         with calls.span(operation, scope) as span:
             calls.check_scope(scope)
-            self._delivery.check_readable(scope)
-            return calls.traced(span, await calls.call(span, calls.deadlines.query_s, native, answer))
+            self._delivery.resetting.check_readable(scope)
+            if isinstance(request, NativeQueryRequest):
+                check_operation(calls.adapter, request)
+            ask = getattr(self._adapter, operation)
+            return calls.traced(
+                span, await calls.call(span, calls.deadlines.query_s, lambda: ask(request), answer)
+            )
 
-    async def _change(
-        self, span: Span, native: Callable[[], Awaitable[ReceiptT]], receipt: ReceiptT
-    ) -> ReceiptT:
-        """Make a write that is no event. As for events, one that may have been carried out is ``unknown``."""
-        calls = self._calls
+    async def _change(self, span: Span, request: ChangeT, receipt: ReceiptT) -> ReceiptT:
+        """Make a write that is no event. As for events, one that may have been carried out is ``unknown``.
+
+        ``receipt`` is the one for a read-only slot.
+        """
+        calls, scope = self._calls, request.scope
+        request = without_recalled_context(request)
+        if isinstance(request, NativeMutationRequest):
+            check_operation(calls.adapter, request)
+            self._written.forget(scope)
+        change = getattr(self._adapter, span.operation)
 
         async def perform() -> ReceiptT:
-            await self._delivery.finish_reset(cast(MemoryScope, span.scope))
+            await self._delivery.resetting.finish(scope)
             try:
-                return await calls.call(span, calls.deadlines.write_s, native, type(receipt))
+                return await calls.call(span, calls.deadlines.write_s, lambda: change(request), type(receipt))
             except BackendError as error:
                 if not error.ambiguous:
                     raise
-                self._delivery.writes.written.unknown += 1
+                self._written.unknown += 1
                 warning = f"{error}; it may or may not have been carried out"
                 return receipt.model_copy(update={"status": "unknown", "warnings": (warning,)})
 
@@ -74,25 +86,30 @@ class _View:
 
 class _Feedback(_View):
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
+        receipt = FeedbackReceipt(feedback_id=feedback.feedback_id, status="skipped_read_only")
         with self._calls.span("apply_feedback", feedback.scope, session_id=feedback.session_id) as span:
-            feedback = without_recalled_context(feedback)
-            receipt = FeedbackReceipt(feedback_id=feedback.feedback_id, status="skipped_read_only")
-            return await self._change(span, lambda: self._adapter.apply_feedback(feedback), receipt)
+            return await self._change(span, feedback, receipt)
 
 
 class _NativeMutation(_View):
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        receipt = NativeMutationReceipt(status="skipped_read_only")
         with self._calls.span("native_mutation", request.scope) as span:
-            request = without_recalled_context(request)
-            check_operation(self._calls.adapter, request)
-            self._delivery.writes.written.forget(request.scope)
-            return await self._change(span, lambda: self._adapter.native_mutation(request), receipt)
+            return await self._change(span, request, NativeMutationReceipt(status="skipped_read_only"))
+
+
+class _Provenance(_View):
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
+        return await self._read("provenance", request, request.scope, ProvenanceResult)
+
+
+class _NativeQuery(_View):
+    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
+        return await self._read("native_query", request, request.scope, NativeQueryResult)
 
 
 class _BulkIngest(_View):
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Write events of one or more scopes, scope by scope. Returns one receipt per event, in order.
+        """Write events scope by scope. Returns one receipt per event, in order.
 
         The ``receipts`` of an error are those of all events known to be stored, by answer or by look-up.
         """
@@ -123,15 +140,13 @@ class _BulkIngest(_View):
 
 class _Readiness(_View):
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        queued = self._delivery.writes.written.queued[scope]
-        answer = await self._read(
-            "readiness", scope, lambda: self._adapter.readiness(scope), BackendReadiness
-        )
+        queued = self._written.queued[scope]
+        answer = await self._read("readiness", scope, scope, BackendReadiness)
         return await self._answered(scope, answer, queued)
 
     async def _answered(self, scope: MemoryScope, answer: BackendReadiness, queued: int) -> BackendReadiness:
         if answer.state == "ready":
-            self._delivery.writes.written.note_derived(scope, queued)
+            self._written.note_derived(scope, queued)
         if not (count := self._delivery.waiting(scope)):
             if answer.state == "ready" and (refused := await self._delivery.set_aside(scope)):
                 return BackendReadiness(state="failed", detail=refused)
@@ -154,7 +169,7 @@ class _Readiness(_View):
 
             with anyio.move_on_after(timeout_s):
                 await self._delivery.deliver(scope, timeout_s)
-            queued = self._delivery.writes.written.queued[scope]
+            queued = self._written.queued[scope]
             try:
                 answer = await calls.call(
                     span,
@@ -167,26 +182,6 @@ class _Readiness(_View):
                 answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")
             answer = await self._answered(scope, answer, queued)
             return answer.model_copy(update={"waited_ms": (anyio.current_time() - began) * 1000})
-
-
-class _Provenance(_View):
-    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        return await self._read(
-            "provenance", request.scope, lambda: self._adapter.provenance(request), ProvenanceResult
-        )
-
-
-class _NativeQuery(_View):
-    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        calls = self._calls
-        with calls.span("native_query", request.scope) as span:
-            calls.check_scope(request.scope)
-            self._delivery.check_readable(request.scope)
-            check_operation(calls.adapter, request)
-            answer = await calls.call(
-                span, calls.deadlines.query_s, lambda: self._adapter.native_query(request), NativeQueryResult
-            )
-            return calls.traced(span, answer)
 
 
 _VIEWS: dict[str, type[_View]] = {

@@ -12,7 +12,7 @@ from memory.contract._quantity import quantity
 from memory.contract.errors import CapabilityNotSupported, MemslotError, ScopeError, StoreError
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import TokenCounter
-from memory.contract.receipts import ResetReceipt, Trace, WriteReceipt
+from memory.contract.receipts import Trace, WriteReceipt
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.slot.background import Deliveries
@@ -31,34 +31,29 @@ Consistency = Literal["committed", "queued", "pending"]
 
 @runtime_checkable
 class OwnedElsewhere(Protocol):
-    """An adapter of a memory that another process owns, together with its journal and its resets.
+    """An adapter of a memory that another process owns, together with its journal and its resets."""
 
-    Attributes:
-        keeps_events: whether the owner has a journal.
-        host_store: the hosts' store; the owner removes a scope's data from it at a reset.
-    """
-
-    keeps_events: bool
-    host_store: Store
+    keeps_events: bool  # whether the owner has a journal
+    host_store: Store  # the owner removes a scope's data from it at a reset
 
     async def keep(self, event: MemoryEvent) -> bool | None: ...
     def resets_of(self, scope: MemoryScope | None = None) -> int: ...
 
 
 class Delivery:
-    """Carries out the writes and resets of a slot, once its gate has let them through.
+    """The waiting events of a slot, and calls beyond the contract for code that is built on one.
 
     Args:
         calls: the way to the adapter.
         store: this memory's store, for notes of resets and the hosts' data. None notes nothing.
         journal: keeps every event and its result. None keeps an event only while it waits.
         set_up: sets a scope up.
-        scope, budget, token_counter: the host's defaults.
 
     Attributes:
         store: holds the hosts' data of each scope.
+        scope, budget, token_counter: the host's defaults.
         deadlines: seconds per kind of native call.
-        writes: the way of events to the backend.
+        writes, resetting: the way of events to the backend, and of resets.
         journal: the outbox of events.
         recalls: what each turn recalled, if there is a journal.
     """
@@ -85,6 +80,7 @@ class Delivery:
         self.deadlines = calls.deadlines
         self.writes = Writes(calls, journal, store, noted_in)
         self.journal = self.writes.journal
+        self.resetting = self.writes.resetting
         self._later = Deliveries(self._set_up_and_deliver) if calls.traits.extracts and has_journal else None
         self._queues_turns = False  # whether after_turn has queued a turn in this process
         self._closed = False
@@ -98,13 +94,6 @@ class Delivery:
                     await self._set_up(scope)
             self._setting_up.pop(scope, None)
 
-    # Waiting events.
-
-    @property
-    def lasting(self) -> bool:
-        """Whether waiting events outlive this process."""
-        return self.journal.lasting
-
     def waiting(self, scope: MemoryScope | None = None) -> int:
         """How many events of a scope, or of all scopes, wait for this backend."""
         if not self.journal.has_backlog:
@@ -117,13 +106,9 @@ class Delivery:
         """The scopes with waiting events."""
         return [key.scope for key, _ in self.journal.undelivered() if self._is_ours(key)]
 
-    async def refresh(self) -> None:
-        """Read from the store which events other processes have left undelivered."""
-        await self.journal.refresh()
-
     async def warnings(self) -> list[str]:
         """Sentences for health. Each of them makes the backend's health ``degraded``."""
-        found = [*self.writes.written.warnings(), *self.writes.resetting.warnings()]
+        found = [*self.writes.written.warnings(), *self.resetting.warnings()]
         others = sum(count for key, count in self.journal.undelivered() if not self._is_ours(key))
         if others:
             waiting = quantity(others, "events wait", "event waits")
@@ -157,10 +142,6 @@ class Delivery:
             return "pending"
         return of_adapter or ("pending" if self.writes.written.is_pending(scope) else None)
 
-    def check_readable(self, scope: MemoryScope) -> None:
-        """Raises BackendUnavailable if a reset ended without an answer, as it may have left something."""
-        self.writes.resetting.check_readable(self.writes.key_of(scope))
-
     def close(self) -> None:
         """Close the journal and the store. Idempotent."""
         if not self._closed:
@@ -169,16 +150,6 @@ class Delivery:
             self.recalls.close()
             if self.store is not None:
                 self.store.close()
-
-    # Writes.
-
-    async def finish_reset(self, scope: MemoryScope) -> None:
-        """Repeat a scope's reset that has no known end.
-
-        Raises:
-            BackendUnavailable: the reset could not be finished.
-        """
-        await self.writes.resetting.finish(self.writes.key_of(scope))
 
     async def keep(self, event: MemoryEvent) -> bool | None:
         """Put an event into the outbox. :meth:`deliver` sends it, in this process or a later one.
@@ -210,19 +181,16 @@ class Delivery:
             queue_timeout_s: seconds for the delivery; by default as long as a write may take.
 
         Returns:
-            Why some events still wait, or None. A backend that is down raises no error here.
-
-        Raises:
-            BackendUnavailable: the reset could not be finished.
+            Why some events still wait, or None. Only a reset that cannot be finished raises BackendUnavailable.
         """
         key, why = self.writes.key_of(scope), "this slot is read-only"
         await self.journal.refresh(key)
-        if not (self.waiting(scope) or self.writes.resetting.noted.is_open(key)):
+        if not (self.waiting(scope) or self.resetting.is_open(scope)):
             return None
 
         async def perform() -> list[WriteReceipt]:
             nonlocal why
-            why = await self.writes.deliver(span, key, queue_timeout_s) or ""
+            why = await self.writes.deliver(span, scope, queue_timeout_s) or ""
             return []
 
         with self._calls.span("deliver", scope) as span:
@@ -230,14 +198,8 @@ class Delivery:
         return why or None
 
     async def resume(self, scope: MemoryScope) -> None:
-        """Deliver what earlier processes left for a scope that was just set up.
-
-        The delivery runs in the background if the backend extracts with a language model.
-
-        Raises:
-            BackendUnavailable: a reset without a known end could not be finished.
-        """
-        if self._later is None or self.writes.resetting.noted.is_open(self.writes.key_of(scope)):
+        """As :meth:`deliver`, but in the background if the backend extracts with a language model."""
+        if self._later is None or self.resetting.is_open(scope):
             await self.deliver(scope)
         elif self._owner is None:
             self._later.start(scope)
@@ -250,11 +212,6 @@ class Delivery:
         """Deliver queued turns for as long as one write may take. The rest waits for the next opening."""
         if self._later is not None:
             await self._later.end(self.deadlines.write_s if self._queues_turns else 0.0)
-
-    async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
-        """As :meth:`MemorySlot.reset_scope`, within its span."""
-        self.recalls.forget(scope)
-        return await self.writes.reset(span, self.writes.key_of(scope))
 
     async def record(self, event: MemoryEvent) -> WriteReceipt:
         """As :meth:`MemorySlot.record_event`."""
@@ -286,8 +243,6 @@ class Delivery:
                 self._later.start(scope)
             return calls.traced(span, receipt)
 
-    # Calls beyond the contract, for code that is built on a slot.
-
     @property
     def can_look_up(self) -> bool:
         """Whether :meth:`find_event` is able to look events up."""
@@ -317,7 +272,7 @@ class Delivery:
         """How often this slot has reset a scope, or any scope. For a shared memory, all processes count."""
         if self._owner is not None:
             return self._owner.resets_of(scope)
-        counts = self.writes.resetting.counts
+        counts = self.resetting.counts
         return counts.total() if scope is None else counts[scope]
 
     def trace_to(self, sink: TraceSink) -> None:

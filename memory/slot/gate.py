@@ -39,14 +39,10 @@ class InFlight:
 class _Period:
     """The period between two switches of the mode, and the writes that belong to it."""
 
-    def __init__(self) -> None:
-        self.read_only: bool | None = None  # None until the switch that begins it is done
+    def __init__(self, read_only: bool | None = None) -> None:
+        self.read_only = read_only  # None until the switch that begins it is done
         self.begun = anyio.Event()
         self.writes = InFlight()
-
-    def begin(self, read_only: bool) -> None:
-        self.read_only = read_only
-        self.begun.set()
 
 
 class ModeGate:
@@ -54,14 +50,10 @@ class ModeGate:
 
     A switch waits for the writes in flight and then flips the mode. A write that arrives meanwhile belongs
     to the period after the switch. It takes its place in the scope's order at once, and waits there.
-
-    Attributes:
-        read_only: whether writes are refused now.
     """
 
     def __init__(self) -> None:
-        self._period = _Period()
-        self._period.begin(read_only=False)
+        self._period = _Period(read_only=False)
         self._earlier: list[_Period] = []
         self._switching = anyio.Lock(fast_acquire=True)
         self.read_only = False
@@ -89,9 +81,7 @@ class ModeGate:
         """Drain, run the body, then flip the mode. Yields the number of writes that it waited for.
 
         If the body fails, the slot still becomes read-only but never writable, which is the safe side.
-
-        Raises:
-            BackendTimeout: writes took longer than ``queue_timeout_s`` seconds; the mode is unchanged.
+        Raises BackendTimeout if writes take longer than ``queue_timeout_s``; the mode is then unchanged.
         """
         async with self._switching:
             waited_for = self.in_flight
@@ -110,7 +100,8 @@ class ModeGate:
                 self.read_only = read_only
             finally:
                 self._earlier = [period for period in self._earlier if period.writes.count]
-                self._period.begin(self.read_only)
+                self._period.read_only = self.read_only
+                self._period.begun.set()
 
 
 class Lanes:

@@ -22,10 +22,7 @@ def allocate_probe_scopes(slot: MemorySlot, scopes: Sequence[MemoryScope]) -> in
 
 
 async def probe_models(slot: MemorySlot) -> dict[str, MemslotError | None] | None:
-    """Call every model that the adapter itself calls, each within ``write_s``: role -> its error, or None.
-
-    Returns None if the adapter offers no probes.
-    """
+    """Call each of the adapter's models within ``write_s``: role -> its error or None. None without probes."""
     calls = slot._calls
     if not isinstance(calls.adapter, SupportsModelProbe):
         return None

@@ -10,11 +10,7 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class RecentKeys(Generic[KeyT]):
-    """The most recently added keys, which tell a repetition from something new.
-
-    Args:
-        size: how many keys to keep; the oldest go first.
-    """
+    """The ``size`` most recently added keys, which tell a repetition from something new."""
 
     def __init__(self, size: int = 10_000) -> None:
         self._size = size

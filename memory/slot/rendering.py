@@ -41,14 +41,7 @@ from memory.contract.traits import FILTER_OPERATORS
 
 
 class Rendering:
-    """Makes context sections from an adapter's results.
-
-    Args:
-        adapter: renders the entries.
-        counter: measures sections.
-        neutral: sections name neither backend nor scope.
-        native_ids: sections show each entry's native id among its labels.
-    """
+    """Makes context sections from an adapter's results; arguments as for :class:`MemorySlot`."""
 
     def __init__(
         self,
@@ -81,28 +74,27 @@ class Rendering:
 
     def check(self, result: RetrieveResult) -> None:
         """Refuse a row of another scope or of none, and an ambiguous time, which is one without a zone."""
+        name = self._adapter.backend_name
         expected: Mapping[str, str] | None = None
         for entry in result.entries:
             if not isinstance(entry, ContextEntry):
                 raise BackendProtocolError(
-                    f"{self._adapter.backend_name} returned an entry of {type(entry).__name__}, not ContextEntry"
+                    f"{name} returned an entry of {type(entry).__name__}, not ContextEntry"
                 )
-            moment, scope_ids = entry.timestamp, entry.scope_ids
+            moment = entry.timestamp
             if moment is not None and moment.tzinfo is not UTC and moment.utcoffset() is None:
                 raise BackendProtocolError(
-                    f"{self._adapter.backend_name} returned a row with a time without a zone; "
-                    "the adapter has to say which one it is"
+                    f"{name} returned a row with a time without a zone; the adapter has to say which one it is"
                 )
-            if scope_ids is None:
+            if entry.scope_ids is None:
                 continue
             if expected is None:
                 expected = native_scope_of(self._adapter, result.request.scope)
-            if scope_ids == expected:
+            if entry.scope_ids == expected:
                 continue
-            wrong = [name for name, value in scope_ids.items() if expected.get(name) != value]
-            if wrong or not scope_ids:
+            wrong = [key for key, value in entry.scope_ids.items() if expected.get(key) != value]
+            if wrong or not entry.scope_ids:
                 what = f"whose {wrong[0]} belongs to another scope" if wrong else "that names no scope"
-                name = self._adapter.backend_name
                 raise IsolationError(f"{name} returned a row {what}; the whole answer is withheld")
 
     def fitted(
@@ -187,13 +179,13 @@ class Rendering:
         """The result with each entry's native id as a label, if sections show native ids."""
         if not self._native_ids:
             return result
-        entries = tuple(
+        entries = [
             entry
             if entry.native_id is None
             else replace(entry, labels=(*entry.labels, ("id", entry.native_id)))
             for entry in result.entries
-        )
-        return result.model_copy(update={"entries": entries})
+        ]
+        return result.model_copy(update={"entries": tuple(entries)})
 
     def _rendered(self, result: RetrieveResult, included: tuple[int, ...]) -> tuple[RetrieveResult, str, int]:
         result = result.model_copy(update={"included": included})
@@ -293,7 +285,13 @@ def check_filters(request: RetrieveRequest, operators: frozenset[str]) -> None:
     if cross is not None and not isinstance(cross, bool):
         raise InputError(f"filters.{CROSS_CONTEXT} must be true or false")
     for key, condition in request.metadata_filters.items():
-        _check_key(key)
+        name = key.lower().lstrip("$")
+        if name in _LOGIC:
+            raise ScopeError(f"filters.{key}: {_WIDENS}")
+        if _SCOPE_KEYS & set(name.split(".")):
+            raise ScopeError(f"filters.{key} names a scope; ask with another RetrieveRequest.scope instead")
+        if not _PLAIN_KEY.fullmatch(key):
+            raise ScopeError(f"filters.{key!r} is not a metadata key; use letters, digits, '_', '-' and '.'")
         if key in request.cs_filters:
             raise InputError(f"filters.{key} and the request's own {key} are both set; give one of them")
         clauses = condition if isinstance(condition, dict) else {"eq": condition}
@@ -301,21 +299,10 @@ def check_filters(request: RetrieveRequest, operators: frozenset[str]) -> None:
             raise InputError(f"filters.{key} is empty; give a value")
         for operator, value in clauses.items():
             where = f"filters.{key}" if condition is not clauses else f"filters.{key}.{operator}"
-            _check_operator(where, operator, operators)
-            _check_value(where, operator, value)
+            _check_clause(where, operator, value, operators)
 
 
-def _check_key(key: str) -> None:
-    parts = set(key.lower().lstrip("$").split("."))
-    if key.lower().lstrip("$") in _LOGIC:
-        raise ScopeError(f"filters.{key}: {_WIDENS}")
-    if _SCOPE_KEYS & parts:
-        raise ScopeError(f"filters.{key} names a scope; ask with another RetrieveRequest.scope instead")
-    if not _PLAIN_KEY.fullmatch(key):
-        raise ScopeError(f"filters.{key!r} is not a metadata key; use letters, digits, '_', '-' and '.'")
-
-
-def _check_operator(where: str, operator: str, offered: frozenset[str]) -> None:
+def _check_clause(where: str, operator: str, value: Any, offered: frozenset[str]) -> None:
     if operator.lower().lstrip("$") in _LOGIC:
         raise ScopeError(f"{where}: {_WIDENS}")
     if operator not in FILTER_OPERATORS:
@@ -325,19 +312,11 @@ def _check_operator(where: str, operator: str, offered: frozenset[str]) -> None:
         raise CapabilityNotSupported(
             f"{where}: this backend cannot filter by {operator!r}; it can by: {able}"
         )
-
-
-def _check_value(where: str, operator: str, value: Any) -> None:
     takes_list = operator in ("in", "nin")
     if isinstance(value, list) != takes_list:
         raise InputError(f"{where}: {operator!r} takes {'a list' if takes_list else 'one value'}")
     for item in value if takes_list else [value]:
-        if isinstance(item, str):
-            if item.strip() in ("*", "%", "**"):
-                raise ScopeError(
-                    f"{where}: the wildcard would match everything; leave the filter out instead"
-                )
-        elif not isinstance(item, (bool, int, float)) or (
-            isinstance(item, float) and not math.isfinite(item)
-        ):
+        if isinstance(item, str) and item.strip() in ("*", "%", "**"):
+            raise ScopeError(f"{where}: the wildcard would match everything; leave the filter out instead")
+        if not isinstance(item, (str, bool, int)) and not (isinstance(item, float) and math.isfinite(item)):
             raise InputError(f"{where}: the value must be a string, a finite number or a boolean")

@@ -242,7 +242,7 @@ class MemorySlot(MemoryAdapter):
             fields["cs_filtering"] = "none"
         with calls.span("retrieve", request.scope, **fields) as span:
             calls.check_scope(request.scope)
-            self.delivery.check_readable(request.scope)
+            self.delivery.resetting.check_readable(request.scope)
             check_filters(request, calls.traits.filter_operators)
             asked = self._rendering.asked(request)
             waited = self.delivery.waiting(request.scope)
@@ -277,8 +277,12 @@ class MemorySlot(MemoryAdapter):
         def refuse() -> ResetReceipt:
             raise ReadOnlyError("reset_scope is refused while the slot is read-only; set_mode first")
 
+        async def perform() -> ResetReceipt:
+            self.delivery.recalls.forget(scope)
+            return await self.delivery.writes.reset(span, scope)
+
         with self._calls.span("reset_scope", scope) as span:
-            return await self._calls.write(span, lambda: self.delivery.reset(span, scope), refuse, tried=True)
+            return await self._calls.write(span, perform, refuse, tried=True)
 
     async def health(self) -> BackendHealth:
         """Probe the backend. A failed probe gives ``unavailable`` with diagnostics and raises nothing."""

@@ -28,6 +28,7 @@ from memory.contract.errors import (
 )
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import ResetReceipt, WriteReceipt
+from memory.contract.scope import MemoryScope
 from memory.slot.calls import NativeCalls, Span
 from memory.slot.resetting import Resetting
 from memory.slot.sending import Sender
@@ -56,8 +57,6 @@ class Writes:
         host_store: holds the hosts' data that a reset removes; None holds nothing.
 
     Attributes:
-        written: the slot's record of its writes.
-        journal: the outbox of events.
         write: sends events of one scope, and returns a receipt for each.
         key_of: the lane of a scope. Raises ScopeError if the adapter cannot represent the scope.
     """
@@ -68,19 +67,14 @@ class Writes:
         self.written = Written(remembers=journal is None)
         self.sender = Sender(calls, self.written)
         self.journal = journal or Journal(store or SqliteStore(None), past=False)
-        self.resetting = Resetting(calls, self.journal.resets, host_store, self.written)
         self.key_of = lru_cache(maxsize=4096)(partial(JournalKey.of_adapter, calls.adapter))
+        self.resetting = Resetting(calls, self.journal.resets, host_store, self.written, self.key_of)
         self._calls = calls
         self.write = self._write_unkept if journal is None else self._write_kept
         self._leases = self.journal.outbox.leases
 
     async def keep(self, event: MemoryEvent) -> bool:
-        """Put an event into the outbox. True if the event is new.
-
-        Raises:
-            JournalError: the outbox cannot keep the event.
-            BackendRejected: the backend refused the event for good before.
-        """
+        """As :meth:`Delivery.keep`, for a slot that is open and writable."""
         key = self.key_of(event.scope)
         if self.written.receipt_of(event) is not None:
             return False
@@ -94,14 +88,8 @@ class Writes:
     ) -> WriteReceipt:
         """The state of a kept event: ``queued`` while it waits, ``unknown`` once the journal dropped it.
 
-        Args:
-            key: the event's lane.
-            event_id: the event.
-            held: why the lane is held up.
-            again: whether this is a repetition, which was not sent again.
-
-        Raises:
-            BackendRejected: the backend refused the event for good.
+        ``held`` says why the lane is held up, and ``again`` whether this is a repetition.
+        Raises BackendRejected if the backend refused the event for good.
         """
         entry = await self.journal.find(key, event_id)
         if entry is None:
@@ -113,12 +101,8 @@ class Writes:
     async def _write_kept(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Keep events of one scope and send them behind the older ones of the outbox.
 
-        Returns:
-            A receipt for each event; ``queued`` if the backend cannot take it now.
-
-        Raises:
-            JournalError: nothing was kept or sent.
-            MemslotError: the backend refused an event for good; ``receipts`` are those of the stored events.
+        A receipt is ``queued`` if the backend cannot take the event now. If the backend refuses one for good,
+        the ``receipts`` of its error are those of the stored events. A JournalError means that nothing was sent.
         """
         key = self.key_of(events[0].scope)
         done = await self.journal.append(key, events)
@@ -131,7 +115,7 @@ class Writes:
         held: str | None = None
         if fresh and done.lease is not None:
             try:
-                if not done.sent or self.resetting.noted.is_open(key):
+                if not done.sent or self.journal.resets.is_open(key):
                     held = await self._deliver_older(span, done.lease, key, fresh)
                 if held is None:
                     known, held = await self._send_kept(span, done.lease, key, fresh)
@@ -154,17 +138,9 @@ class Writes:
         return receipts
 
     async def _write_unkept(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Send those events of one scope that this slot has not sent before.
-
-        Returns:
-            A receipt for each event, also for repeated ones.
-
-        Raises:
-            BackendUnavailable: an older reset could not be finished, and would later remove the events.
-            MemslotError: an event was not stored; ``receipts`` are those of the stored events.
-        """
+        """Send those events of one scope that this slot has not sent before."""
         key = self.key_of(events[0].scope)
-        await self.resetting.finish(key)
+        await self.resetting.finish(key.scope)
         known: dict[str, WriteReceipt] = {}
         for event in events:
             earlier = self.written.receipt_of(event)
@@ -260,7 +236,7 @@ class Writes:
     ) -> str | None:
         """Deliver a scope's waiting events with numbers below ``before``. Why some still wait, or None."""
         try:
-            await self.resetting.finish(key)
+            await self.resetting.finish(key.scope)
         except BackendUnavailable as error:
             return str(error)
         ends = time.monotonic() + (self._calls.deadlines.write_s if within_s is None else within_s)
@@ -306,29 +282,27 @@ class Writes:
                 await self.journal.refresh(key)
             yield lease
 
-    async def deliver(self, span: Span, key: JournalKey, within_s: float | None) -> str | None:
-        """Finish a reset without a known end, then deliver waiting events. Why some still wait, or None."""
+    async def deliver(self, span: Span, scope: MemoryScope, within_s: float | None) -> str | None:
+        """As :meth:`Delivery.deliver`, within its span."""
+        key = self.key_of(scope)
         # An open reset blocks all reads, so wait long enough to notice that the lease's holder is dead.
-        wait_s = _RESET_LOCK_S if self.resetting.noted.is_open(key) else 0.0
+        wait_s = _RESET_LOCK_S if self.resetting.is_open(scope) else 0.0
         async with self._alone(key, wait_s) as lease:
             if lease is None:
                 return ELSEWHERE
-            await self.resetting.finish(key)
+            await self.resetting.finish(scope)
             return await self._deliver_entries(span, lease, key, within_s=within_s)
 
-    async def reset(self, span: Span, key: JournalKey) -> ResetReceipt:
-        """As :meth:`Resetting.carry_out`, while no process delivers to the scope.
-
-        Raises:
-            BackendError: the backend failed, or another process is delivering to the scope.
-        """
+    async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
+        """As :meth:`Resetting.carry_out`, while no process delivers to the scope."""
+        key = self.key_of(scope)
         async with self._alone(key, _RESET_LOCK_S) as lease:
             if lease is None:
                 raise BackendUnavailable(
-                    f"scope {key.scope.label}: {ELSEWHERE}; reset it again later", sent=False
+                    f"scope {scope.label}: {ELSEWHERE}; reset it again later", sent=False
                 )
             try:
-                return await self.resetting.carry_out(span, key)
+                return await self.resetting.carry_out(span, scope)
             finally:
                 with anyio.CancelScope(shield=True), suppress(JournalError):
                     await self.journal.refresh(key)
