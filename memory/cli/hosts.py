@@ -47,7 +47,7 @@ def hosts(
             return
         shown = [
             (
-                row["host"],
+                row["host"] or "-",
                 row["installed"] or "-",
                 row["tested"] or "-",
                 row["note"] or row["install"] or f"memslot tools hosts {row['host']}",
