@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -110,8 +111,12 @@ def run(
     conclude(outcome, as_json=as_json)
 
 
-def _scripted() -> AbstractContextManager[Any]:
+@contextmanager
+def _scripted() -> Iterator[None]:
     """The demo's scripted model, if mem0 is installed and will ask it."""
-    from memory.bench.engine.models import scripted_model
+    from memory.testing import ScriptedLLM
 
-    return scripted_model("SCRIPTED_LLM_URL", wanted=importlib.util.find_spec("mem0") is not None)
+    wanted = importlib.util.find_spec("mem0") is not None
+    with ScriptedLLM(record=False) if wanted else nullcontext() as llm:
+        os.environ["SCRIPTED_LLM_URL"] = llm.base_url if llm else "http://127.0.0.1:1"
+        yield

@@ -114,7 +114,7 @@ async def test_the_manifest_says_what_ran(run_provider):
     assert set(variant.capabilities) == {
         "bulk_ingest", "feedback", "native_mutation", "native_query", "provenance", "readiness"
     }  # fmt: skip
-    assert variant.traits.cs_filtering == "hard"
+    assert variant.cs_filtering == "hard"
     cell = manifest.cells[0]
     assert cell.health.status == "ok"
     assert (cell.status, cell.sessions, cell.counts["events"], cell.probes) == ("completed", 2, 5, 1)

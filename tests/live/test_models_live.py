@@ -366,13 +366,11 @@ def test_a_cell_of_the_benchmark_counts_its_models(tmp_path, proxy):
                 "doctor": False,
                 "executor": {"kind": "local"},
                 "roles": {**roles, "judge": {**roles["judge"], "votes": 1}},
-                "limits": {"max_calls": 5},
             },
         },
         output=tmp_path / "runs",
     )
     (cell,) = begin(experiment).manifest.cells
-    assert cell.status == "stopped", "at the limit"
-    assert proxy.usage[0] == 5
+    assert cell.status == "completed"
     said = cell.models.values()
     assert tuple(sum(one[name] for one in said) for name in ("calls", "tokens")) == proxy.usage

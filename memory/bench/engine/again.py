@@ -16,6 +16,7 @@ from memory.bench.engine.context import CellContext, CellSettings, CellState, lo
 from memory.bench.engine.experiment import Listeners, Outcome, finish
 from memory.bench.engine.files import (
     CellJournal,
+    Times,
     TraceFile,
     each_line,
     file_hashes,
@@ -56,7 +57,7 @@ def answer_again(
     The new run has the providers, cells and sections of the old one.
 
     Args:
-        experiment: gives the roles, their limits and the output directory; its data must be that of the run.
+        experiment: gives the roles and the output directory; its data must be that of the run.
         source: the directory of a run that kept its texts.
         models: by role; replace those that the settings name.
 
@@ -120,7 +121,7 @@ def _played(
     place.mkdir(parents=True)
     timeline, state = data.of(cell.persona_id), CellState()
     variant = next(each for each in manifest.variants if each.label == cell.label)
-    roles = RoleSet(experiment.settings, data, directory, replicate=cell.replicate, providers=models)
+    roles = RoleSet(experiment.settings, data, replicate=cell.replicate, providers=models)
 
     async def rows() -> list[dict[str, Any]]:
         async with roles:
@@ -162,6 +163,7 @@ async def played_anew(
         roles,
         CellJournal(Path()),
         TraceFile(Path(), Scrubber({})),
+        Times(Path()),
         **looked_for(timeline, timelines),
     )
     own_counter = variant.counter == Utf8TokenCounter.name
@@ -175,7 +177,7 @@ async def played_anew(
         run = TestSessionRun(context, test, dict.fromkeys(asked, nothing) | first)
     else:
         run = ProbeSession(context, [each for each in timeline.probes if each.probe_id in records], first)
-    await run.ask_all(session["readiness"], variant.traits.consistency)
+    await run.ask_all(session["readiness"], variant.consistency)
     if session["texts_again"]:
         again = records | {row["probe_id"]: row for row in session["again"]}
         second = _recalls(session, "texts_again", again, record, own_counter=own_counter)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,11 +19,11 @@ from memory.bench.data.timeline import Timeline
 from memory.bench.engine.context import CellContext, CellState, looked_for
 from memory.bench.engine.files import (
     OTHERWISE_FILE,
-    AppendedLines,
     CellJournal,
     HarnessFailed,
     Interrupted,
     Stopped,
+    Times,
     TraceFile,
     drop_torn_line,
     each_line,
@@ -41,7 +42,7 @@ from memory.bench.engine.role_set import RoleSet
 from memory.bench.scores.metrics import llm_use
 from memory.bench.scores.model import ProbeRecord
 from memory.contract._model import MAX_ID_LENGTH
-from memory.contract.errors import ConfigError, MemslotError
+from memory.contract.errors import ConfigError
 from memory.contract.receipts import BackendHealth
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
@@ -159,10 +160,9 @@ class _Cell:
     ) -> None:
         self.job, self.directory, self.progress = job, job.cell_directory, progress
         self.registry, self.models = registry, models
-        self.spent: defaultdict[str, list[float]] = defaultdict(list)
+        self.times = Times(self.directory / "times.jsonl")
         self.state = CellState()
         self.timeline = job.timeline
-        self.native_scope: dict[str, str] | None = None
         self.health: BackendHealth | None = None
         self.scrub: Scrubber | None = None
 
@@ -179,7 +179,7 @@ class _Cell:
             harness = isinstance(failure, (HarnessFailed, ConfigError, OSError))
             status, error, fault = "failed", self._error(failure), "harness" if harness else "provider"
         finally:
-            self._note_times()
+            self.times.flush()
         with contextlib.suppress(OSError):
             drop_torn_line(self.directory / "traces.jsonl")  # left by a killed process
         try:
@@ -189,11 +189,11 @@ class _Cell:
         return CellRecord.model_validate(
             {
                 **open_record(self.job).model_dump(),
-                "native_scope": self.native_scope,
                 "health": self.health and self.health.model_dump(),
                 "status": status,
                 "error": error,
                 "fault": fault,
+                "native_scope": self.state.native_scope,
                 **self.state.of_record(),
                 "usage": llm_use(each_line(self.directory / "traces.jsonl")),
                 "timings": timings(self.directory),
@@ -211,10 +211,7 @@ class _Cell:
 
     async def _play(self) -> None:
         job, experiment = self.job, self.job.experiment
-        self.times = AppendedLines(self.directory / "times.jsonl")
-        variant = experiment.settings.providers[job.spec.variant]
-        config = experiment.config(variant)
-        self.scrub = config.scrubber()
+        config = experiment.config(experiment.settings.providers[job.spec.variant])
         info = self.registry.selected(config)
         data = experiment.timelines(job.spec.seed)
         config, _ = wire_truth(config, info, data)
@@ -223,28 +220,25 @@ class _Cell:
         roles = RoleSet(
             experiment.settings,
             data,
-            job.directory,
             replicate=job.spec.replicate,
             providers=self.models,
         )
-        scope = open_record(job).scope
         traces = TraceFile(self.directory / "traces.jsonl", self.scrub)
         build = partial(
             _built, config, token_counter=config.token_counter(), trace_sink=traces, registry=self.registry
         )
-        opened = time.perf_counter()
-        openings = Openings(build, self.directory / "store", partial(self._note_scope, scope))
-        self._add_time("open", (time.perf_counter() - opened) * 1000)
-        async with openings, roles:
+        async with roles, AsyncExitStack() as stack:
+            with self.times.of("open"):
+                openings = await stack.enter_async_context(Openings(build, self.directory / "store"))
             context = CellContext(
                 slot=openings.slot,
-                scope=scope,
+                scope=open_record(job).scope,
                 settings=experiment.cell_settings(config),
                 roles=roles.roles,
                 journal=journal,
                 traces=traces,
+                times=self.times,
                 **looked_for(self.timeline, data.timelines),
-                add_time=self._add_time,
                 progress=self._report,
                 take_usage=roles.take_usage,
                 keep_texts=experiment.settings.texts_kept,
@@ -252,21 +246,15 @@ class _Cell:
             )
             player = CellPlayer(context, openings, self.timeline)
             self.state = player.state
-            try:
-                with context.timed("health"):
-                    health = await openings.slot.health()
-                self._check_health(health, self.scrub)
-                await player.play()
-                traces.check()
-            finally:
-                closing = time.perf_counter()
-        self._add_time("close", (time.perf_counter() - closing) * 1000)
+            with self.times.of("health"):
+                health = await openings.slot.health()
+            self._check_health(health, self.scrub)
+            await player.play()
+            traces.check()
+            with self.times.of("close"):
+                await stack.aclose()
         if not experiment.settings.texts_kept:
             journal.without_texts()
-
-    def _note_scope(self, scope: MemoryScope, slot: MemorySlot) -> None:
-        with contextlib.suppress(MemslotError):
-            self.native_scope = dict(slot.native_scope(scope))
 
     def _check_health(self, health: BackendHealth, scrub: Scrubber) -> None:
         shown = {"details": scrub(health.details), "warnings": scrub(health.warnings), "latency_ms": None}
@@ -275,18 +263,7 @@ class _Cell:
             why = "; ".join(health.warnings)
             raise Stopped(f"{health.backend_name} is unavailable{': ' if why else ''}{why}")
 
-    def _add_time(self, phase: str, ms: float) -> None:
-        self.spent[phase].append(ms)
-
     def _report(self, state: CellState) -> None:
-        self._note_times()
+        self.times.flush()
         if self.progress is not None:
             self.progress(self.job.spec.cell_id, state.steps, self.timeline.steps)
-
-    def _note_times(self) -> None:
-        """Write times to their own file, because a resumed cell must reproduce everything else."""
-        if self.spent:
-            with contextlib.suppress(OSError):
-                spent = {phase: [round(ms, 3) for ms in each] for phase, each in self.spent.items()}
-                self.times.append(spent)
-            self.spent.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,15 @@ from datetime import timedelta
 from typing import Any, NamedTuple, Unpack, cast
 
 from memory.bench.data.timeline import Beat, Probe, Script, Timeline
-from memory.bench.engine.files import NO_ANSWER, CellJournal, HarnessFailed, Interrupted, Stopped, TraceFile
+from memory.bench.engine.files import (
+    NO_ANSWER,
+    CellJournal,
+    HarnessFailed,
+    Interrupted,
+    Stopped,
+    Times,
+    TraceFile,
+)
 from memory.bench.engine.roles import Exchange, Roles, Verdict
 from memory.bench.engine.settings import CsField, EventContext
 from memory.bench.scores.answers import Vocabulary
@@ -73,6 +80,7 @@ class CellState:
     texts: list[Mapping[str, Any]] = field(default_factory=list)
     models: dict[str, Counter[str]] = field(default_factory=dict)
     resumed: int = 0
+    native_scope: dict[str, str] | None = None  # of the last process; no journal holds it
 
     @property
     def steps(self) -> int:
@@ -208,7 +216,6 @@ class CellContext:
     Attributes:
         slot: open, in accumulation mode; its owner closes it.
         foreign: phrases of other personas, to detect leaks.
-        add_time: gets a phase and milliseconds.
         take_usage: the role models' usage since the last call, by role.
         failures: of retrievals, since the last one that worked.
     """
@@ -219,23 +226,15 @@ class CellContext:
     roles: Roles
     journal: CellJournal
     traces: TraceFile
+    times: Times
     turns: WholeTurns = field(default_factory=lambda: WholeTurns({}))
     vocabulary: Vocabulary = field(default_factory=lambda: Vocabulary(()))
     foreign: tuple[str, ...] = ()
-    add_time: Callable[[str, float], None] = lambda phase, ms: None
     progress: Callable[[CellState], None] = lambda _: None
     take_usage: Callable[[], Mapping[str, Mapping[str, int]]] = dict
     keep_texts: bool = True
     scrub: Callable[[str], str] = str
     failures: list[BackendError] = field(default_factory=list)
-
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.add_time(phase, (time.perf_counter() - began) * 1000)
 
     def clean(self, warnings: Iterable[str]) -> list[str]:
         """Warnings for a record: scrubbed, and without numbers, so that equal ones are counted together."""
@@ -247,7 +246,7 @@ class CellContext:
             late = self.slot.traits.consistency != "immediate"
             why = "writes become retrievable later, and the provider cannot say when"
             return Readiness("not_offered", (why,) if late else ())
-        with self.timed("wait"):
+        with self.times.of("wait"):
             answer = await waiting.wait_until_ready(self.scope, self.settings.wait_timeout_s)
         why = f": {answer.detail}" if answer.detail else ""
         if answer.state == "failed":
@@ -257,11 +256,11 @@ class CellContext:
         return Readiness(answer.state, (f"a test session began while readiness was {answer.state}{why}",))
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
-        with self.timed("simulate"), role_calls("simulator"):
+        with self.times.of("simulate"), role_calls("simulator"):
             return await self.roles.simulator.say(script, beat, exchanges)
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
-        with self.timed("judge"), role_calls("judge"):
+        with self.times.of("judge"), role_calls("judge"):
             return await self.roles.judge.judge(script, beat, exchanges)
 
     def memory(self, where: Script | Probe) -> CellMemory:
@@ -276,7 +275,7 @@ class CellContext:
         """What the memory shows for a request. ``phase`` is where its time counts."""
         memory = self.memory(asked.where)
         recall = await memory.recall(asked.query, session_id=asked.session_id, scope=self.scope)
-        self.add_time(phase, recall.took_ms)
+        self.times.add(phase, recall.took_ms)
         return recall
 
     def outcome(self, recall: Recall) -> str | None:
@@ -325,8 +324,8 @@ class Conversation:
         self.turns += 1
         report = await self._session.turn(UserTurn(content=user))
         if held is None:
-            self._context.add_time("retrieve", report.recall.took_ms)
-        self._context.add_time("answer", report.took_ms - report.before_model_ms)
+            self._context.times.add("retrieve", report.recall.took_ms)
+        self._context.times.add("answer", report.took_ms - report.before_model_ms)
         if report.failure is not None:
             with role_calls("assistant"):
                 raise report.failure

@@ -10,12 +10,11 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import takewhile
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -26,7 +25,6 @@ from memory.contract.errors import ConfigError
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
 
-MayBegin = Callable[[], bool]
 Submit = Callable[[Job], "Future[CellRecord]"]
 _CONNECT_S = 15
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -35,8 +33,8 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 class Executor(Protocol):
     """Plays cells."""
 
-    def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
-        """The record of each job as it ends. Jobs begin while ``may_begin`` is true; the rest is left out."""
+    def run(self, jobs: Sequence[Job], progress: Progress) -> Iterator[CellRecord]:
+        """The record of each job as it ends."""
 
 
 def make_executor(
@@ -59,18 +57,18 @@ class LocalExecutor:
     registry: MemoryAdapterRegistry | None
     models: Mapping[str, Provider] | None
 
-    def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
-        for job in takewhile(lambda _: may_begin(), jobs):
+    def run(self, jobs: Sequence[Job], progress: Progress) -> Iterator[CellRecord]:
+        for job in jobs:
             yield run_job(job, progress, self.registry, self.models)
 
 
 def _in_turn(
-    waiting: deque[Job], room: int, submit: Submit, may_begin: MayBegin
+    waiting: deque[Job], room: int, submit: Submit, lost: Collection[Job] = ()
 ) -> Iterator[tuple[Job, Future[CellRecord]]]:
-    """Each job with its future, as it ends. At most ``room`` jobs run at a time."""
+    """Each job with its future, as it ends. At most ``room`` jobs run at a time; none begins after a lost one."""
     running: dict[Future[CellRecord], Job] = {}
     while True:
-        while waiting and len(running) < room and may_begin():
+        while waiting and len(running) < room and not lost:
             job = waiting.popleft()
             running[submit(job)] = job
         if not running:
@@ -142,15 +140,15 @@ class ProcessExecutor:
 
     workers: int
 
-    def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
+    def run(self, jobs: Sequence[Job], progress: Progress) -> Iterator[CellRecord]:
         waiting, lost = deque(jobs), deque[Job]()
-        while (waiting or lost) and may_begin():
+        while waiting or lost:
             while lost:
                 job = lost.popleft()
                 with _pool(1) as submit:
                     yield _record_of(job, submit(job), progress)
             with _pool(self.workers) as submit:
-                ended = _in_turn(waiting, self.workers, submit, lambda: may_begin() and not lost)
+                ended = _in_turn(waiting, self.workers, submit, lost)
                 for job, future in ended:
                     if isinstance(future.exception(), BrokenProcessPool):
                         lost.append(job)
@@ -179,13 +177,13 @@ class DaskExecutor:
             raise ConfigError("bench.executor.address: is no address, such as tcp://host:8786") from None
         self._distributed, self._workers, self._address = distributed, workers, address
 
-    def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
+    def run(self, jobs: Sequence[Job], progress: Progress) -> Iterator[CellRecord]:
         """The record of each job as it ends."""
         if not jobs:
             return
         with self._client() as client, client.get_executor(pure=False, retries=0) as pool:
             room = max(1, sum(client.nthreads().values()))
-            for job, future in _in_turn(deque(jobs), room, lambda job: pool.submit(run_job, job), may_begin):
+            for job, future in _in_turn(deque(jobs), room, lambda job: pool.submit(run_job, job)):
                 yield _record_of(job, future, progress)
 
     @contextmanager

@@ -20,7 +20,6 @@ from memory.bench.engine.context import CellState
 from memory.bench.engine.executors import Executor, make_executor
 from memory.bench.engine.files import (
     OTHERWISE_FILE,
-    CeilingReached,
     each_line,
     exclusively,
     file_hashes,
@@ -243,7 +242,6 @@ class _Run:
     listeners: Listeners
     done: dict[str, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
-    stopped: bool = False
 
     def go_through(self) -> Outcome:
         with exclusively(self.directory), self.experiment.placing():
@@ -271,9 +269,7 @@ class _Run:
         self._update(runs=(*earlier, run), status="incomplete")
         self._examine(jobs)
         ready = [job for job in jobs if self.manifest.variants[job.spec.variant].error is None]
-        for record in self.executor.run(ready, self._report, lambda: not self.stopped):
-            ceiling = record.error is not None and record.error.type == CeilingReached.__name__
-            self.stopped = self.stopped or ceiling  # no other cell would get further
+        for record in self.executor.run(ready, self._report):
             self.cells[record.cell_id] = record
             self._update()
         self._fill_results(jobs)

@@ -7,8 +7,10 @@ import json
 import os
 import re
 import secrets
+import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,14 +51,9 @@ class Interrupted(HarnessFailed):
     """The cell stops without a fault, and can be resumed."""
 
 
-class CeilingReached(Interrupted):
-    """The models' calls or tokens reached a limit. The run stops and can be resumed with a higher one."""
-
-
 RecordT = TypeVar("RecordT", bound=BaseModel)
-METER_FILE = "calls.log"
 OTHERWISE_FILE = "otherwise.jsonl"  # records that differ the second time
-_HASHED = (METER_FILE, OTHERWISE_FILE, "journal.jsonl", "results.jsonl",
+_HASHED = (OTHERWISE_FILE, "journal.jsonl", "results.jsonl",
            "texts.jsonl", "times.jsonl", "traces.jsonl")  # fmt: skip
 
 
@@ -198,6 +195,32 @@ class CellJournal(AppendedLines):
         texts = ("user", "reply", "texts", "texts_again")
         kept = ({name: row[name] for name in row if name not in texts} for row in self.lines())
         write_whole(self.path, json_lines(kept))
+
+
+class Times(AppendedLines):
+    """Milliseconds by phase, in a file of their own, because a resumed cell must reproduce everything else."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._spent: defaultdict[str, list[float]] = defaultdict(list)
+
+    def add(self, phase: str, ms: float) -> None:
+        self._spent[phase].append(round(ms, 3))
+
+    @contextmanager
+    def of(self, phase: str) -> Iterator[None]:
+        """Measure what happens within."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(phase, (time.perf_counter() - began) * 1000)
+
+    def flush(self) -> None:
+        if self._spent:
+            with suppress(OSError):
+                self.append(self._spent)
+            self._spent.clear()
 
 
 class TraceFile(AppendedLines):

@@ -37,21 +37,15 @@ class ErrorRecord(Record):
     message: str  # what happened; for errors that are not memslot's own, a sentence without their message
 
 
-class GitRecord(Record):
-    """The source checkout memslot ran from."""
-
-    revision: str
-    dirty: bool  # whether tracked files differed from it
-
-
 class VersionRecord(Record):
     """The memslot and the interpreter that ran."""
 
     memslot: str
     python: str
-    implementation: str
     platform: str
-    git: GitRecord | None  # source revision; null when memslot did not run from a git checkout
+    revision: (
+        str | None
+    )  # of memslot's git checkout, with a word about local changes; null without a checkout
 
 
 class ProviderRecord(Record):
@@ -68,7 +62,6 @@ class ProviderRecord(Record):
     fallback_components: tuple[str, ...] = ()
     """What worked, without a model, where the provider is known for one."""
     summary: str = ""
-    distribution: str | None = None  # that offers the plugin
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -79,21 +72,6 @@ class ProviderRecord(Record):
     @property
     def name(self) -> str:
         return self.backend or self.condition or ""
-
-
-class TraitsRecord(Record):
-    """The adapter's declarations."""
-
-    consistency: ConsistencyModel
-    cs_filtering: CsFiltering
-    """Whether scenario, context and attribute filter natively, influence ranking, or have no effect."""
-    pet_observability: PetObservability | None = None
-    """What retrievals tell of change over time: ``dated`` rows, a ``versioned`` form, or neither (``weak``)."""
-    filter_operators: tuple[str, ...]
-    recalls_writes: bool  # false where the context does not come from what was written
-    max_concurrency: int | None  # native calls at a time; null is unlimited
-    max_scope_concurrency: int | None
-    write_retries: int  # how often an ambiguous write may be repeated
 
 
 class DataRecord(Record):
@@ -145,7 +123,7 @@ class CellRecord(Record):
     native_scope: dict[str, str] | None = None
     """The scope's native ids by name; null where it was never set up."""
     status: CellStatus = "not_run"
-    """``stopped``: a limit was reached, or a role's model did not answer. ``died``: its worker said no word."""
+    """``stopped``: a role's model did not answer. ``died``: its worker said no word."""
     error: ErrorRecord | None = None
     fault: Literal["provider", "harness"] | None = None
     """Whose fault that was: what the cell did not get to is failed, or missing."""
@@ -195,7 +173,11 @@ class VariantRecord(Record):
     budget: ContextBudget  # of every retrieval: the token range aimed at
     counter: str
     capabilities: tuple[str, ...]
-    traits: TraitsRecord
+    consistency: ConsistencyModel
+    cs_filtering: CsFiltering
+    """Whether scenario, context and attribute filter natively, influence ranking, or have no effect."""
+    pet_observability: PetObservability | None = None
+    """What retrievals tell of change over time: ``dated`` rows, a ``versioned`` form, or neither (``weak``)."""
     read_only: bool
     doctor: tuple[CheckResult, ...] | None = None
     """The doctor's checks; null where they were not asked for or not reached."""
@@ -305,10 +287,11 @@ class Manifest(Record):
 
     def parts(self) -> dict[str, str]:
         """Recompute ``hashes`` from the other fields."""
-        left_aside = ("limits", "doctor", "providers", "prices")
+        left_aside = ("doctor", "providers", "prices")
         parts: dict[str, Any] = {
             "settings": {name: value for name, value in self.settings.items() if name not in left_aside},
             "data": {seed: item.sha256 for seed, item in self.data.items()},
+            "scope": self.scope and self.scope.model_dump(),
             "roles": [
                 role.model_dump(mode="json", exclude=None if role.options_hash else {"options_hash"})
                 for role in self.roles

@@ -6,62 +6,22 @@ that cannot be read are counted, never guessed.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from memory.bench.data.timeline import Beat, Script
-from memory.bench.engine.files import CeilingReached, HarnessFailed
 from memory.bench.engine.prompts import Prompt, kind_of
 from memory.bench.engine.roles import Exchange, Verdict, WholeAnswers, lettered
-from memory.contract.errors import BackendError, ConfigError
+from memory.contract.errors import BackendError
 from memory.contract.events import Message
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, Usage
 
 _OBJECT = re.compile(r"\{[^{}]{0,500}\}")
 _ASKING = ("Your judgement, please.", "Only the JSON of your judgement, please, and no other word.")
 _DONE = re.compile(r"\A\W*+DONE\W*+\Z")
-
-
-class Meter:
-    """Counts calls and tokens of models over all cells, in a file that all processes append to.
-
-    Each call appends one line. Appending is atomic, so no process waits. Concurrent calls, one for each
-    running cell, may together exceed the limit.
-    """
-
-    def __init__(self, file: Path, max_calls: int | None, max_tokens: int | None) -> None:
-        self._file, self._max_calls, self.max_tokens = file, max_calls, max_tokens
-
-    def spent(self) -> tuple[int, int]:
-        """The calls and tokens that all processes have noted. A line that a full disk has torn is left out."""
-        noted = self._file.read_bytes().split() if self._file.exists() else []
-        tokens = [int(word) for word in noted if word.isdigit()]
-        return len(tokens), sum(tokens)
-
-    def check(self) -> None:
-        """Raises CeilingReached at a limit."""
-        limits = {"max_calls": self._max_calls, "max_tokens": self.max_tokens}
-        if set(limits.values()) == {None}:
-            return
-        for (name, limit), spent in zip(limits.items(), self.spent(), strict=True):
-            if limit is not None and spent >= limit:
-                raise CeilingReached(f"limits.{name}: {limit} is reached; set it higher and resume")
-
-    def add(self, tokens: int) -> None:
-        line = b" %d\n" % tokens  # the blank separates it from a line that a full disk has torn
-        try:
-            with open(self._file, "ab", buffering=0) as file:
-                if file.write(line) != len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
-            raise HarnessFailed.full(self._file.name, error) from error
 
 
 def _nothing() -> Counter[str]:
@@ -71,10 +31,9 @@ def _nothing() -> Counter[str]:
 
 @dataclass
 class RoleModel(WholeAnswers):
-    """A model in a role: a provider whose calls are counted and limited."""
+    """A model in a role: a provider whose calls are counted."""
 
     provider: Provider
-    meter: Meter
     temperature: float | None = None  # None: the model's default
     seed: int | None = None
     spent: Counter[str] = field(default_factory=_nothing)
@@ -87,28 +46,18 @@ class RoleModel(WholeAnswers):
     ) -> CompletionResult:
         asked = options or CompletionOptions()
         own = {"temperature": self.temperature, "seed": self.seed if asked.seed is None else asked.seed}
-        self.meter.check()
         try:
             result = await self.provider.complete(messages, asked.model_copy(update=own))
         except BackendError:
-            self._count(0)
+            self.spent["calls"] += 1
             raise
         tokens = (result.usage.input_tokens or 0) + (result.usage.output_tokens or 0)
-        self._count(tokens, result.usage.output_tokens or 0)
+        self.spent.update(calls=1, tokens=tokens, output_tokens=result.usage.output_tokens or 0)
         if result.usage == Usage():
             self.spent["unmetered"] += 1
-            if self.meter.max_tokens is not None:
-                raise ConfigError(
-                    f"limits: the model of {self.provider.id} does not say how many tokens it takes, so they "
-                    "cannot be limited; limit max_calls"
-                )
         said = result.content.strip()
         self.spent["unread"] += not said
         return result.model_copy(update={"content": said})
-
-    def _count(self, tokens: int, output: int = 0) -> None:
-        self.spent.update(calls=1, tokens=tokens, output_tokens=output)
-        self.meter.add(tokens)
 
     async def available(self) -> bool:
         return await self.provider.available()
@@ -251,19 +200,3 @@ def read_judgement(said: str) -> bool | None:
         if isinstance(value, bool):
             found.add(value)
     return found.pop() if len(found) == 1 else None
-
-
-@contextmanager
-def scripted_model(variable: str, *, wanted: bool) -> Iterator[None]:
-    """Sets an environment variable to the address of a scripted model, or if not ``wanted`` to a dead one."""
-    from memory.testing import ScriptedLLM
-
-    before = os.environ.get(variable)
-    with ScriptedLLM(record=False) if wanted else nullcontext() as llm:
-        os.environ[variable] = llm.base_url if llm else "http://127.0.0.1:1"
-        try:
-            yield
-        finally:
-            os.environ.pop(variable)
-            if before is not None:
-                os.environ[variable] = before

@@ -39,16 +39,10 @@ class Openings:
     Args:
         build: makes a slot on a directory.
         store: the memory's directory.
-        before_close: called with the sessions' slot before it is closed.
     """
 
-    def __init__(
-        self,
-        build: Callable[[Path], MemorySlot],
-        store: Path,
-        before_close: Callable[[MemorySlot], None] = lambda _: None,
-    ) -> None:
-        self._build, self._store, self._before_close = build, store, before_close
+    def __init__(self, build: Callable[[Path], MemorySlot], store: Path) -> None:
+        self._build, self._store = build, store
         self._copy = store.with_name(f"{store.name}-test")
         self.slot = build(store)
 
@@ -58,13 +52,8 @@ class Openings:
         return self
 
     async def __aexit__(self, *ended: object) -> None:
-        await self._close()
+        await self.slot.aclose()
         self._drop_copy()
-
-    async def _close(self) -> None:
-        if not self.slot.closed:
-            self._before_close(self.slot)
-            await self.slot.aclose()
 
     def _drop_copy(self) -> None:
         shutil.rmtree(self._copy, ignore_errors=True)
@@ -95,7 +84,7 @@ class Openings:
         """A context for tests. Afterwards, sessions continue with ``slot``, which may be a new one."""
         way = self.way()
         if way != "told again":
-            await self._close()
+            await self.slot.aclose()
         yield way
         if self.slot.closed:
             self.slot = self._build(self._store)

@@ -57,10 +57,12 @@ class CellPlayer:
             raise
 
     async def _play(self) -> None:
-        with self._context.timed("setup"):
+        with self._context.times.of("setup"):
             # A process that was killed in a test session has not switched back.
             await self._slot.set_mode(ACCUMULATION)
             await self._slot.setup_scope(self._scope)
+        with suppress(MemslotError):
+            self.state.native_scope = dict(self._slot.native_scope(self._scope))
         state = self.state
         if state.steps == self._timeline.steps:
             return  # completed; texts may be removed already
@@ -88,10 +90,10 @@ class CellPlayer:
         """A context for tests, each of which meets the memory in its present state."""
         readiness = await self._context.ready()
         async with AsyncExitStack() as stack:
-            with self._context.timed("open"):
+            with self._context.times.of("open"):
                 way = await stack.enter_async_context(self._openings.aside(self._scope))
             yield way, readiness
-            with self._context.timed("open"):
+            with self._context.times.of("open"):
                 await stack.aclose()
         self._context.slot = self._openings.slot
 
@@ -99,11 +101,11 @@ class CellPlayer:
     async def _as_it_stood(self, way: Way) -> AsyncIterator[CellContext]:
         """The context of one test, with the memory in its state before any test."""
         async with AsyncExitStack() as stack:
-            with self._context.timed("reader"):
+            with self._context.times.of("reader"):
                 opened = self._openings.reader(way, self._scope, self._told)
                 slot = await stack.enter_async_context(opened)
             yield replace(self._context, slot=slot)
-            with self._context.timed("reader"):
+            with self._context.times.of("reader"):
                 await stack.aclose()
 
     def _read_journal(self) -> None:
@@ -225,7 +227,7 @@ class CellPlayer:
             for event in (event for event in events if event.event_id in self._written):
                 await self._slot.record_event(event)
         for event in new:
-            with self._context.timed("write"):
+            with self._context.times.of("write"):
                 receipt = await self._sent(event)
             self._uncertain = False
             self._note_written(event, receipt)

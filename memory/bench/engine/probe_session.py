@@ -133,7 +133,7 @@ class ProbeSession(TestSessionRun):
         self._add_record(planned, error, fields)
 
     async def _read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
-        with self.context.timed("answer"), role_calls("reader"):
+        with self.context.times.of("answer"), role_calls("reader"):
             return await self.context.roles.reader.read(question, section, now, options)
 
     async def _answered(self, planned: ProbeRecord, probe: Probe, reply: str) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class ProbeSession(TestSessionRun):
         if not planned.judged or judge is None:
             return fields
         category = "abstention" if isinstance(truth, AbstainTruth) else probe.category
-        with self.context.timed("judge"), role_calls("answer judge"):
+        with self.context.times.of("judge"), role_calls("answer judge"):
             verdict = await judge.judge(category, probe.query, answer, reply)
         return {**fields, **of_verdicts(verdict, verdict)}
 

@@ -15,18 +15,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pydantic import BaseModel
-
 from memory.bench.data.language import load_language
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.manifest import (
     CellRecord,
     DataRecord,
-    GitRecord,
     LeftOutRecord,
     Manifest,
     ProviderRecord,
-    TraitsRecord,
     VariantRecord,
     VersionRecord,
 )
@@ -127,7 +123,6 @@ SCRIPTED = "scripted"
 def provider_record(info: PluginInfo, traits: AdapterTraits, models: Sequence[str] = ()) -> ProviderRecord:
     script = "scripted extractor" if info.kind == "architecture" else "scripted model"
     stand_ins = [script] if any(model.startswith(SCRIPTED) for model in models) else []
-    found = [point.dist for point in entry_points(GROUPS[info.kind]).select(name=info.name) if point.dist]
     return ProviderRecord(
         backend=info.name if info.kind == "architecture" else None,
         condition=info.name if info.kind == "control" else None,
@@ -136,13 +131,7 @@ def provider_record(info: PluginInfo, traits: AdapterTraits, models: Sequence[st
         equivalent_control=traits.equivalent_control,
         differs_from_control=traits.differs_from_control,
         fallback_components=(*stand_ins, *traits.fallback_components),
-        distribution=found[0].name if found else None,
     )
-
-
-def traits_record(traits: AdapterTraits) -> TraitsRecord:
-    declared = {name: getattr(traits, name) for name in TraitsRecord.model_fields}
-    return TraitsRecord.model_validate({**declared, "filter_operators": sorted(traits.filter_operators)})
 
 
 @lru_cache(maxsize=1)
@@ -150,14 +139,13 @@ def version_record() -> VersionRecord:
     """The memslot and the interpreter that run."""
     return VersionRecord(
         memslot=version("memslot"),
-        python=platform.python_version(),
-        implementation=platform.python_implementation(),
+        python=f"{platform.python_implementation()} {platform.python_version()}",
         platform=f"{platform.system()} {platform.machine()}",
-        git=_git(),
+        revision=_revision(),
     )
 
 
-def _git() -> GitRecord | None:
+def _revision() -> str | None:
     """The revision of the checkout that memslot runs from; None for an installed copy or without git."""
 
     def ask(*arguments: str) -> str:
@@ -168,19 +156,20 @@ def _git() -> GitRecord | None:
 
     try:
         ask("ls-files", "--error-unmatch", "__init__.py")
-        changed = bool(ask("status", "--porcelain", "--untracked-files=no"))
-        return GitRecord(revision=ask("rev-parse", "HEAD"), dirty=changed)
+        changed = ask("status", "--porcelain", "--untracked-files=no")
+        return ask("rev-parse", "HEAD") + (" with local changes" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def distributions(info: PluginInfo, provider: ProviderRecord) -> dict[str, str]:
+def distributions(info: PluginInfo) -> dict[str, str]:
     """Name -> version of memslot's requirements, the plugin and its SDK, as far as they are installed."""
     # Requirements of extras carry a marker. They count only if the provider uses them.
     plain = (text for text in requires("memslot") or () if "extra ==" not in text)
+    plugin = [point.dist for point in entry_points(GROUPS[info.kind]).select(name=info.name)]
     names = {
         "memslot",
-        provider.distribution or "memslot",
+        *(each.name for each in plugin if each),
         *(re.split(r"[^\w.-]", text)[0] for text in plain),
     }
     owners = packages_distributions() if info.sdk_modules else {}
@@ -245,16 +234,18 @@ def without_broken(
             series=variant.series or variant.label,
             group=variant.group,
             provider=provider,
-            distributions=distributions(info, provider),
+            distributions=distributions(info),
             config=published,
-            config_hash=_hash_of(config, given, options),
+            config_hash=config.config_hash(options),
             options_hash=config.options_hash(options),
             models=models,
             wired=wired,
             budget=given.memory.budget,
             counter=given.token_counter().name,
             capabilities=capabilities,
-            traits=traits_record(traits),
+            consistency=traits.consistency,
+            cs_filtering=traits.cs_filtering,
+            pet_observability=traits.pet_observability,
             read_only=given.memory.read_only_test_sessions,
         )
         equal = next((place for place, each in enumerate(records) if _are_one(each, record)), None)
@@ -331,13 +322,3 @@ def first_manifest(
     )
     _check_prices(manifest, settings.prices)
     return manifest.model_copy(update={"hashes": manifest.parts()})
-
-
-def _hash_of(examined: MemslotConfig, config: MemslotConfig, options: BaseModel) -> str:
-    """The hash of what runs. A cell makes its own scope and takes over only namespace and agent."""
-    scope = config.memory.scope
-    if scope is not None:
-        kept = scope.backend_namespace is not None or scope.agent_id is not None
-        scope = scope.model_copy(update={"run_id": "run", "persona_id": "persona"}) if kept else None
-    memory = examined.memory.model_copy(update={"scope": scope})
-    return replace(examined, memory=memory).config_hash(options)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 from memory.bench.data.language import language_of, load_language
 from memory.bench.data.timeline import TimelineSet
-from memory.bench.engine.files import METER_FILE
 from memory.bench.engine.manifest import RoleRecord
 from memory.bench.engine.models import (
-    Meter,
     ModelAnswerJudge,
     ModelJudge,
     ModelReader,
@@ -110,13 +107,11 @@ class RoleSet(AsyncExitStack):
         self,
         settings: ExperimentSettings,
         data: TimelineSet,
-        directory: Path,
         *,
         replicate: int = 1,
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
         super().__init__()
-        self._meter = Meter(directory / METER_FILE, settings.limits.max_calls, settings.limits.max_tokens)
         self._earlier_seeds = 16 * (replicate - 1)
         self._models: dict[str, RoleModel] = {}
         self._given = providers or {}
@@ -161,7 +156,7 @@ class RoleSet(AsyncExitStack):
             provider = create_provider(chosen.provider, options.model_copy(update=own), where)
             self.push_async_callback(provider.aclose)
         seed = None if chosen.seed is None else chosen.seed + self._earlier_seeds
-        self._models[role] = RoleModel(provider, self._meter, chosen.temperature, seed)
+        self._models[role] = RoleModel(provider, chosen.temperature, seed)
         return self._models[role]
 
     def take_usage(self) -> dict[str, dict[str, int]]:

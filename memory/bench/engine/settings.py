@@ -128,13 +128,6 @@ class Price(Record):
     output: Annotated[float, Field(ge=0)]
 
 
-class Limits(Record):
-    """Limits on calls and tokens. A run stops cleanly at one; ``--resume`` continues with a higher one."""
-
-    max_calls: Count | None = None
-    max_tokens: Count | None = None  # input and output, as far as the models report them
-
-
 class ExperimentSettings(Record):
     """The ``bench:`` block, and the ``run:`` block. A relative path in a file is relative to that file."""
 
@@ -163,7 +156,6 @@ class ExperimentSettings(Record):
     doctor: bool = True
     keep_texts: bool | None = None  # by default only for generated data; other data may be private
     executor: ExecutorSettings = ExecutorSettings()
-    limits: Limits = Limits()
     prices: dict[str, Price] = Field(default_factory=dict)  # model -> price; must cover each used model
     output: DataPath | None = None
 

@@ -162,7 +162,7 @@ class TestSessionRun:
         self.texts_again = second.texts
 
     async def _switch(self, mode: AdapterMode) -> None:
-        with self.context.timed("mode"):
+        with self.context.times.of("mode"):
             await self.context.slot.set_mode(mode)
 
     async def _play_beat(self, conversation: Conversation, beat: Beat, planned: ProbeRecord | None) -> None:
@@ -252,7 +252,7 @@ class TestSessionRun:
         """Offer a turn for writing, as a host would. Raises Stopped unless the slot refuses it."""
         test, context = self._test, self.context
         event = turn_event(context.scope, test.session_id, test.script, number, None, said)
-        with context.timed("refused"):
+        with context.times.of("refused"):
             receipt = await context.slot.record_event(event)
         if receipt.status != "skipped_read_only":
             raise Stopped(

@@ -188,7 +188,7 @@ class _Check:
         elif not all("texts" in row for row in tests):
             self.unchecked.append("verdicts: texts were not kept (keep_texts)")
         elif (data := self.timelines.get(record.seed)) is not None:
-            roles = RoleSet(self.settings, data, self.directory).roles
+            roles = RoleSet(self.settings, data).roles
             variant = next(each for each in self.manifest.variants if each.label == record.label)
             timeline = data.of(record.persona_id)
             for row in tests:
@@ -205,8 +205,10 @@ class _Check:
             yield Deviation("metrics.json", "cannot be computed anew", why)
             return
         yield from _compared("metrics.json", self.metrics, metrics)
-        if computed is not None:
-            yield from _page_differs(self.directory / "report.html", computed)
+        page = self.directory / "report.html"
+        recorded = page.read_text(encoding="utf-8", errors="replace") if page.is_file() else None
+        if computed is not None and computed != recorded:
+            yield Deviation(page.name, "missing" if recorded is None else "another page", "the report")
 
 
 def _learning(manifest: Manifest) -> Iterator[str]:
@@ -252,18 +254,6 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def _rows_differ(where: str, recorded: Sequence[Row], computed: Sequence[Row]) -> Iterator[Deviation]:
     for number, (item, other) in enumerate(zip_longest(recorded, computed), start=1):
         yield from _compared(f"{where}, line {number}", item, other)
-
-
-def _page_differs(page: Path, computed: str) -> Iterator[Deviation]:
-    """The first line in which a page differs from the recomputed one."""
-    try:
-        recorded = page.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        recorded = []
-    for place, (first, other) in enumerate(zip_longest(recorded, computed.splitlines()), start=1):
-        if first != other:
-            yield Deviation(f"{page.name}, line {place}", str(first).strip()[:80], str(other).strip()[:80])
-            return
 
 
 def _few(found: Iterable[Deviation]) -> Iterator[Deviation]:

@@ -221,7 +221,7 @@ def _shown_unequally(results: Results) -> list[str]:
 def _conditions(entry: Entry) -> dict[str, str]:
     """What compared providers must share, beside the settings of their experiments."""
     variant, manifest = entry.variant, entry.manifest
-    budget, memory, git = variant.budget, variant.config["memory"], manifest.versions.git
+    budget, memory, versions = variant.budget, variant.config["memory"], manifest.versions
     # A memory that offers no readiness counts as ready.
     states = {state for _, cell in entry.cells for state in cell.readiness}
     ready = {"ready" if state == "not_offered" else state for state in states} or {"not tested"}
@@ -231,7 +231,7 @@ def _conditions(entry: Entry) -> dict[str, str]:
         "test sessions": "read-only" if variant.read_only else "written",
         "readiness": ", ".join(sorted(ready)),
         "data": manifest.hashes["data"][:12],
-        "versions of memslot": f"{manifest.versions.memslot}, {git.revision[:12] if git else 'no checkout'}",
+        "versions of memslot": f"{versions.memslot}, {versions.revision or 'no checkout'}",
         "roles": manifest.hashes["roles"][:12],
         "deadlines": str(memory.get("deadlines")) if isinstance(memory, dict) else "",
         "token budgets": f"{budget.max_tokens or 'none'}, {budget.max_items or 'any'} items",

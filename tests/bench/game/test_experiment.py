@@ -282,7 +282,6 @@ def test_every_setting_that_decides_a_figure_is_named_where_experiments_differ_i
     game = {**SIZE, "sessions": 10, "tests": 1}
     more = {
         "wait timeout s": {"wait_timeout_s": 7.0},
-        "limits": {"limits": {"max_calls": 9}},
         "cs": {"cs": []},
         "doctor": {"doctor": True},
         "replicates": {"replicates": 2},

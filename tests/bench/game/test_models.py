@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 from bench_support import stored_events
@@ -13,7 +12,7 @@ from model_server import chat
 from memory import BackendUnavailable, ConfigError, MemslotError
 from memory.bench.data.language import load_language
 from memory.bench.data.timeline import Beat, PreferenceTruth, Script
-from memory.bench.engine.models import CeilingReached, Meter, ModelJudge, ModelSimulator, RoleModel
+from memory.bench.engine.models import ModelJudge, ModelSimulator, RoleModel
 from memory.bench.engine.prompts import load_prompt
 from memory.bench.engine.roles import Exchange, RuleAssistant
 from memory.runtime._loop import AgentSession
@@ -169,8 +168,7 @@ def test_a_judge_that_answers_nonsense_is_counted_and_not_guessed_at(tmp_path):
 
 def judged(*answers, votes=1):
     """The verdict, if a model that is asked again repeats its last words."""
-    role = RoleModel(ScriptedProvider([*answers, *answers[-1:] * votes]), Meter(Path("/nowhere"), None, None))
-    role.meter.add = lambda tokens: None
+    role = RoleModel(ScriptedProvider([*answers, *answers[-1:] * votes]))
     judge = ModelJudge(role, votes, load_prompt("judge"))
     verdict = asyncio.run(judge.judge(SCRIPT, BEAT, [Exchange("What?", "So.")]))
     return verdict.fit, verdict.agreement, role.spent["unread"]
@@ -207,16 +205,15 @@ def test_a_judgement_that_cannot_be_read_is_asked_for_after_the_others_in_other_
     yes, no = '{"fit": true}', '{"fit": false}'
     assert judged("I would say yes.", no, yes, yes, votes=3) == (True, 2 / 3, 1)
     provider = ScriptedProvider(["I would say yes.", yes])
-    role = RoleModel(provider, Meter(Path("/nowhere"), None, None))
-    role.meter.add = lambda tokens: None
+    role = RoleModel(provider)
     judge = ModelJudge(role, 1, load_prompt("judge"))
     assert asyncio.run(judge.judge(SCRIPT, BEAT, [Exchange("What?", "So.")])).fit is True
     first, second = (messages[-1].content for messages, _ in provider.requests)
     assert first != second
 
 
-def test_a_simulator_opens_with_the_goal_and_ends(tmp_path):
-    role = RoleModel(ScriptedProvider(["Shorter!", "DONE."]), Meter(tmp_path / "calls", None, None))
+def test_a_simulator_opens_with_the_goal_and_ends():
+    role = RoleModel(ScriptedProvider(["Shorter!", "DONE."]))
     user = ModelSimulator(role, load_prompt("simulator"))
 
     async def talk():
@@ -229,59 +226,6 @@ def test_a_simulator_opens_with_the_goal_and_ends(tmp_path):
 
     assert asyncio.run(talk()) == [BEAT.goal, "Shorter!", None, None]
     assert role.spent["calls"] == 2
-
-
-@pytest.mark.thorough
-def test_a_limit_stops_the_run_and_a_higher_one_goes_on(tmp_path):
-    given, uncut = models(), models()
-    whole = begin(
-        matrix(tmp_path / "whole", "no_memory", "oracle_ipas", game=SMALL, roles=ROLES), models=uncut
-    )
-    limited = matrix(
-        tmp_path / "cut", "no_memory", "oracle_ipas", game=SMALL, roles=ROLES, limits={"max_calls": 30}
-    )
-    cut = begin(limited, models=given)
-    assert cut.manifest.status == "stopped"
-    assert [cell.status for cell in cut.manifest.cells] == ["stopped", "not_run"]
-    assert "max_calls: 30 is reached" in cut.manifest.cells[0].error.message
-    assert sum(len(model.requests) for model in given.values()) == 30
-    assert len((cut.directory / "calls.log").read_bytes().splitlines()) == 30
-    again = resume(
-        matrix(tmp_path / "cut", "no_memory", "oracle_ipas", game=SMALL, roles=ROLES),
-        cut.directory,
-        models=given,
-    )
-    assert again.manifest.status == "completed"
-    assert again.metrics.providers == whole.metrics.providers
-    # Taken up in the middle of a session, the assistant is shown the same as if it never had been left.
-    assert list(dict.fromkeys(given["assistant"].requests)) == list(
-        dict.fromkeys(uncut["assistant"].requests)
-    )
-
-
-def test_tokens_are_limited_over_all_processes(tmp_path):
-    first, second = (Meter(tmp_path / "calls.log", None, 25) for _ in range(2))
-    first.check()
-    first.add(10)
-    second.check()
-    second.add(15)
-    for meter in (first, second):
-        with pytest.raises(CeilingReached, match="max_tokens: 25 is reached"):
-            meter.check()
-    assert first.spent() == (2, 25)
-
-
-def test_tokens_that_a_model_does_not_tell_cannot_be_limited(tmp_path):
-    limits = {"max_tokens": 10**9}
-    given = {
-        **models(),
-        "judge": ScriptedProvider(script=lambda *_: CompletionResult(content="?", usage=Usage())),
-    }
-    done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=ROLES, limits=limits), models=given)
-    (cell,) = done.manifest.cells
-    assert "the model of scripted does not say how many tokens it takes" in cell.error.message
-    assert "limit max_calls" in cell.error.message
-    assert len(given["judge"].requests) == 1
 
 
 def test_another_prompt_is_not_resumed(tmp_path):

@@ -10,7 +10,7 @@ from memory import BackendReadiness, ContextBudget, MemoryScope, MemorySlot
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
 from memory.bench.engine.context import CellContext, CellSettings
-from memory.bench.engine.files import CellJournal, Stopped, TraceFile
+from memory.bench.engine.files import CellJournal, Stopped, Times, TraceFile
 from memory.bench.engine.openings import Openings
 from memory.bench.engine.play import CellPlayer
 from memory.bench.engine.roles import Roles, RuleAssistant, RuleJudge, RuleSimulator
@@ -35,6 +35,7 @@ async def play(place, adapter=FakeBackend, *, roles=ROLES, slot=MemorySlot, **se
             roles,
             CellJournal(place / "journal.jsonl"),
             TraceFile(place / "traces.jsonl", Scrubber({})),
+            Times(place / "times.jsonl"),
         )
         player = CellPlayer(context, openings, TIMELINE)
         await player.play()
