@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from memory.runtime._sockets import SocketOwner, socket_in
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
     from memory.runtime.providers import ProviderPlugin, create_provider
-    from memory.runtime.signet.changing import open_reach
     from memory.runtime.signet.client import AdapterClient, create_adapter
     from memory.runtime.signet.reach import TokenGrant
     from memory.runtime.signet.server import RuntimeAdapterServer
@@ -142,7 +141,6 @@ __all__ = [
     "listening_socket",
     "load_config",
     "memory_tools",
-    "open_reach",
     "open_shared",
     "parts_of",
     "report_program",
@@ -182,7 +180,6 @@ _LATE = {
     "memory.runtime._sockets": "SocketOwner socket_in",
     "memory.runtime._tools": "Tool ToolContext ToolRegistry ToolResult memory_tools",
     "memory.runtime.providers": "ProviderPlugin create_provider",
-    "memory.runtime.signet.changing": "open_reach",
     "memory.runtime.signet.client": "AdapterClient create_adapter",
     "memory.runtime.signet.reach": "TokenGrant",
     "memory.runtime.signet.server": "RuntimeAdapterServer",

@@ -92,13 +92,17 @@ async def answered(slot: MemorySlot, call: Any) -> dict[str, Any]:
         result = None if name == "setup_scope" else await _bound(slot, name)(*arguments)
         return {"result": to_jsonable_python(result)}
     except MemslotError as error:
-        sent, details = getattr(error, "sent", None), dict(getattr(error, "diagnostics", {}))
-        return {"error": type(error).__name__, "message": str(error), "sent": sent, "diagnostics": details}
+        return _failure(error)
     except BaseException as error:
         if ends_the_task(error):
             raise
         message = f"an attached call failed ({type(error).__name__})"
         return {"error": "BackendProtocolError", "message": message}
+
+
+def _failure(error: MemslotError) -> dict[str, Any]:
+    sent, details = getattr(error, "sent", None), dict(getattr(error, "diagnostics", {}))
+    return {"error": type(error).__name__, "message": str(error), "sent": sent, "diagnostics": details}
 
 
 def _bound(slot: MemorySlot, name: str) -> Callable[..., Awaitable[Any]]:
@@ -151,7 +155,7 @@ class Owner:
         self._background = Background()
         self._server: asyncio.Server | None = None
         self._failures = Failures("attach", log)
-        self._conversations: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
+        self._conversations: set[asyncio.Task[Any]] = set()
         self._electing: anyio.Lock | None = None
         self._store: HostStore | None = None
 
@@ -177,35 +181,31 @@ class Owner:
         return slot
 
     async def _converse(self, lines: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the one call of a connection."""
         slot, task = self.slot, asyncio.current_task()
         assert slot is not None
         assert task is not None
-        self._conversations[task] = writer
+        self._conversations.add(task)
         descriptor = writer.get_extra_info("socket").fileno()
         keep_from_children(descriptor)
         try:
-            with suppress(OSError):  # the other process ended
-                while (line := await _line(lines)) != b"":
-                    with self._failures.survived("an attached call"):
-                        await self._answer(slot, line, writer)
-                    if line is None:
-                        return
+            with self._failures.survived("an attached call"), suppress(OSError):
+                await self._answer(slot, lines, writer)
         finally:
             let_go(descriptor)
-            del self._conversations[task]
+            self._conversations.discard(task)
             writer.close()
 
-    async def _answer(self, slot: MemorySlot, line: bytes | None, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, slot: MemorySlot, lines: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
-            call = json.loads(line or b"")
-            if not isinstance(call, dict):
-                raise TypeError("a call is an object")
-        except (ValueError, TypeError, RecursionError):
-            why = f"is longer than {MAX_LINE} bytes" if line is None else "cannot be read"
-            await send(
-                writer, {"error": "InputError", "message": f"an attached call {why}; nothing was done"}
-            )
+            call = await _call_on(lines)
+        except errors.InputError as error:
+            await send(writer, _failure(error))
             return
+        if call is None:
+            return  # the other process has ended
         answer = await answered(slot, call)
         await send(writer, answer)
         if call["method"] == "keep" and answer.get("result"):
@@ -213,12 +213,11 @@ class Owner:
             self._background.start(partial(_deliver, slot, scope))
 
     async def aclose(self) -> None:
+        """Take no new call, finish the running ones, and close the memory if this process owns it."""
         if self._server is not None:
             self._server.close()
-            for writer in self._conversations.values():
-                writer.close()  # running calls still finish, but their answers are lost
             if self._conversations:
-                await asyncio.wait(list(self._conversations), timeout=_CLOSING_S)
+                await asyncio.wait(self._conversations, timeout=_CLOSING_S)
         try:
             if self.slot is not None:
                 await self.slot.aclose()
@@ -228,12 +227,22 @@ class Owner:
             self.socket.close()
 
 
-async def _line(lines: asyncio.StreamReader) -> bytes | None:
-    """Read the next line: empty at the end of the stream, None if the line is too long."""
+async def _call_on(lines: asyncio.StreamReader) -> dict[str, Any] | None:
+    """Read the call of a connection; None if the connection has ended."""
     try:
-        return await lines.readline()
+        line = await lines.readline()
     except ValueError:
+        why = f"an attached call is longer than {MAX_LINE} bytes; nothing was done"
+        raise errors.InputError(why) from None
+    if not line:
         return None
+    try:
+        call = json.loads(line)
+    except (ValueError, RecursionError):
+        call = None
+    if not isinstance(call, dict):
+        raise errors.InputError("an attached call cannot be read; nothing was done")
+    return call
 
 
 async def _deliver(slot: MemorySlot, scope: MemoryScope) -> None:

@@ -29,6 +29,7 @@ from memory.contract.requests import (
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
 from memory.slot.turns import event_from_turn, request_of
+from memory.storage.kept import HostStore
 
 _IDS = ("id", "row_id", "uuid")
 _MAX_SESSIONS = 1000
@@ -186,7 +187,18 @@ class MemoryItems:
 
     async def forget(self, item_id: str) -> receipts.NativeMutationReceipt:
         """Delete one memory. Raises the same errors as :meth:`modify`."""
+        receipt = await self.delete(item_id)
+        await to_thread.run_sync(self._drop_note, item_id)
+        return receipt
+
+    async def delete(self, item_id: str) -> receipts.NativeMutationReceipt:
+        """Delete one memory like :meth:`forget`, but keep the note of ``memslot serve`` on it."""
         return await self._mutate("forget", item_id, {})
+
+    def _drop_note(self, item_id: str) -> None:
+        if self.slot.delivery.store is not None:
+            with HostStore(self.slot.backend_name, self.slot.delivery.store) as kept:
+                kept.drop("note", self.scope, item_id)
 
     async def forget_all(self, item_ids: Iterable[str]) -> bool:
         """Delete memories, some of which may be gone already. Returns False if the slot is read-only.

@@ -15,8 +15,8 @@ from conditions.full_history import FullHistory
 from memory import AdapterMode, BackendUnavailable, InputError, SupportsNativeMutation, SupportsProvenance
 from memory.runtime import MemoryItems, TurnMemory, load_config, open_shared
 from memory.runtime import _attach_owner as attach_owner
+from memory.runtime._attach import RemoteAdapter
 from memory.runtime._attach_owner import socket_of
-from memory.runtime._remote import RemoteAdapter
 from memory.runtime._sockets import SocketOwner, connected_to
 from memory.storage import outbox
 
@@ -112,25 +112,6 @@ async def test_a_killed_owner_is_succeeded_and_loses_nothing(tmp_path):
             assert "green" in await text(second, "hat")
     async with open_shared(given) as again:
         assert "green" in await text(again, "hat")
-
-
-async def test_a_read_outlives_all_connections_to_an_owner_that_died(tmp_path):
-    ending = set()
-
-    async def end(lines, writer):
-        ending.add(asyncio.current_task())
-        await lines.readline()
-        writer.close()
-        await writer.wait_closed()
-
-    async with open_shared(config(tmp_path)) as first, open_shared(config(tmp_path)) as second:
-        await first.after_turn(user="My bike is red.", session_id="a")
-        async with await asyncio.start_unix_server(end, tmp_path / "dead"):
-            for _ in range(3):
-                dying = await asyncio.open_unix_connection(tmp_path / "dead")
-                second._adapter._idle.append(dying)
-            assert "red" in await text(second)
-            await asyncio.gather(*ending)
 
 
 async def test_only_its_user_may_enter(tmp_path):

@@ -73,15 +73,9 @@ async def test_hostile_ids_are_kept_apart_or_refused(signet, key):
 
 
 async def test_what_is_too_large_is_refused():
-    async with daemon(max_body_bytes=1000, longest_prompt=50) as signet:
+    async with daemon(max_body_bytes=1000) as signet:
         status, answer = await signet.post("/api/memory/remember", {"content": "x" * 1000})
         assert (status, "1000 bytes" in answer["error"]) == (413, True)
-        for path, body in (
-            ("/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": "x" * 51}),
-            ("/api/memory/remember", {"content": "x" * 51}),
-        ):
-            status, answer = await signet.post(path, body)
-            assert (status, "50 characters" in answer["error"]) == (413, True)
 
 
 async def test_a_body_that_never_ends_is_given_up():
@@ -186,15 +180,6 @@ async def test_an_address_that_is_none_is_refused(signet):
     for headers in ({"origin": "http://[evil"}, {"origin": "http://]"}, {"host": "[evil"}):
         status, answer = await signet.send("GET", "/api/memories", None, headers)
         assert status == 403, (headers, answer)
-
-
-async def test_a_text_too_long_is_one_by_every_way_in():
-    async with daemon(longest_prompt=10) as signet:
-        _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
-        long = {"content": "x" * 11, "reason": "r"}
-        assert (await signet.send("PATCH", f"/api/memory/{stored['id']}", long))[0] == 400
-        _, answer = await signet.post("/api/memory/modify", {"patches": [{"id": stored["id"], **long}]})
-        assert answer["results"][0]["status"] == "invalid_request"
 
 
 async def test_a_filter_that_cannot_be_read_finds_and_deletes_nothing(signet):

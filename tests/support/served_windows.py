@@ -15,11 +15,10 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from memory import MemoryScope, SupportsReadiness
+from memory import SupportsReadiness
 from memory.plugins.config import load_config
 from memory.runtime import listening_socket, open_shared
 from memory.runtime._serving import ServeSettings, answer
-from memory.storage.kept import HostStore
 
 TOKENS = {name: f"token-of-{name}-0000000" for name in ("ada", "eve", "ada-who-looks")}
 OPENCODE = {"x-signet-actor": "opencode-plugin", "x-signet-actor-type": "harness"}
@@ -88,13 +87,10 @@ class Windows:
             while (await self.send("GET", "/health/ready"))[1]["waiting"]:  # noqa: ASYNC110
                 await anyio.sleep(0.02)
         readiness = self.slot.capability(SupportsReadiness)
-        with HostStore(self.slot.backend_name, self.slot.delivery.store) as store:
-            kept = store.all("project", self.slot.scope)
-            scopes = [self.slot.scope, *(MemoryScope(**row["scope"]) for row in kept)]
-        for scope in scopes if readiness else ():
-            await self.slot.delivery.set_up(scope)
-            state = await readiness.wait_until_ready(scope, 60)
-            assert state.state in ("ready", "unknown"), (scope.label, state)
+        if readiness:
+            await self.slot.delivery.set_up(self.slot.scope)
+            state = await readiness.wait_until_ready(self.slot.scope, 60)
+            assert state.state in ("ready", "unknown"), state
 
 
 async def use(client, tool, **arguments):
@@ -164,10 +160,7 @@ async def store_in_every_way(served):
         await served.hook("session-start", key, PLUGIN, project=project)
     await served.hook("user-prompt-submit", "o1", PLUGIN, project="/tea", userMessage=said("teapot"))
     legacy = {"harness": "h", "sessionKey": "o1", "project": "/tea", "userMessage": said("teapot")}
-    status, reply = await served.send("POST", "/api/hooks/user-prompt-submit", legacy, LEGACY)
-    assert (status, reply["error"]) == (409, "session claimed by plugin path"), (
-        "plugin and legacy hooks on one key"
-    )
+    assert (await served.send("POST", "/api/hooks/user-prompt-submit", legacy, LEGACY))[0] == 200
     keyed = {"content": said("kettle"), "idempotencyKey": "kettle"}
     for _ in range(2):
         status, reply = await served.send("POST", "/api/memory/remember", keyed, OPENCODE)
@@ -195,13 +188,6 @@ async def store_in_every_way(served):
     await served.written()
 
 
-WHERE = {
-    "/tea": ("teapot", "kettle", "cupboard", "tray", "spoon", "lamp"),
-    "/coffee": ("kettle", "grinder", "cupboard", "bean"),
-}
-"""What a prompt in a project is given: what is the project's, and what is outside of projects."""
-
-
 async def look_everywhere(served, there, again):
     """Whatever is there is found by tools, MCP and prompts, and nothing else is; ``again`` begins new sessions."""
     there = frozenset(there)
@@ -209,21 +195,18 @@ async def look_everywhere(served, there, again):
         assert bool(await served.recalled(thing)) is (thing in there), f"a tool, {thing}"
         assert await served.by_mcp(thing) == [thing in there] * 2, f"MCP, {thing}"
         assert await served.recalled(thing, who="eve") == [], f"another user finds the {thing}"
-        for project, shown in WHERE.items():
+        for project in ("/tea", "/coffee"):
             for way, headers in (("plugin", PLUGIN), ("legacy", LEGACY)):
                 key = f"{again}-{way}-{project}-{thing}"
                 fields = {"project": project, "agentId": "second", "who": "ada-who-looks"}
                 found = await served.injected(thing, key, headers, **fields)
-                assert found is (thing in there and thing in shown), (
-                    f"a prompt by {way} in {project}, {thing}"
-                )
+                assert found is (thing in there), f"a prompt by {way} in {project}, {thing}"
 
 
 async def play(served):
     """Store, find, correct, forget, find no more."""
     await store_in_every_way(served)
     await look_everywhere(served, THINGS, "before")
-    assert await served.injected("teapot", "o2", PLUGIN, project="/coffee") is False
     if "native_mutation" not in served.slot.capabilities():
         row = (await served.recalled("grinder"))[0]
         status, reply = await served.send("DELETE", f"/api/memory/{row['id']}?reason=r")

@@ -11,11 +11,11 @@ from typing import Any
 
 import anyio
 
-from memory import LifecycleError, MemoryScope, ScopeError
+from memory import AdapterMode, LifecycleError, MemoryScope, ScopeError
 from memory.adapter.sdk import quiet_loggers
 from memory.hosts.mcp.lines import incoming, readable_body
 from memory.hosts.mcp.server import build_server
-from memory.runtime import MemoryItems, MemslotConfig, open_reach, open_shared
+from memory.runtime import MemoryItems, MemslotConfig, open_shared
 
 
 @asynccontextmanager
@@ -24,11 +24,10 @@ async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[Memor
         raise ScopeError(
             f"{config.problem.source}: memory.scope says whose memory is served; add run_id and persona_id"
         )
-    async with (
-        open_shared(config, setup=read_only) as slot,  # a read-only slot could not be set up later
-        open_reach(slot, read_only=read_only) as items,
-    ):
-        yield items
+    async with open_shared(config, setup=read_only) as slot:  # a read-only slot could not be set up later
+        if read_only:
+            await slot.set_mode(AdapterMode(read_only=True, reason="started with --read-only"))
+        yield MemoryItems(slot)
 
 
 async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: bool = False) -> None:

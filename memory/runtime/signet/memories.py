@@ -1,63 +1,86 @@
-"""Single memories of a caller: storing, searching and look-up by id."""
+"""Single memories of a caller: storing, searching, changing and deleting them.
+
+A change that fails raises :class:`Refused` with Signet's name for the failure.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable, Iterable
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
 import anyio
-from pydantic.alias_generators import to_camel
+import anyio.to_thread
 
-from memory.contract._model import MAX_ID_LENGTH
+from memory.contract import errors
 from memory.contract.receipts import WriteReceipt
+from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime.signet.book import Book, Note, fits
 from memory.runtime.signet.reach import Caller, scope_of
 from memory.runtime.signet.sessions import Sessions
-from memory.runtime.signet.types import ListParams, RecallParams, Refused, RememberParams, SessionParams
+from memory.runtime.signet.types import (
+    ForgetParams,
+    ListParams,
+    ModifyParams,
+    PatchParams,
+    RecallParams,
+    Refused,
+    RememberParams,
+    SessionParams,
+    text_of,
+)
 from memory.slot.slot import MemorySlot
 from memory.storage.kept import HostStore
 
+log = logging.getLogger("memslot.runtime")
+
 _MAX_LIMIT = 1000
-_LONGEST = {"session_key": MAX_ID_LENGTH - 12, "project": 4096, "agent_id": MAX_ID_LENGTH}
+
+
+# Signet's name for a failure -> the HTTP status, if the request has a single change.
+_CODES = {
+    "invalid_request": 400,
+    "not_found": 404,
+    "version_conflict": 409,
+    "pinned_requires_force": 409,
+    "read_only": 403,
+    "not_supported": 501,
+    "unknown": 503,
+}
+
+
+def _failed(item_id: str | None, status: str, why: str = "", **more: Any) -> Refused:
+    return Refused(_CODES[status], why or status.replace("_", " "), {"id": item_id, "status": status, **more})
+
+
+async def _row(change: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the outcome of a change as a row of a larger answer."""
+    try:
+        return await change
+    except Refused as refused:
+        return {**refused.more, "error": str(refused)}
 
 
 class Memories:
-    """The memories of all callers. A text has at most ``longest`` characters."""
+    """The memories of all callers."""
 
-    def __init__(
-        self, slot: MemorySlot, sessions: Sessions, store: HostStore, longest: int = 200_000
-    ) -> None:
+    def __init__(self, slot: MemorySlot, sessions: Sessions, store: HostStore) -> None:
         self.slot = slot
         self.sessions = sessions
         self.book = Book(store)
-        self._longest = longest
         self._locks: WeakValueDictionary[tuple[MemoryScope, str], anyio.Lock] = WeakValueDictionary()
-
-    def sound(self, params: SessionParams) -> SessionParams:
-        for name, longest in _LONGEST.items():
-            given = getattr(params, name)
-            if given is not None and len(given) > longest:
-                raise Refused(400, f"{to_camel(name)} is longer than {longest} characters")
-        return params
 
     def scope_of(self, caller: Caller, params: SessionParams) -> MemoryScope:
         """Return the scope of a call that begins no session: that of its session, else of its project."""
-        self.sound(params)
         session = self.sessions.find(caller, params.session_key or "")
         if session is not None:
             return session.scope
         return scope_of(caller, self.sessions.isolate, params.project, params.agent_id)
-
-    def checked(self, text: Any) -> str | None:
-        if not isinstance(text, str) or not text.strip():
-            return None
-        if len(text) > self._longest:
-            raise Refused(413, f"the text is longer than {self._longest} characters; shorten it")
-        return text.encode("utf-8", "replace").decode()
 
     def alone(self, scope: MemoryScope, name: str) -> anyio.Lock:
         """Return a lock that serialises changes of one memory, or all stores of a scope."""
@@ -68,7 +91,7 @@ class Memories:
 
     async def remember(self, caller: Caller, params: RememberParams) -> tuple[Note, WriteReceipt | None]:
         """Store one memory. There is no receipt if its ``idempotencyKey`` was used before."""
-        words = self.checked(params.content)
+        words = text_of(params.content)
         if words is None:
             raise Refused(400, "content is required")
         scope, key = self.scope_of(caller, params), params.idempotency_key
@@ -109,7 +132,7 @@ class Memories:
         return receipt
 
     async def recall(self, caller: Caller, params: RecallParams) -> list[dict[str, Any]]:
-        query = self.checked(params.query or params.keyword_query)
+        query = text_of(params.query or params.keyword_query)
         if not query:
             raise Refused(400, "query is required")
         scope, limit = self.scope_of(caller, params), min(params.limit, _MAX_LIMIT)
@@ -160,6 +183,141 @@ class Memories:
             "stats": {"total": len(wanted), "withEmbeddings": 0, "critical": critical},
         }
 
+    async def modify(self, caller: Caller, params: ModifyParams) -> dict[str, Any]:
+        """``POST /api/memory/modify``: each patch has a separate result."""
+        scope = self.scope_of(caller, params)
+        results = []
+        for patch in params.patches:
+            named = patch.model_copy(update={"reason": patch.reason or params.reason})
+            results.append(await _row(self.patched(caller, scope, patch.id, named)))
+        updated = sum(result["status"] == "updated" for result in results)
+        return {"total": len(results), "updated": updated, "results": results}
+
+    async def patched(
+        self, caller: Caller, scope: MemoryScope, item_id: str | None, patch: PatchParams
+    ) -> dict[str, Any]:
+        """Apply one patch.
+
+        Raises:
+            Refused: the patch was not applied. ``more`` holds Signet's name for the failure.
+        """
+        if not item_id:
+            raise _failed(None, "invalid_request", "Patch id is required")
+        if not patch.reason:
+            raise _failed(item_id, "invalid_request", "reason is required")
+        content = text_of(patch.content)
+        names = patch.model_fields_set & {"type", "tags", "importance", "pinned"}
+        labels = {
+            name: value for name in names if (value := getattr(patch, name)) is not None or name == "tags"
+        }
+        if content is None and not labels:
+            raise _failed(item_id, "invalid_request", "there is nothing to change")
+        self._check_writable(caller, item_id)
+        async with self.alone(caller.scope, item_id):
+            note = await self.find(scope, item_id)
+            if note is None:
+                raise _failed(item_id, "not_found")
+            if patch.if_version not in (None, note.version):
+                raise _failed(item_id, "version_conflict", currentVersion=note.version)
+            if content is not None:
+                await self._natively(scope, note, content)
+                note.content = content
+            for name, value in labels.items():
+                setattr(note, name, value)
+            note.version += 1
+            self.book.put(scope, note)
+            return _changed(note, "updated", contentChanged=content is not None)
+
+    async def forgotten(
+        self, caller: Caller, scope: MemoryScope, item_id: str, *, force: bool
+    ) -> dict[str, Any]:
+        """Delete one memory. Raises the same errors as :meth:`patched`."""
+        self._check_writable(caller, item_id)
+        async with self.alone(caller.scope, item_id):
+            there = await self.find(scope, item_id)
+            # If a process was killed here, the backend may have deleted the memory while its words remain.
+            note = there or self.book.get(scope, item_id)
+            if note is None or note.deleted:
+                raise _failed(item_id, "not_found")
+            if note.pinned and not force:
+                raise _failed(item_id, "pinned_requires_force", currentVersion=note.version)
+            if there:
+                await self._natively(scope, note, None)
+            note.version += 1
+            await anyio.to_thread.run_sync(self.sessions.forget_words, scope)
+            # This comes last: until the note is marked deleted, the deletion can be repeated.
+            await anyio.to_thread.run_sync(self.book.forget, scope, note)
+            return _changed(note, "deleted")
+
+    async def forget(self, caller: Caller, params: ForgetParams) -> dict[str, Any]:
+        """``POST /api/memory/forget``: a preview unless ``mode`` is ``execute``."""
+        execute = params.mode == "execute"
+        if execute and not params.reason:
+            raise Refused(400, "reason is required for execute mode")
+        scope = self.scope_of(caller, params)
+        candidates = await self._candidates(caller, scope, params)
+        if not execute:
+            return {"mode": "preview", "count": len(candidates), "candidates": candidates}
+        results = [
+            await _row(self.forgotten(caller, scope, str(row["id"]), force=params.force))
+            for row in candidates
+        ]
+        deleted = sum(result["status"] == "deleted" for result in results)
+        return {"mode": "execute", "requested": len(results), "deleted": deleted, "results": results}
+
+    async def _candidates(
+        self, caller: Caller, scope: MemoryScope, params: ForgetParams
+    ) -> list[dict[str, Any]]:
+        if params.ids is not None:
+            scores: dict[str, Any] = dict.fromkeys(params.ids, 0)
+        elif params.query or params.keyword_query:
+            scores = {row["id"]: row["score"] for row in await self.recall(caller, params)}
+        else:
+            raise Refused(400, "ids or query is required")
+        rows = []
+        for item_id, score in scores.items():
+            note = self.book.get(scope, item_id)
+            known = {"pinned": note.pinned, "version": note.version} if note else {}
+            if note or params.ids is not None:
+                rows.append({"id": item_id, "score": score, "pinned": False, "version": None, **known})
+        return rows
+
+    def _check_writable(self, caller: Caller, item_id: str) -> None:
+        if self.is_read_only(caller):
+            raise _failed(item_id, "read_only", "this memory is read-only")
+
+    async def _natively(self, scope: MemoryScope, note: Note, content: str | None) -> None:
+        """Change the backend's record, or delete it if ``content`` is None."""
+        items = MemoryItems(self.slot, scope)
+        try:
+            receipt = await (items.delete(note.id) if content is None else items.modify(note.id, content))
+        except (errors.ScopeError, errors.BackendRejected):
+            if await items.gone(note.id):
+                raise _failed(note.id, "not_found") from None
+            why = f"{self.slot.backend_name} keeps this memory as it is"
+            raise _failed(note.id, "not_supported", why) from None
+        except errors.CapabilityNotSupported as error:
+            raise _failed(note.id, "not_supported", str(error)) from None
+        if receipt.status == "skipped_read_only":
+            raise _failed(note.id, "read_only", "this memory is read-only")
+        if receipt.status == "unknown":
+            raise _failed(note.id, "unknown", "the backend did not answer")
+
 
 def id_of(receipt: WriteReceipt) -> str:
     return receipt.native_ids[0] if receipt.native_ids else receipt.event_id
+
+
+def _changed(note: Note, status: str, **more: Any) -> dict[str, Any]:
+    versions = {"currentVersion": note.version - 1, "newVersion": note.version}
+    return {"id": note.id, "status": status, **versions, **more}
+
+
+async def only_read(slot: MemorySlot, callers: Iterable[Caller]) -> None:
+    """Set up every caller's scope, then make the slot read-only, because it refuses set-ups then."""
+    for caller in callers:
+        try:
+            await slot.setup_scope(caller.scope)
+        except errors.BackendError as error:
+            log.warning("%s: a scope cannot be read: %s", slot.backend_name, error)
+    await slot.set_mode(AdapterMode(read_only=True, reason="started with --read-only"))

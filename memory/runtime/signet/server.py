@@ -27,7 +27,6 @@ from memory.contract.scope import MemoryScope
 from memory.runtime._items import MemoryItems
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import http, types
-from memory.runtime.signet.changing import Changes, ReachItems
 from memory.runtime.signet.endpoints import ROUTES, Endpoints
 from memory.runtime.signet.memories import Memories
 from memory.runtime.signet.reach import Caller, TokenGrant
@@ -94,9 +93,9 @@ class RuntimeAdapterServer:
             raise ConfigError("serve: whose memory is it? set memory.scope, or serve.tokens")
         self.store = store or HostStore(memory.slot.backend_name)
         sessions = Sessions(settings.isolate, self.store, memory.slot.delivery.resets_of)
-        self._changes = Changes(Memories(memory.slot, sessions, self.store, settings.longest_prompt))
+        memories = Memories(memory.slot, sessions, self.store)
         self._callers = http.Callers(tokens, memory.slot.scope, read_only=memory.slot.read_only)
-        self.endpoints = Endpoints(memory, self._changes, settings)
+        self.endpoints = Endpoints(memory, memories, settings)
         self.app = _application(own)
         self.app.add_api_route("/health", self.endpoints.health, methods=["GET"])
         for method, path, name, params in ROUTES:
@@ -160,8 +159,9 @@ class RuntimeAdapterServer:
 
     def reaches(self) -> dict[tuple[MemoryScope, bool], MemoryItems]:
         """Return (a caller's scope, whether it may only read) -> its memories, for mounted applications."""
+        slot = self.endpoints.memory.slot
         return {
-            (caller.scope, caller.read_only): ReachItems(self._changes, caller)
+            (caller.scope, caller.read_only): MemoryItems(slot, caller.scope)
             for caller in self._callers.known()
         }
 

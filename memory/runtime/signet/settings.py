@@ -72,8 +72,6 @@ class ServeSettings(PluginOptions):
     keep: bool = True
     """Keep what clients say of single memories, and where sessions left off, in ``memory.data_dir``, so that a
     restart finds it. Without, it is gone when the process ends."""
-    longest_prompt: int = Field(default=200_000, gt=0)
-    """Characters of a prompt or memory."""
     max_body_bytes: int = Field(default=2_000_000, gt=0)
     """Of one request."""
     max_requests: int = Field(default=1000, gt=0)

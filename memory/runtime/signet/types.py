@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from memory.contract._model import MAX_ID_LENGTH
 from memory.contract.errors import MemslotError
 
 
@@ -65,6 +66,13 @@ def parse(model: type[WireT], given: Mapping[str, Any]) -> WireT:
         raise Refused(400, f"{'.'.join(map(str, problem['loc']))} {why}") from None
 
 
+def text_of(given: object) -> str | None:
+    """Return a text that can be stored; None if it is blank or no text."""
+    if not isinstance(given, str) or not given.strip():
+        return None
+    return given.encode("utf-8", "replace").decode()
+
+
 def tags_of(given: Any) -> str | None:
     """Join tags, which clients send as a list or as text, into one text; None if there are no tags."""
     if given is not None and not isinstance(given, (list, str)):
@@ -102,9 +110,10 @@ class SessionParams(Wire):
     """
 
     harness: str | None = None  # the calling host; the daemon requires it for hooks
-    session_key: str | None = None  # the conversation
-    project: str | None = None  # selects the scope, together with the agent
-    agent_id: str | None = None
+    # An epoch is added to the session's key.
+    session_key: Annotated[str, Field(max_length=MAX_ID_LENGTH - 12)] | None = None  # the conversation
+    project: Annotated[str, Field(max_length=4096)] | None = None  # selects the scope, with the agent
+    agent_id: Annotated[str, Field(max_length=MAX_ID_LENGTH)] | None = None
     runtime_path: str | None = None  # ``plugin`` or ``legacy``, for a daemon
 
     @model_validator(mode="before")
