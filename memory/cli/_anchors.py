@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SECTIONS = {
-    "cannot be found": "missing-sdk",
+    "not installed: ": "missing-sdk",
     "selects nothing": "selects-nothing",
     "needs the environment variable": "missing-variable",
     "is open elsewhere": "locked-store",

@@ -1,13 +1,11 @@
 """Lists memories (``memslot doctor`` without a file) and shows a resolved configuration (``tools config
 show``).
 
-Listing imports no SDK. Showing a configuration builds its adapter, which imports one.
+Neither imports an SDK.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import typer
@@ -61,23 +59,14 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a configuration as it is read. Variables and defaults are filled in, and private values hidden."""
-    import anyio
     import yaml
 
     from memory.bench.engine.matrix import parsed_run
-    from memory.contract.adapter import close_adapter
-    from memory.plugins.registry import MemoryAdapterRegistry, missing_modules
+    from memory.plugins.registry import MemoryAdapterRegistry
 
     registry = MemoryAdapterRegistry()
     loaded = registry.load(config)
     info = registry.selected(loaded)
-    if missing := missing_modules(info):
-        complain(f"warning: {', '.join(missing)} cannot be found: {info.install}", warning=True)
-    else:
-        with TemporaryDirectory(
-            prefix="memslot-"
-        ) as place:  # the factory finds mistakes that the options model cannot
-            anyio.run(close_adapter, registry.create(loaded, data_dir=Path(place)))
     options = loaded.parse_options(info.options)
     known = loaded.config_hash(options)
     run = None if loaded.run is None else parsed_run(loaded)

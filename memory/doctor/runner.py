@@ -38,14 +38,12 @@ async def run_doctor(
 
     Args:
         config: a YAML file, its content, or a loaded configuration.
-        registry: replaces the installed plugins.
-        on_check: gets each result as it comes.
-        on_begin: gets the name of each check before it runs.
+        on_check, on_begin: get each result, and the name of each check before it runs.
         on_error: gets each error behind a failed check.
         ready_timeout_s: longest wait, in seconds, for asynchronous derivation. Each reset gets this time, but
             at least 10 s and at most the configured deadline.
-        write_s: replaces the configured deadline, in seconds, so that a slow model can be timed.
-        data_dir: replaces the configured directory.
+        registry, write_s, data_dir: replace the installed plugins, the deadline in seconds (to time a slow
+            model), and the directory.
     """
     found = registry or MemoryAdapterRegistry()
     return await _Doctor(

@@ -25,13 +25,9 @@ _START_S = 5.0  # longest wait of a session's first turn for the server that its
 
 
 class HostFolder(ABC):
-    """What memslot writes into a host's directory.
+    """What memslot writes into a host's directory."""
 
-    Attributes:
-        home: the environment variable that names the directory, and the directory without it.
-    """
-
-    home: ClassVar[tuple[str, str]]
+    home: ClassVar[tuple[str, str]]  # the variable that names the directory, and the directory without it
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = (directory or Path(os.environ.get(*self.home))).expanduser().absolute()

@@ -79,11 +79,8 @@ def conversation(
 ) -> tuple[list[Message], list[str]]:
     """Return what the user and the assistant said, and the kinds of parts and messages without such words.
 
-    Args:
-        messages: those of a turn.
-        role: returns the speaker of a message.
-        content: returns the content of a message.
-        calls: tells whether a message calls a tool. Its words are not spoken.
+    The functions return a message's speaker, its content, and whether it calls a tool; then its words are not
+    spoken.
     """
     talk = spoken((role(message), words(content(message))) for message in messages if not calls(message))
     parts = [kind for message in messages for kind in left_out(content(message))]

@@ -50,13 +50,7 @@ class HookSettings(PluginOptions):
 
 
 def socket_path(data_dir: Path) -> Path:
-    """Return the socket's path for a ``data_dir``.
-
-    The path depends on no environment variable, because Codex passes almost none to its servers.
-
-    Raises:
-        ConfigError: the path is too long for a socket.
-    """
+    """Return the socket's path. It needs no environment variable: Codex passes almost none to its servers."""
     return socket_in(data_dir, "hooks.sock")
 
 

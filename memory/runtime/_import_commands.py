@@ -27,9 +27,7 @@ _NAMED = 20  # problems printed in full; --json lists all
 
 @importing.command("import")
 def import_(
-    file: Annotated[
-        Path, typer.Argument(help="An export, a zip file of one, or a directory.", show_default=False)
-    ],
+    file: Annotated[Path, typer.Argument(help="An export, or a zip file of one.", show_default=False)],
     into: Annotated[Path, typer.Option(help="The YAML file of the memory.", show_default=False)],
     kind: Annotated[
         str | None,

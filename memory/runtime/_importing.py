@@ -128,12 +128,8 @@ async def import_conversations(
 ) -> ImportReport:
     """Write the events of a file that are not stored yet.
 
-    Args:
-        source: the file.
-        slot: the open memory.
-        store: keeps a mark for each event.
-        report: the result of :func:`dry_run`, which this import completes.
-        progress: called with the unit ``events``, the number of finished events and their total.
+    ``store`` keeps a mark for each event. ``report`` is the result of :func:`dry_run`, which this completes.
+    ``progress`` gets the unit ``events``, the number of finished events and their total.
 
     Raises:
         BackendError: the backend failed. Written events stay, and a second import continues from there.

@@ -43,11 +43,7 @@ async def forget_person(journal: Journal, persona_id: str, config: MemslotConfig
     """Reset a person's scopes, then remove their events from the journal for good.
 
     If the backend is down, the events stay, because they tell which scopes to reset.
-
-    Args:
-        journal: the journal that holds the events.
-        persona_id: the person.
-        config: the memory whose scopes are reset. It has no scope and no journal.
+    ``config`` describes the memory whose scopes are reset. It has no scope and no journal.
     """
     events = (entry.event for entry in journal.entries(everything=True))
     scopes = {event.scope for event in events if event.scope.persona_id == persona_id}

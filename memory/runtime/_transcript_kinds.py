@@ -136,11 +136,7 @@ class _Talk:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def add(self, item: Item) -> None:
-        """Add a message of any kind, and count the parts that are left out.
-
-        Raises:
-            Unreadable: the role or the content is invalid.
-        """
+        """Add a message of any kind, and count the parts that are left out."""
         value = _fields(item.value, self.left_out)
         if value is None:
             return
@@ -391,11 +387,7 @@ def _question(value: Mapping[str, Any], user: str | None, place: str) -> Questio
 
 
 def _moment_of(value: Any) -> datetime | None:
-    """Read a time: ISO 8601 with a zone, or seconds or milliseconds since 1970; None for null or no text.
-
-    Raises:
-        Unreadable: the time has another format, has no zone or is out of range.
-    """
+    """Read a time: ISO 8601 with a zone, or seconds or milliseconds since 1970; None for null or no text."""
     if value is None or value == "":
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -3,8 +3,8 @@
 Most exports are never in memory as a whole. The file's content decides its kind, unless the caller names it:
 
 =============== =====================================================================================
-``chatgpt``     ``conversations.json`` of a ChatGPT export, its directory, or the zip file itself
-``claude``      ``conversations.json`` of a Claude.ai export, its directory, or the zip file itself
+``chatgpt``     ``conversations.json`` of a ChatGPT export, or the zip file itself
+``claude``      ``conversations.json`` of a Claude.ai export, or the zip file itself
 ``claude_code`` a session file of Claude Code (JSON lines)
 ``sharegpt``    ``{"id", "conversations": [{"from", "value"}]}``, as a list or as JSON lines
 ``openai``      ``{"messages": [{"role", "content"}]}`` as a list or as JSON lines, or one bare list of messages
@@ -26,7 +26,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -46,13 +45,8 @@ def read_conversations(
     """Yield the conversations of a file, in its order.
 
     Files of ``claude_code``, ``memslot`` and ``journal`` are read whole first, because the lines of a
-    conversation may be anywhere in the file.
-
-    Args:
-        path: a file, a zip file, or a directory that holds ``conversations.json``.
-        kind: one of :data:`KINDS`; None detects it from the content.
-        problems: collects what cannot be read, and reading goes on. Without it, the first problem is raised.
-        questions: collects the questions of ``memslot`` lines.
+    conversation may be anywhere in the file. ``questions`` collects the questions of ``memslot`` lines.
+    ``problems`` collects what cannot be read, and reading goes on.
 
     Raises:
         ConfigError: the file does not exist, is not UTF-8 text or is of no known kind. Also raised for the
@@ -81,30 +75,19 @@ def read_conversations(
                 yield replace(found, conversation_id=name)
 
 
-def _files(source: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield each file to read: its name for messages, and a function that opens it."""
-    if source.is_dir():
-        files = sorted(source.glob("conversations*.json"))
-        if not files:
-            raise ConfigError(f"{source.name} is a directory without conversations.json; give the file")
-        for file in files:
-            yield file.name, partial(open, file, "rb")
-    elif zipfile.is_zipfile(source):
-        with zipfile.ZipFile(source) as archive:
-            names = sorted(name for name in archive.namelist() if Path(name).match("conversations*.json"))
-            if not names:
-                raise ConfigError(f"{source.name} is a zip file without conversations.json; unpack it")
-            for name in names:
-                yield Path(name).name, partial(archive.open, name)
-    else:
-        yield source.name, partial(open, source, "rb")
-
-
 def _items(source: Path, wrong: Callable[[Problem], None]) -> Iterator[tuple[str, Iterator[Item]]]:
     """Yield the name and the items of each file."""
-    for name, opens in _files(source):
-        with opens() as raw, TextIOWrapper(raw, encoding="utf-8-sig") as text:
-            yield name, items_of(text, name, wrong)
+    if not zipfile.is_zipfile(source):
+        with source.open(encoding="utf-8-sig") as text:
+            yield source.name, items_of(text, source.name, wrong)
+        return
+    with zipfile.ZipFile(source) as archive:
+        paths = sorted(name for name in archive.namelist() if Path(name).match("conversations*.json"))
+        if not paths:
+            raise ConfigError(f"{source.name} is a zip file without conversations.json; unpack it")
+        for path in paths:
+            with archive.open(path) as raw, TextIOWrapper(raw, encoding="utf-8-sig") as text:
+                yield Path(path).name, items_of(text, Path(path).name, wrong)
 
 
 @contextmanager

@@ -119,14 +119,17 @@ def test_memories_of_mem0_are_what_the_user_said(tmp_path):
     assert str(found.messages[0].at) == "2024-07-20 08:30:36.275141+00:00"
 
 
-def test_an_export_is_read_as_zip_file_and_as_directory(tmp_path):
+def test_an_export_is_read_as_zip_file(tmp_path):
     (tmp_path / "conversations.json").write_text(json.dumps([CHATGPT]), encoding="utf-8")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.write(tmp_path / "conversations.json", "export/conversations.json")
         archive.writestr("export/user.json", "{}")
     (tmp_path / "export.zip").write_bytes(packed.getvalue())
-    assert [*read_conversations(tmp_path)] == [*read_conversations(tmp_path / "export.zip")]
+    found = [*read_conversations(tmp_path / "export.zip")]
+    assert found == [*read_conversations(tmp_path / "conversations.json")]
+    with pytest.raises(ConfigError, match="cannot be read"):
+        [*read_conversations(tmp_path)]
 
 
 def test_a_large_list_is_read_piece_by_piece(tmp_path, monkeypatch):

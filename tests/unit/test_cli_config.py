@@ -36,8 +36,6 @@ memory:
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "sk-from-env")
-    # Secrets stand where mem0 takes none, so it would refuse the file; without its SDK nothing is built.
-    monkeypatch.setattr("memory.plugins.registry.missing_modules", lambda info: ("mem0",))
     path = tmp_path / "config.yaml"
     path.write_text(TEXT, encoding="utf-8")
     return path

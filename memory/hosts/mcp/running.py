@@ -86,12 +86,9 @@ def _own_stdout() -> Iterator[io.TextIOWrapper]:
 async def endpoint(
     callers: Mapping[tuple[MemoryScope, bool], MemoryItems],
 ) -> AsyncIterator[Callable[[MemoryScope, bool], Any]]:
-    """Create an ASGI application for each scope and access right, for ``memslot serve``.
+    """Create an ASGI application for each caller's scope and whether it may only read, for ``memslot serve``.
 
     The application that mounts them authenticates callers, and limits and checks their requests.
-
-    Args:
-        callers: (a caller's scope, whether it may only read) -> the memories it reaches.
     """
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 

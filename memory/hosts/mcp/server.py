@@ -31,42 +31,30 @@ Handler = Callable[[Any], Awaitable[dict[str, Any]]]
 
 
 def build_server(items: MemoryItems, *, read_only: bool = False) -> Any:
-    """Create the server of one user's memories. It does not run yet.
+    """Create the ``mcp.server.lowlevel.Server`` of one user's memories. It does not run yet.
 
-    Args:
-        items: the memories. The code that opened their slot closes it.
-        read_only: whether to leave out tools that write. Call the slot's ``set_mode`` to forbid all writes.
-
-    Returns:
-        A ``mcp.server.lowlevel.Server``.
+    ``read_only`` leaves out the tools that write. The slot's ``set_mode`` forbids all writes.
     """
     handlers = _Handlers(items, read_only)
-    offered: dict[str, Handler] = {name: getattr(handlers, name) for name in _REQUESTS}
+    older = hasattr(Server, "call_tool")
+    offered = {name: _for_sdk(name, getattr(handlers, name), older) for name in _REQUESTS}
     make: Any = Server
     about = {"version": __version__, "instructions": _INSTRUCTIONS}
-    if not hasattr(Server, "call_tool"):
-        on = {f"on_{name}": _for_sdk_2(name, handler) for name, handler in offered.items()}
-        return make("memslot", **about, **on)
+    if not older:
+        return make("memslot", **about, **{f"on_{name}": answer for name, answer in offered.items()})
     server = make("memslot", **about)
-    for name, handler in offered.items():
-        server.request_handlers[getattr(types, _REQUESTS[name][0])] = _for_sdk_1(name, handler)
+    for name, answer in offered.items():
+        server.request_handlers[getattr(types, _REQUESTS[name][0])] = answer
     return server
 
 
-def _for_sdk_1(name: str, handler: Handler) -> Callable[[Any], Awaitable[Any]]:
+def _for_sdk(name: str, handler: Handler, older: bool) -> Callable[..., Awaitable[Any]]:
+    """Wrap a handler for the SDK. An older one passes a request, a newer one a context and the parameters."""
     result: Any = getattr(types, _REQUESTS[name][1])
 
-    async def answer(request: Any) -> Any:
-        return types.ServerResult(result.model_validate(await handler(request.params)))
-
-    return answer
-
-
-def _for_sdk_2(name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
-    result: Any = getattr(types, _REQUESTS[name][1])
-
-    async def answer(context: Any, params: Any) -> Any:
-        return result.model_validate(await handler(params))
+    async def answer(*given: Any) -> Any:
+        made = result.model_validate(await handler(given[0].params if older else given[1]))
+        return types.ServerResult(made) if older else made
 
     return answer
 

@@ -23,12 +23,8 @@ SOURCE = "memslot"  # the name of memslot's blocks in Nanobot's runtime context
 def said(messages: Sequence[Mapping[str, Any]], asked: str) -> tuple[list[Message], list[str]]:
     """Return the spoken messages of a session's last turn, and the kinds of what holds no words of its speakers.
 
-    Commands and messages that call tools are not spoken.
-
-    Args:
-        messages: the session's messages. Nanobot may shorten and summarise them at any time.
-        asked: what the user said in the turn. The turn begins with the last message of these words, or else
-            with the user's last message.
+    Commands and messages that call tools are not spoken. The turn begins with the user's last message of the
+    words ``asked``, or else with the user's last message: Nanobot may shorten its messages at any time.
     """
     users = [at for at, message in enumerate(messages) if message.get("role") == "user"]
     asking = [at for at in users if _words(messages[at]).strip() == asked.strip()]

@@ -43,11 +43,7 @@ _open: dict[Path, MemorySlot] = {}
 
 
 def _slot_for(workspace: str) -> MemorySlot | None:
-    """Return the memory of ``MEMSLOT_CONFIG``, else of ``memslot.yaml`` in the workspace; None without either.
-
-    Raises:
-        MemslotError: the configuration cannot be used.
-    """
+    """Return the memory of ``MEMSLOT_CONFIG``, else of ``memslot.yaml`` in the workspace; None without either."""
     named = os.environ.get("MEMSLOT_CONFIG")
     config = Path(named or Path(workspace, "memslot.yaml")).absolute()
     if not (named or config.exists()):
