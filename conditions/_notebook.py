@@ -1,4 +1,4 @@
-"""The notebook of rolling_summary for one scope. Its memory and progress change in one transaction."""
+"""The notebook of rolling_summary for one scope, and how it is summarised."""
 
 from __future__ import annotations
 
@@ -7,35 +7,34 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import anyio
 from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter
 
-from conditions._storage import Known, Saved, ScopeTables, said
-from memory import BackendError, MemoryEvent, MemoryScope, MemslotError, TokenCounter
+from conditions._storage import Saved, ScopeTables, event_in, said
+from memory import BackendError, MemoryScope, MemslotError, TokenCounter
 from memory.adapter import BackendProtocolError, StoreError
+
+Sources = Mapping[str, tuple[str, ...]]  # line of the memory -> ids of its events
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    of: Known  # the event
+    """A message that is not summarised yet. ``seq`` is the row of its event."""
+
+    seq: int
+    event_id: str
+    session_id: str
+    timestamp: datetime
     role: str
     name: str | None
     text: str
 
     def render(self) -> str:
         name = f" [{self.name.replace('[', '(').replace(']', ')')}]" if self.name else ""
-        return f"[{self.of.timestamp:%Y-%m-%d %H:%M}] {self.role.upper()}{name}: {self.text}"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    event_id: str
-    context: str | None = None
-
-
-Sources = Mapping[str, tuple[Source, ...]]  # by line; the same words may have been said in two contexts
+        return f"[{self.timestamp:%Y-%m-%d %H:%M}] {self.role.upper()}{name}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,254 +55,179 @@ class Summariser(Protocol):
     async def aclose(self) -> None: ...
 
 
-@dataclass
+@dataclass(frozen=True)
 class Progress:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", defer_build=True)
 
-    consolidated: Annotated[int, Field(ge=0)] = 0  # messages done, summarised or archived raw
+    done: Annotated[int, Field(ge=0)] = 0  # row of the last event that is summarised or archived raw
     consolidations: Annotated[int, Field(ge=0)] = 0
-    failures: Annotated[int, Field(ge=0)] = 0  # in a row
     raw_archived: Annotated[int, Field(ge=0)] = 0  # messages in the history, unsummarised
-    last_error: str = ""  # without user text
-    retry_after_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    last_error: str = ""  # of the messages archived raw; without user text
     last_derived_at: AwareDatetime | None = None
-    sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
+    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 _PROGRESS = TypeAdapter(Progress)
 
 
-class Notebook:
-    """The state of one scope. Only the holder of ``lock`` may change it; reading needs no lock.
+@dataclass(frozen=True)
+class Pages:
+    """The stored state of a scope. ``unreadable`` has the numbers of damaged rows among the pending ones."""
 
-    Other processes may also use the scope. A change is made only if no other process has made one meanwhile.
+    version: str
+    progress: Progress
+    memory: str
+    pending: list[Line]
+    unreadable: list[int]
 
-    Args:
-        scope: the scope.
-        counter: measures messages and the memory.
-        tables: the storage of the state.
-    """
+    @property
+    def earlier(self) -> int:
+        """The number of pending messages before the latest session's."""
+        latest = self.pending[-1].session_id if self.pending else ""
+        others = (at for at, line in enumerate(self.pending, start=1) if line.session_id != latest)
+        return max(others, default=0)
 
-    def __init__(self, scope: MemoryScope, counter: TokenCounter, tables: ScopeTables) -> None:
-        self.lock = anyio.Lock()
-        self._scope = scope
-        self._counter = counter
-        self._tables = tables
-        self._rests_until = 0.0
-        self._clear()
+    def first(self, due: int, window: int, counter: TokenCounter) -> int:
+        """The number of the first ``due`` messages that fit ``window`` tokens with the memory.
 
-    def _clear(self) -> None:
-        self.version = ""
-        self.unreadable: list[int] = []  # row numbers
-        self.memory = ""
-        self.history: list[str] = []
-        self.pending: list[Line] = []
-        self.earlier = 0  # number of pending messages before the latest session's
-        self.progress = Progress()
-        self.events: dict[str, Known] = {}
-        self.waiting: dict[str, int] = {}  # how many messages of each event are pending
-
-    async def add(self, event: MemoryEvent) -> bool:
-        """Store an event. Returns False if its id is known."""
-        while event.event_id not in self.events:
-            before = self.version
-            changed = await self._tables.add_if(before, event)
-            if changed is not None and self.version == before:
-                self.version = changed
-                self._take(event)
-                return True
-            await self.refresh()  # another process or a reader has changed the state meanwhile
-            if changed is not None:
-                return True
-        return False
-
-    def _take(self, event: MemoryEvent) -> None:
-        known = self.events[event.event_id] = Known.of(event)
-        for message in event.messages:
-            if self.pending and self.pending[-1].of.session_id != known.session_id:
-                self.earlier = len(self.pending)
-            self.pending.append(Line(known, message.role, message.name, said(message)))
-        self.waiting[event.event_id] = len(event.messages)
-
-    def within(self, due: int, window: int) -> int:
-        """The number of the first ``due`` messages that fit ``window`` tokens with the memory; at least one.
-
-        If not all fit, the cut is before a message of the user, if there is one.
+        Events stay whole, and at least one counts.
         """
-        room = window - self._counter.count(self.memory)
+        room = window - counter.count(self.memory)
         fits = 0
         for line in self.pending[:due]:
-            room -= self._counter.count(line.render() + "\n")
+            room -= counter.count(line.render() + "\n")
             if room < 0:
                 break
             fits += 1
-        if fits == due:
-            return due
-        at_user = (cut for cut in range(fits, 0, -1) if self.pending[cut].role == "user")
-        return next(at_user, max(fits, 1))
+        last = self.pending[max(fits, 1) - 1].seq
+        if fits < due and fits and self.pending[fits].seq == last != self.pending[0].seq:
+            return next(at for at, line in enumerate(self.pending) if line.seq == last)
+        return sum(line.seq <= last for line in self.pending)
 
-    async def refresh(self) -> None:
-        """Read the scope again if another process has changed it.
 
-        Raises:
-            StoreError: the stored progress is damaged.
-        """
-        if await self._tables.version(self._scope) == self.version:
-            return
-        saved, rows = await self._tables.load(self._scope)
-        try:
-            progress = _PROGRESS.validate_json(saved.progress)
-        except ValueError:
-            changed = "condition_scopes: a summary's progress is not as it was written"
-            raise StoreError(f"{changed}; restore the store from a copy, or reset the scope") from None
-        self._clear()
-        worked_off, readable = progress.consolidated, 0
-        for row, event in rows:
-            if event is None:
-                self.unreadable.append(row.seq)
-            else:
-                self._take(event)
-                readable += min(worked_off, row.messages)
-            worked_off -= min(worked_off, row.messages)
-        self.history = saved.history
-        self._set(progress, saved.summary)
-        self._drop(readable)
-        self.version = saved.version
+class Notebook:
+    """One scope. Reading needs no lock; only the holder of ``lock`` may summarise.
 
-    async def commit(self, version: str, count: int, draft: Draft) -> None:
-        """Store a summary of the first ``count`` pending messages, unless another process was faster.
+    Other processes may use the scope. A summary is stored only if no other process has stored one meanwhile.
+    """
 
-        Args:
-            version: the notebook's version when the summary was begun.
-        """
-        known = {**self.progress.sources, **draft.sources}
-        await self._save(
-            version,
-            count,
-            draft.history_entry,
-            draft.memory.strip(),
-            consolidations=self.progress.consolidations + 1,
-            last_derived_at=datetime.now(UTC),
-            sources={line: known[line] for line in draft.memory.splitlines() if line in known},
-        )
-
-    async def archive_raw(self, version: str, count: int) -> None:
-        """Put the first ``count`` pending messages into the history without a summary."""
-        now, lines = self.progress, self.pending[:count]
-        head = f"[{lines[0].of.timestamp:%Y-%m-%d %H:%M}] [RAW] {count} messages"
-        entry = "\n".join((head, *(line.render() for line in lines)))
-        changes = {"raw_archived": now.raw_archived + count, "last_error": now.last_error}
-        await self._save(version, count, entry, self.memory, **changes)
-
-    def note_failure(self, error: MemslotError) -> int:
-        """Count a failed attempt, and return the number of failures in a row."""
-        name, status = type(error).__name__, None
-        self.progress.retry_after_s = 0.0
-        if isinstance(error, BackendError):
-            status = error.diagnostics.get("status")
-            self.progress.retry_after_s = error.retry_after_s or 0.0
-        self.progress.failures += 1
-        why = (
-            f": {error}" if isinstance(error, BackendProtocolError) else f", HTTP {status}" if status else ""
-        )
-        reason = error.diagnostics.get("reason") if isinstance(error, BackendError) else None
-        self.progress.last_error = name + why + (f": {reason}" if reason else "")
-        return self.progress.failures
-
-    def note_slowness(self, pause_s: float) -> None:
-        """Note that a write's deadline ended a summary.
-
-        This is no failure, because a wait may have more time.
-        """
-        self.progress.last_error = "it took longer than a write may take"
-        self._rests_until = time.monotonic() + pause_s
-
-    def rest(self, pause_s: float) -> None:
-        """Try the failed summary again only after a pause, which doubles with each failure in a row."""
-        pause_s = max(self.progress.retry_after_s, pause_s * 2 ** (self.progress.failures - 1))
-        self._rests_until = time.monotonic() + pause_s
+    def __init__(
+        self,
+        scope: MemoryScope,
+        tables: ScopeTables,
+        summariser: Summariser,
+        counter: TokenCounter,
+        window: int,
+        pause_s: float,
+    ) -> None:
+        self.lock = anyio.Lock()
+        self.failures = 0  # in a row
+        self.last_error = ""  # without user text
+        self._scope = scope
+        self._tables = tables
+        self._summariser = summariser
+        self._counter = counter
+        self._window = window  # tokens that memory and messages may take together in one call
+        self._pause_s = pause_s  # after a failure; doubled with each further failure
+        self._rests_until = 0.0
 
     @property
     def rests_s(self) -> float:
         """Seconds until a failed summary may be tried again."""
         return max(0.0, self._rests_until - time.monotonic())
 
-    async def clear(self) -> int:
-        """Delete everything in the scope. Returns the number of its events."""
-        removed = await self._tables.clear(self._scope)
-        self._clear()
-        return removed
+    async def read(self) -> Pages:
+        """The stored state.
 
-    async def is_empty(self) -> bool:
-        return not await self._tables.version(self._scope)
+        Raises:
+            StoreError: the stored progress is damaged.
+        """
+        saved = await self._tables.saved(self._scope)
+        try:
+            progress = _PROGRESS.validate_json(saved.progress)
+        except ValueError:
+            changed = "condition_scopes: a summary's progress is not as it was written"
+            raise StoreError(f"{changed}; restore the store from a copy, or reset the scope") from None
+        pages = Pages(saved.version, progress, saved.summary, [], [])
+        for row in await self._tables.after(self._scope, progress.done):
+            if (event := event_in(row, self._scope)) is None:
+                pages.unreadable.append(row.seq)
+                continue
+            of = (row.seq, event.event_id, event.session_id, event.timestamp)
+            pages.pending.extend(
+                Line(*of, message.role, message.name, said(message)) for message in event.messages
+            )
+        return pages
 
-    async def _save(self, version: str, count: int, history_entry: str, memory: str, **changes: Any) -> None:
-        """Store that the first ``count`` pending messages are done, and the ``changes`` of the progress."""
-        fresh: dict[str, Any] = {"failures": 0, "last_error": "", "retry_after_s": 0.0}
-        consolidated = self.progress.consolidated + count
-        progress = replace(self.progress, consolidated=consolidated, **fresh | changes)
-        entry = re.sub(r"\n\s*\n", "\n", history_entry.strip())
-        saved = Saved(version, _PROGRESS.dump_json(progress).decode(), memory, [entry])
-        changed = await self._tables.save(self._scope, saved)
-        if changed is None or self.version != version:
-            await self.refresh()
-            return
-        self.version = changed
-        self.history.append(entry)
-        self._set(progress, memory)
-        self._drop(count)
-
-    def _set(self, progress: Progress, memory: str) -> None:
-        self.progress = progress
-        self.memory = memory
-
-    def _drop(self, count: int) -> None:
-        for line in self.pending[:count]:
-            self.waiting[line.of.event_id] -= 1
-            if not self.waiting[line.of.event_id]:
-                del self.waiting[line.of.event_id]
-        del self.pending[:count]
-        self.earlier = max(0, self.earlier - count)
-
-
-_ATTEMPTS = 3
-
-
-@dataclass
-class Consolidation:
-    """Summarises notebooks; the caller holds the notebook's lock."""
-
-    summariser: Summariser
-    window: int  # tokens that memory and messages may take together in one call
-    pause_s: float = 0.0  # after a failure; doubled with each further failure
-    read_only: bool = False
-
-    async def due(self, notebook: Notebook) -> None:
+    async def summarise_earlier(self) -> Pages:
         """Summarise the sessions that are over, unless the pause after a failure still lasts."""
-        while not notebook.rests_s and (due := notebook.earlier):
-            if not await self.some(notebook, due):
-                return
+        pages = await self.read()
+        while pages.earlier and not self.rests_s and await self.summarise(pages, pages.earlier):
+            pages = await self.read()
+        return pages
 
-    async def some(self, notebook: Notebook, due: int) -> bool:
+    async def summarise(self, pages: Pages, due: int) -> bool:
         """Summarise some of the first ``due`` messages. Returns False if none was done.
 
         After three failures in a row, they go into the history without a summary, as in Nanobot.
         """
-        count = notebook.within(due, self.window)
-        version, lines = notebook.version, notebook.pending[:count]
+        lines = pages.pending[: pages.first(due, self._window, self._counter)]
+        now = pages.progress
         try:
-            draft = await self.summariser.summarise(notebook.memory, notebook.progress.sources, lines)
-            if self.read_only:  # the mode changed while the model was thinking
-                return False
-            await notebook.commit(version, count, draft)
+            draft = await self._summariser.summarise(pages.memory, now.sources, lines)
+            memory, known = draft.memory.strip(), {**now.sources, **draft.sources}
+            progress = replace(
+                now,
+                done=lines[-1].seq,
+                consolidations=now.consolidations + 1,
+                last_derived_at=datetime.now(UTC),
+                sources={line: known[line] for line in memory.splitlines() if line in known},
+            )
+            await self._save(pages, progress, memory, draft.history_entry)
         except MemslotError as error:
-            failures = notebook.note_failure(error)
-            notebook.rest(self.pause_s)
-            if failures < _ATTEMPTS or self.read_only:
+            self._note(error)
+            if self.failures < _ATTEMPTS:
                 return False
+            progress = replace(
+                now,
+                done=lines[-1].seq,
+                raw_archived=now.raw_archived + len(lines),
+                last_error=self.last_error,
+            )
+            head = f"[{lines[0].timestamp:%Y-%m-%d %H:%M}] [RAW] {len(lines)} messages"
+            entry = "\n".join((head, *(line.render() for line in lines)))
             try:
-                await notebook.archive_raw(version, count)
+                await self._save(pages, progress, pages.memory, entry)
             except MemslotError as unwritten:  # a full disk, for example; the events are stored anyway
-                notebook.note_failure(unwritten)
+                self._note(unwritten)
                 return False
         return True
+
+    async def _save(self, pages: Pages, progress: Progress, memory: str, entry: str) -> None:
+        saved = Saved(pages.version, _PROGRESS.dump_json(progress).decode(), memory)
+        await self._tables.save(self._scope, saved, re.sub(r"\n\s*\n", "\n", entry.strip()))
+        self.failures, self.last_error, self._rests_until = 0, "", 0.0
+
+    def _note(self, error: MemslotError) -> None:
+        """Count a failed attempt. The next one comes after a pause."""
+        self.failures += 1
+        self.last_error = type(error).__name__
+        retry_after_s = 0.0
+        if isinstance(error, BackendError):
+            retry_after_s = error.retry_after_s or 0.0
+            status, reason = (error.diagnostics.get(name) for name in ("status", "reason"))
+            if isinstance(error, BackendProtocolError):
+                self.last_error += f": {error}"
+            elif status:
+                self.last_error += f", HTTP {status}"
+            if reason:
+                self.last_error += f": {reason}"
+        self._rest(max(retry_after_s, self._pause_s * 2 ** (self.failures - 1)))
+
+    def note_slowness(self) -> None:
+        """Note that a write's deadline ended a summary. This is no failure, because a wait may have more time."""
+        self.last_error = "it took longer than a write may take"
+        self._rest(self._pause_s)
+
+    def _rest(self, pause_s: float) -> None:
+        self._rests_until = time.monotonic() + pause_s

@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from sys import intern
 from typing import Any
 from uuid import uuid4
 
@@ -25,7 +23,7 @@ TABLES = Tables(
 CREATE TABLE IF NOT EXISTS condition_scopes (
     provider TEXT NOT NULL,
     scope TEXT NOT NULL,
-    version TEXT NOT NULL DEFAULT '',
+    version TEXT NOT NULL,
     messages INTEGER NOT NULL DEFAULT 0,
     progress TEXT NOT NULL DEFAULT '{}',
     summary TEXT NOT NULL DEFAULT '',
@@ -42,6 +40,7 @@ CREATE TABLE IF NOT EXISTS condition_events (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS condition_event_ids ON condition_events (provider, scope, event_id);
 CREATE INDEX IF NOT EXISTS condition_event_times ON condition_events (provider, scope, said_at, seq);
+CREATE INDEX IF NOT EXISTS condition_event_order ON condition_events (provider, scope, seq);
 CREATE TABLE IF NOT EXISTS condition_history (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     provider TEXT NOT NULL,
@@ -54,6 +53,7 @@ CREATE INDEX IF NOT EXISTS condition_history_order ON condition_history (provide
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _SCOPE = "provider = ? AND scope = ?"
+_EVENTS = f"SELECT seq, said_at, event FROM condition_events WHERE {_SCOPE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,6 @@ class Row:
 
     seq: int
     said_at: int
-    messages: int
     event: str
 
 
@@ -76,14 +75,13 @@ class Saved:
     """The summary of a scope, and its progress.
 
     Attributes:
-        version: differs after each change, by any process.
+        version: differs after each change of the summary and after each reset; empty without any event.
         progress: JSON text of the summariser's progress.
     """
 
     version: str
     progress: str
     summary: str
-    history: list[str]
 
 
 class ScopeTables:
@@ -113,31 +111,43 @@ class ScopeTables:
 
         Returns the number of messages stored under its id, and whether it is new.
         """
-        return await self.store.run(partial(self._add, event=event))
+        key, messages = self._key(event.scope), len(event.messages)
+        said_at = (event.timestamp - _EPOCH) // _MICROSECOND
 
-    async def add_if(self, version: str, event: MemoryEvent) -> str | None:
-        """Store an event if the scope has this version. Returns the new version, else None."""
-
-        def add(db: Any) -> str | None:
-            changed = self._change(db, event.scope, version)
-            if changed is not None:
-                self._add(db, event)
-            return changed
+        def add(db: Any) -> tuple[int, bool]:
+            # This row comes first: a server then serialises the writers of a scope, so ``seq`` follows arrival.
+            db.execute(
+                "INSERT INTO condition_scopes (provider, scope, version, messages) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (provider, scope) "
+                "DO UPDATE SET messages = condition_scopes.messages + excluded.messages",
+                (*key, uuid4().hex, messages),
+            )
+            new = db.execute(
+                "INSERT INTO condition_events (provider, scope, event_id, said_at, messages, event) "
+                "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (*key, event.event_id, said_at, messages, event.model_dump_json()),
+            ).rowcount
+            if new:
+                return messages, True
+            db.execute(
+                f"UPDATE condition_scopes SET messages = messages - ? WHERE {_SCOPE}", (messages, *key)
+            )
+            select = f"SELECT messages FROM condition_events WHERE {_SCOPE} AND event_id = ?"
+            return int(db.execute(select, (*key, event.event_id)).fetchone()[0]), False
 
         return await self.store.run(add)
 
     async def messages_of(self, event: MemoryEvent) -> int | None:
         """The number of messages stored by an event's id, or None if the id is unknown."""
         statement = f"SELECT messages FROM condition_events WHERE {_SCOPE} AND event_id = ?"
-        values = (*self._key(event.scope), event.event_id)
-        row = await self._first(statement, values)
-        return None if row is None else int(row[0])
+        rows = await self._all(statement, (*self._key(event.scope), event.event_id))
+        return int(rows[0][0]) if rows else None
 
     async def count(self, scope: MemoryScope | None = None) -> int:
         """The number of stored messages of a scope, or of all scopes."""
         where, values = ("provider = ?", (self._provider,)) if scope is None else (_SCOPE, self._key(scope))
-        row = await self._first(f"SELECT sum(messages) FROM condition_scopes WHERE {where}", values)
-        return int(row[0] or 0) if row else 0
+        rows = await self._all(f"SELECT sum(messages) FROM condition_scopes WHERE {where}", values)
+        return int(rows[0][0] or 0) if rows else 0
 
     async def before(self, scope: MemoryScope, last: Row | None, limit: int) -> list[Row]:
         """Events older than ``last``, newest first.
@@ -146,61 +156,44 @@ class ScopeTables:
         """
         further = "" if last is None else "AND (said_at, seq) < (?, ?)"
         after = () if last is None else (last.said_at, last.seq)
-        statement = (
-            f"SELECT seq, said_at, messages, event FROM condition_events WHERE {_SCOPE} {further} "
-            "ORDER BY said_at DESC, seq DESC LIMIT ?"
-        )
-        if not self.store.begun:
-            return []
-        rows = await self.store.run(
-            lambda db: db.execute(statement, (*self._key(scope), *after, limit)).fetchall(), writes=False
-        )
+        statement = f"{_EVENTS} {further} ORDER BY said_at DESC, seq DESC LIMIT ?"
+        return [Row(*row) for row in await self._all(statement, (*self._key(scope), *after, limit))]
+
+    async def saved(self, scope: MemoryScope) -> Saved:
+        """The summary of a scope."""
+        statement = f"SELECT version, progress, summary FROM condition_scopes WHERE {_SCOPE}"
+        rows = await self._all(statement, self._key(scope))
+        return Saved(*(rows[0] if rows else ("", "{}", "")))
+
+    async def after(self, scope: MemoryScope, seq: int) -> list[Row]:
+        """The events that arrived after the row ``seq``, in order of arrival."""
+        rows = await self._all(f"{_EVENTS} AND seq > ? ORDER BY seq", (*self._key(scope), seq))
         return [Row(*row) for row in rows]
 
-    async def version(self, scope: MemoryScope) -> str:
-        """The version of a scope; empty if the scope has no rows."""
-        row = await self._first(f"SELECT version FROM condition_scopes WHERE {_SCOPE}", self._key(scope))
-        return row[0] if row else ""
+    async def history(self, scope: MemoryScope) -> list[str]:
+        """The history of a scope, oldest first."""
+        statement = f"SELECT entry FROM condition_history WHERE {_SCOPE} ORDER BY seq"
+        return [row[0] for row in await self._all(statement, self._key(scope))]
 
-    async def load(self, scope: MemoryScope) -> tuple[Saved, list[tuple[Row, MemoryEvent | None]]]:
-        """Everything in a scope: its summary, and its rows in order of arrival with their events.
+    async def save(self, scope: MemoryScope, saved: Saved, entry: str) -> bool:
+        """Store a summary and its history entry if the scope still has ``saved.version``.
 
-        An unreadable row has None instead of an event.
+        Returns whether it had.
         """
         key = self._key(scope)
 
-        def load(db: Any) -> tuple[Saved, list[Row]]:
-            select = f"SELECT version, progress, summary FROM condition_scopes WHERE {_SCOPE}"
-            version, progress, summary = db.execute(select, key).fetchone() or ("", "{}", "")
-            select = f"SELECT entry FROM condition_history WHERE {_SCOPE} ORDER BY seq"
-            history = [row[0] for row in db.execute(select, key).fetchall()]
-            select = f"SELECT seq, said_at, messages, event FROM condition_events WHERE {_SCOPE} ORDER BY seq"
-            rows = [Row(*row) for row in db.execute(select, key).fetchall()]
-            return Saved(version, progress, summary, history), rows
-
-        def read() -> tuple[Saved, list[tuple[Row, MemoryEvent | None]]]:
-            saved, rows = self.store.call(load)  # one transaction, so that all is of one version
-            # Parse outside the transaction, because a long history takes seconds and a call has only a few.
-            return saved, [(row, event_in(row, scope)) for row in rows]
-
-        return await anyio.to_thread.run_sync(read)
-
-    async def save(self, scope: MemoryScope, saved: Saved) -> str | None:
-        """Store progress, summary and further history if the scope has ``saved.version``.
-
-        Returns:
-            The new version, or None if the scope has another.
-        """
-        key = self._key(scope)
-
-        def save(db: Any) -> str | None:
-            if (version := self._change(db, scope, saved.version)) is not None:
-                assign = f"UPDATE condition_scopes SET progress = ?, summary = ? WHERE {_SCOPE}"
-                db.execute(assign, (saved.progress, saved.summary, *key))
-                for entry in saved.history:
-                    insert = "INSERT INTO condition_history (provider, scope, entry) VALUES (?, ?, ?)"
-                    db.execute(insert, (*key, entry))
-            return version
+        def save(db: Any) -> bool:
+            changed = db.execute(
+                "UPDATE condition_scopes SET version = ?, progress = ?, summary = ? "
+                f"WHERE {_SCOPE} AND version = ?",
+                (uuid4().hex, saved.progress, saved.summary, *key, saved.version),
+            )
+            if not changed.rowcount:
+                return False
+            db.execute(
+                "INSERT INTO condition_history (provider, scope, entry) VALUES (?, ?, ?)", (*key, entry)
+            )
+            return True
 
         return await self.store.run(save)
 
@@ -219,41 +212,11 @@ class ScopeTables:
         await anyio.to_thread.run_sync(self.store.fold)
         return removed
 
-    def _add(self, db: Any, event: MemoryEvent) -> tuple[int, bool]:
-        key, messages = self._key(event.scope), len(event.messages)
-        # This row comes first: a server then serialises the writers of a scope, so ``seq`` follows arrival.
-        db.execute(
-            "INSERT INTO condition_scopes (provider, scope, messages) VALUES (?, ?, ?) ON CONFLICT "
-            "(provider, scope) DO UPDATE SET messages = condition_scopes.messages + excluded.messages",
-            (*key, messages),
-        )
-        said_at = (event.timestamp - _EPOCH) // _MICROSECOND
-        new = db.execute(
-            "INSERT INTO condition_events (provider, scope, event_id, said_at, messages, event) "
-            "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            (*key, event.event_id, said_at, messages, event.model_dump_json()),
-        ).rowcount
-        if new:
-            return messages, True
-        db.execute(f"UPDATE condition_scopes SET messages = messages - ? WHERE {_SCOPE}", (messages, *key))
-        select = f"SELECT messages FROM condition_events WHERE {_SCOPE} AND event_id = ?"
-        return int(db.execute(select, (*key, event.event_id)).fetchone()[0]), False
-
-    def _change(self, db: Any, scope: MemoryScope, version: str) -> str | None:
-        """Give a scope a new version and return it, or None if the scope's version is not ``version``."""
-        key, changed = self._key(scope), uuid4().hex
-        if not version:
-            db.execute(
-                "INSERT INTO condition_scopes (provider, scope) VALUES (?, ?) ON CONFLICT DO NOTHING", key
-            )
-        update = f"UPDATE condition_scopes SET version = ? WHERE {_SCOPE} AND version = ?"
-        return changed if db.execute(update, (changed, *key, version)).rowcount else None
-
-    async def _first(self, statement: str, values: Sequence[Any]) -> Any:
-        """The first row of an answer, or None. Creates no file."""
+    async def _all(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        """The rows of an answer. Creates no file."""
         if not self.store.begun:
-            return None
-        return await self.store.run(lambda db: db.execute(statement, values).fetchone(), writes=False)
+            return []
+        return await self.store.run(lambda db: db.execute(statement, values).fetchall(), writes=False)
 
     def _key(self, scope: MemoryScope) -> tuple[str, str]:
         return self._provider, scope_key(scope)
@@ -281,39 +244,3 @@ def said(message: Message) -> str:
     """A message's text, followed by its tool calls, if any, as JSON."""
     calls = json.dumps(message.tool_calls, ensure_ascii=False) if message.tool_calls else ""
     return "\n".join(part for part in (message.content, calls) if part.strip())
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A compact form of an event, without its scope and texts."""
-
-    event_id: str
-    session_id: str
-    turn_id: str
-    agent_id: str
-    timestamp: datetime
-    cs_fields: dict[str, str] | None
-    metadata: dict[str, Any] | None
-
-    @classmethod
-    def of(cls, event: MemoryEvent) -> Known:
-        return cls(
-            event.event_id,
-            intern(str(event.session_id)),
-            event.turn_id,
-            intern(str(event.agent_id)),
-            event.timestamp,
-            event.cs_fields or None,
-            event.metadata or None,
-        )
-
-    def raw(self) -> dict[str, Any]:
-        return {
-            "event_id": self.event_id,
-            "session_id": self.session_id,
-            "turn_id": self.turn_id,
-            "agent_id": self.agent_id,
-            "timestamp": self.timestamp.isoformat(),
-            **(self.cs_fields or {}),
-            **({"metadata": self.metadata} if self.metadata else {}),
-        }

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from conditions._control import ControlCondition
-from conditions._storage import Known, Row, ScopeTables, event_in, said, unreadable
+from conditions._storage import Row, ScopeTables, event_in, said, unreadable
 from memory import (
     BackendHealth,
     ContextBudget,
@@ -50,7 +50,7 @@ class FullHistoryOptions(PluginOptions):
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    of: Known
+    of: MemoryEvent
     index: int
     role: str
     name: str | None
@@ -72,7 +72,8 @@ class _Turn:
         )
 
     def raw(self) -> dict[str, Any]:
-        return {"id": self.native_id, "role": self.role, "text": self.text, **self.of.raw()}
+        of = self.of.model_dump(mode="json", exclude={"messages", "scope"}, exclude_none=True)
+        return {"id": self.native_id, "role": self.role, "text": self.text, **of}
 
 
 class _Packing:
@@ -191,9 +192,8 @@ class FullHistory(ControlCondition):
         """The turns of a row that may be shown, or None if the row cannot be read."""
         if (event := event_in(row, scope)) is None:
             return None
-        known = Known.of(event)
         turns = (
-            _Turn(known, index, message.role, message.name, said(message))
+            _Turn(event, index, message.role, message.name, said(message))
             for index, message in enumerate(event.messages)
         )
         return tuple(turn for turn in turns if self._is_shown(turn.text.casefold()))

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from conditions._control import ControlCondition, pack_document
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
-from conditions._notebook import Consolidation, Notebook, Summariser
+from conditions._notebook import Notebook, Summariser
 from conditions._storage import ScopeTables, unreadable
 from memory import (
     AdapterMode,
@@ -117,47 +117,61 @@ class RollingSummary(ControlCondition):
         self._counter = counter
         # Summarising may take this part of a write's deadline. Then the write returns without a summary.
         self._write_limit_s = write_deadline_s * 0.8
-        self._consolidation = Consolidation(
-            summariser, options.context_window_tokens - _RESERVED_TOKENS, _PAUSE_S
-        )
         self.tables = ScopeTables(store, name, options.durability)
         self._notebooks: dict[MemoryScope, Notebook] = {}
+        self._read_only = False
 
     async def start(self) -> None:
         await self.tables.check()
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        self._notebooks.setdefault(scope, await self._notebook(scope))
+        """Read the scope, so that damage shows before the first turn."""
+        await self._notebook(scope).read()
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Switch.
 
         Read-only mode ends the sessions, so pending messages are summarised first if time permits.
         """
-        if mode.read_only and not self._consolidation.read_only:
+        if mode.read_only and not self._read_only:
             with anyio.move_on_after(self._write_limit_s):
                 for notebook in list(self._notebooks.values()):
-                    async with notebook.lock:
-                        while notebook.pending:
-                            if not await self._consolidation.some(notebook, len(notebook.pending)):
-                                break
-        self._consolidation.read_only = mode.read_only
+                    await self._summarise_all(notebook, patient=False)
+        self._read_only = mode.read_only
         return await super().set_mode(mode)
 
-    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        notebook = self._notebooks.pop(scope, None) or Notebook(scope, self._counter, self.tables)
+    async def _summarise_all(self, notebook: Notebook, *, patient: bool) -> None:
+        """Summarise every pending message. A ``patient`` call waits for the pause after a failure."""
         async with notebook.lock:
-            removed = await notebook.clear()
-            empty = await notebook.is_empty()
+            while (pages := await notebook.read()).pending and not self._read_only:
+                if patient:
+                    await anyio.sleep(notebook.rests_s)
+                if not await notebook.summarise(pages, len(pages.pending)) and not patient:
+                    break
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        notebook = self._notebook(scope)
+        async with notebook.lock:
+            removed = await self.tables.clear(scope)
+            self._notebooks.pop(scope, None)
+        left = await self.tables.saved(scope)
         trace = self.trace(scope, "memory.clear")
-        return ResetReceipt(scope=scope, verified=empty, removed=removed, trace=trace)
+        return ResetReceipt(scope=scope, verified=not left.version, removed=removed, trace=trace)
 
     async def health(self) -> BackendHealth:
         await self.tables.check()
         problem = await self._summariser.problem()
         warnings = [f"the summariser does not work: {problem}"] if problem else self._caveat()
-        unread = [row for notebook in self._notebooks.values() for row in notebook.unreadable]
-        changed = [*unreadable(unread), *self._unsummarised()]
+        changed = [
+            f"the last summary failed: {notebook.last_error}"
+            for notebook in self._notebooks.values()
+            if notebook.last_error
+        ][:1]
+        for scope in list(self._notebooks):
+            pages = await self._notebook(scope).read()
+            changed += unreadable(pages.unreadable)
+            if archived := pages.progress.raw_archived:
+                changed.append(f"{quantity(archived, 'messages')} went into the history unsummarised")
         return self.health_of(
             "unavailable" if problem else "degraded" if changed else "ok",
             details={
@@ -168,71 +182,59 @@ class RollingSummary(ControlCondition):
             warnings=(*warnings, *changed),
         )
 
-    def _unsummarised(self) -> list[str]:
-        """Warnings about failed summaries of all loaded scopes."""
-        progress = [notebook.progress for notebook in self._notebooks.values()]
-        archived = sum(each.raw_archived for each in progress)
-        failing = [each.last_error for each in progress if each.last_error]
-        found = [f"the last summary failed: {failing[0]}"] if failing else []
-        if archived:
-            found.append(f"{quantity(archived, 'messages')} went into the history unsummarised")
-        return found
-
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         return {"llm": self._summariser.probe} if isinstance(self._summariser, LlmSummariser) else {}
 
     async def aclose(self) -> None:
         await self._summariser.aclose()
-        self._notebooks.clear()
         self.tables.store.close()
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """Store the event before anything is summarised, so that a failing summariser loses nothing."""
-        if (notebook := self._notebooks.get(event.scope)) is None:
-            notebook = self._notebooks[event.scope] = Notebook(event.scope, self._counter, self.tables)
+        notebook = self._notebook(event.scope)
         warnings: list[str] = []
         async with notebook.lock:
-            if not await notebook.add(event):
+            _, new = await self.tables.add(event)
+            if not new:
                 warnings.append("this event_id was recorded before; the first version is kept")
-            before = notebook.progress
+            before = await notebook.read()
+            pages = before
             with anyio.move_on_after(self._write_limit_s) as limit:
-                await self._consolidation.due(notebook)
+                pages = await notebook.summarise_earlier()
         if limit.cancelled_caught:
-            notebook.note_slowness(_PAUSE_S)
+            notebook.note_slowness()
             warnings.append("summarising took too long for a write; it is tried again with the next one")
-        elif notebook.progress.failures or notebook.progress.raw_archived > before.raw_archived:
-            warnings.append(f"summarising failed: {notebook.progress.last_error}")
-        if archived := notebook.progress.raw_archived - before.raw_archived:
-            warnings.append(f"{quantity(archived, 'messages')} went into the history unsummarised")
-        rewritten = notebook.progress.consolidations > before.consolidations
+        elif notebook.last_error:
+            warnings.append(f"summarising failed: {notebook.last_error}")
+        if archived := pages.progress.raw_archived - before.progress.raw_archived:
+            why = pages.progress.last_error
+            warnings.append(f"{quantity(archived, 'messages')} went into the history unsummarised ({why})")
+        rewritten = pages.progress.consolidations > before.progress.consolidations
+        waits = any(line.event_id == event.event_id for line in pages.pending)
         return self.receipt(
             event,
             "memory.consolidate" if rewritten else "session.append",
             [event.event_id],
-            status="pending" if event.event_id in notebook.waiting else "committed",
+            status="pending" if waits else "committed",
             warnings=warnings,
         )
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """Return the long-term memory, never pending messages."""
-        notebook = await self._notebook(request.scope)
-        progress = notebook.progress
+        pages = await self._notebook(request.scope).read()
+        progress, waiting = pages.progress, len(pages.pending)
         entries, left_out = pack_document(
-            notebook.memory,
+            pages.memory,
             request.budget,
             self._counter,
             overhead=section_overhead(self.backend_name, request.scope.label, self._counter),
-            sources={line: [source.event_id for source in known] for line, known in progress.sources.items()},
+            sources=progress.sources,
         )
-        named = [event_id for entry in entries for event_id in entry.event_ids]
-        warnings = self._caveat()
-        if notebook.pending:
-            warnings.append(
-                f"{quantity(len(notebook.pending), 'messages are', 'message is')} not summarised yet"
-            )
+        warnings = [*self._caveat(), *unreadable(pages.unreadable)]
+        if waiting:
+            warnings.append(f"{quantity(waiting, 'messages are', 'message is')} not summarised yet")
         if progress.raw_archived:
             warnings.append(f"{quantity(progress.raw_archived, 'messages')} could not be summarised")
-        warnings += unreadable(notebook.unreadable)
         if left_out:
             warnings.append(f"the budget leaves out {left_out} lines of the summary")
         return self.found(
@@ -240,17 +242,15 @@ class RollingSummary(ControlCondition):
             "memory.read",
             entries,
             {
-                "memory": notebook.memory,
+                "memory": pages.memory,
                 "lines_left_out": left_out,
-                "sources": [notebook.events[known].raw() for known in named if known in notebook.events],
                 "summariser": self._summariser.label,
                 "update_policy": self._options.update_policy,
                 "consolidations": progress.consolidations,
-                "history_entries": len(notebook.history),
-                "messages_pending": len(notebook.pending),
+                "messages_pending": waiting,
                 "messages_archived_raw": progress.raw_archived,
             },
-            consistency="pending" if notebook.pending else "committed",
+            consistency="pending" if waiting else "committed",
             left_out_count=left_out,
             representation_version=str(progress.consolidations),
             last_derived_at=progress.last_derived_at,
@@ -258,48 +258,45 @@ class RollingSummary(ControlCondition):
         )
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        notebook = await self._notebook(scope)
-        progress, waiting = notebook.progress, len(notebook.pending)
-        because = f" ({progress.last_error})" if progress.last_error else ""
+        notebook = self._notebook(scope)
+        pages = await notebook.read()
+        archived, waiting = pages.progress.raw_archived, len(pages.pending)
+        why = notebook.last_error or pages.progress.last_error
+        details = []
+        if archived:
+            details.append(f"{quantity(archived, 'messages')} went into the history unsummarised")
+        if waiting:
+            details.append(f"{quantity(waiting, 'messages are', 'message is')} not summarised yet")
+            if self._read_only:
+                details.append("nothing is summarised while read-only")
         state: Literal["ready", "pending", "failed"] = "pending" if waiting else "ready"
-        behind = quantity(waiting, "messages are", "message is")
-        detail = f"{behind} not summarised yet{because}" if waiting else ""
-        if progress.raw_archived:
-            state = "failed"
-            archived = (
-                f"{quantity(progress.raw_archived, 'messages')} went into the history unsummarised{because}"
-            )
-            detail = f"{archived}; {waiting} more wait" if waiting else archived
-        if waiting and self._consolidation.read_only:
-            detail += "; nothing is summarised while read-only"
         return BackendReadiness(
-            state=state, detail=detail, pending_count=waiting, last_derived_at=progress.last_derived_at
+            state="failed" if archived else state,
+            detail="; ".join(details) + (f" ({why})" if why else ""),
+            pending_count=waiting,
+            last_derived_at=pages.progress.last_derived_at,
         )
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         with anyio.move_on_after(timeout_s):
-            notebook = self._notebooks.setdefault(scope, await self._notebook(scope))
-            async with notebook.lock:
-                await notebook.refresh()
-                while notebook.pending and not self._consolidation.read_only:
-                    await anyio.sleep(notebook.rests_s)
-                    await self._consolidation.some(notebook, len(notebook.pending))
+            await self._summarise_all(self._notebook(scope), patient=True)
         return await self.readiness(scope)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        notebook = await self._notebook(request.scope)
-        kept = {
-            "memory": notebook.memory.splitlines(),
-            "history": list(notebook.history),
-            "pending": [line.render() for line in notebook.pending],
-        }
-        trace = self.trace(request.scope, request.operation)
-        return NativeQueryResult(raw=kept[request.operation], trace=trace)
+        raw: list[str]
+        if request.operation == "history":
+            raw = await self.tables.history(request.scope)
+        else:
+            pages = await self._notebook(request.scope).read()
+            pending = [line.render() for line in pages.pending]
+            raw = pages.memory.splitlines() if request.operation == "memory" else pending
+        return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
 
-    async def _notebook(self, scope: MemoryScope) -> Notebook:
-        """The refreshed notebook of a scope. It is not kept if the scope was not set up."""
-        notebook = self._notebooks.get(scope) or Notebook(scope, self._counter, self.tables)
-        await notebook.refresh()
+    def _notebook(self, scope: MemoryScope) -> Notebook:
+        if (notebook := self._notebooks.get(scope)) is None:
+            window = self._options.context_window_tokens - _RESERVED_TOKENS
+            notebook = Notebook(scope, self.tables, self._summariser, self._counter, window, _PAUSE_S)
+            self._notebooks[scope] = notebook
         return notebook
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from http.server import BaseHTTPRequestHandler
-from typing import Any, ClassVar, Self, cast
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar, Self
 from urllib.parse import parse_qsl, unquote
+
+_POLL_S = 0.02  # how long a server takes to notice that it shall stop
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class HttpServer:
 
     def __init__(self, port: int = 0) -> None:
         self.connections = 0
-        self._address = ("127.0.0.1", port)
+        self._port = port
         self._broken: list[Exception] = []
         self._stopping = threading.Event()
         self._running: _Running | None = None
@@ -109,7 +111,7 @@ class HttpServer:
         """The port of the running server."""
         if self._running is None:
             raise RuntimeError(f"{type(self).__name__} is not running; use it in a with statement")
-        return self._running.port
+        return self._running.server_port
 
     @property
     def url(self) -> str:
@@ -118,7 +120,7 @@ class HttpServer:
 
     def __enter__(self) -> Self:
         self._stopping.clear()
-        self._running = _Running(self, self._address)
+        self._running = _Running(self, self._port)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -129,10 +131,12 @@ class HttpServer:
     @contextmanager
     def down(self) -> Iterator[None]:
         """End all connections and stop listening. Afterwards the server returns on the same port."""
-        self._address = ("127.0.0.1", self.port)
+        self._port = self.port
         self._stop()
         try:
-            with _bound(self._address):  # a bound socket keeps others from taking the port
+            with socket.socket() as held:  # a bound socket keeps others from taking the port
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                held.bind(("127.0.0.1", self._port))
                 yield
         finally:
             self.__enter__()
@@ -160,68 +164,59 @@ class HttpServer:
             return LoopbackAnswer(500, "Internal Server Error", drop=True)
 
 
-class _Running:
+class _Running(ThreadingHTTPServer):
     """The running server: a thread that accepts connections, and one for each connection."""
 
-    def __init__(self, owner: HttpServer, address: tuple[str, int]) -> None:
-        self._owner = owner
-        self._socket = _bound(address)
-        self._socket.listen(256)
-        self.port = int(self._socket.getsockname()[1])
-        self._closing = False
-        self._changing = threading.Lock()
-        self._open: dict[threading.Thread, socket.socket] = {}
-        self._acceptor = threading.Thread(target=self._accept, name=type(owner).__name__)
+    daemon_threads = False  # so that closing waits for them
+    request_queue_size = 256
+
+    def __init__(self, owner: HttpServer, port: int) -> None:
+        self.owner = owner
+        self._open: set[Any] = set()
+        super().__init__(("127.0.0.1", port), _Connection)
+        self._acceptor = threading.Thread(
+            target=self.serve_forever, args=(_POLL_S,), name=type(owner).__name__
+        )
         self._acceptor.start()
 
     def stop_listening(self) -> None:
-        self._closing = True
-        with suppress(OSError):  # wakes the thread that accepts
-            socket.create_connection(("127.0.0.1", self.port)).close()
+        self.shutdown()
         self._acceptor.join()
+        self.socket.close()
 
     def stop(self) -> None:
         self.stop_listening()
-        with self._changing:
-            left = list(self._open)
-            for connection in self._open.values():
-                with suppress(OSError):  # its peer has left
-                    connection.shutdown(socket.SHUT_RDWR)
-        for thread in left:
-            thread.join()
+        for connection in list(self._open):
+            with suppress(OSError):  # its peer has left
+                connection.shutdown(socket.SHUT_RDWR)
+        self.server_close()
 
-    def _accept(self) -> None:
-        with self._socket:
-            while True:
-                connection, _ = self._socket.accept()
-                if self._closing:
-                    connection.close()
-                    return
-                self._owner.connections += 1
-                name = type(self._owner).__name__
-                thread = threading.Thread(target=self._talk, args=(connection,), name=name)
-                with self._changing:
-                    self._open[thread] = connection
-                thread.start()
+    def server_bind(self) -> None:
+        """Bind without the reverse look-up of the host's name, which may take seconds."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_name, self.server_port = self.socket.getsockname()
 
-    def _talk(self, connection: socket.socket) -> None:
-        try:
-            with connection, suppress(OSError):
-                _Connection(self._owner, connection)
-        finally:
-            with self._changing:
-                del self._open[threading.current_thread()]
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.owner.connections += 1
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection. A shutdown before it would make a reset an orderly end."""
+        self._open.discard(request)
+        self.close_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing when a peer has left."""
 
 
 class _Connection(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else the second part of an answer waits 40 ms for the first
     wbufsize = -1
-
-    def __init__(self, owner: HttpServer, connection: socket.socket) -> None:
-        self._owner = owner
-        self._doomed = False
-        super().__init__(connection, connection.getpeername(), cast(Any, None))
+    server: _Running
+    _doomed = False
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("do_"):  # the method for requests such as GET
@@ -243,7 +238,7 @@ class _Connection(BaseHTTPRequestHandler):
             headers={name.lower(): value for name, value in self.headers.items()},
             body=self.rfile.read(int(self.headers.get("content-length", 0))),
         )
-        answer = self._owner._answer(request)
+        answer = self.server.owner._answer(request)
         if answer is None:
             return self._reset()
         self._doomed = answer.drop
@@ -251,7 +246,7 @@ class _Connection(BaseHTTPRequestHandler):
         headers = {"content-type": kind, **{k.lower(): v for k, v in answer.headers.items()}}
         if answer.status != 204:
             headers["content-length"] = str(len(answer.data))
-        if not self._owner.keep_alive:
+        if not self.server.owner.keep_alive:
             headers["connection"] = "close"
         self.send_response_only(answer.status)
         for name, value in headers.items():
@@ -265,14 +260,3 @@ class _Connection(BaseHTTPRequestHandler):
         # A linger time of zero turns the close into a reset.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         self.close_connection = True
-
-
-def _bound(address: tuple[str, int]) -> socket.socket:
-    made = socket.socket()
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        made.bind(address)
-    except OSError:
-        made.close()
-        raise
-    return made

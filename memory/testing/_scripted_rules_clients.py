@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date, timedelta
 
-from memory.adapter._scripted_rules import ChatRequest, Reply, Rule, ToolCall, section
+from memory.adapter._scripted_rules import ChatRequest, Reply, Rule, section
 from memory.adapter._scripted_text import is_statement, sentences
 
 _ROLE = re.compile(r"^(user|assistant|system): ", re.M)
@@ -45,10 +45,6 @@ _LINE = re.compile(r"^\[(?P<when>[^\]]*)\] (?P<role>[A-Z]+)(?: \[[^\]]*\])?: ", 
 
 def _consolidate(request: ChatRequest) -> Reply | None:
     """Nanobot v0.1.4's consolidation."""
-    by_schema = request.schema_name == "save_memory"
-    by_tool = "save_memory" in request.tools and request.forced_tool in (None, "save_memory")
-    if not by_schema and not by_tool:
-        return None
     if "## Conversation to Process\n" not in request.last_user:
         return None
     known = section(request.last_user, "Current Long-term Memory", until="Conversation to Process")
@@ -63,8 +59,7 @@ def _consolidate(request: ChatRequest) -> Reply | None:
     old = [] if known in ("", "(empty)") else [known]
     new = [f"- {fact}" for fact in facts if fact not in known]
     entry = f"[{when}] " + (" ".join(facts) or "Nothing of note was said.")
-    texts = {"history_entry": entry, "memory_update": "\n".join([*old, *new])}
-    return texts if by_schema else ToolCall("save_memory", texts)
+    return {"history_entry": entry, "memory_update": "\n".join([*old, *new])}
 
 
 rules: tuple[Rule, ...] = (_extract, _consolidate)

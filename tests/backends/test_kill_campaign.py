@@ -289,8 +289,9 @@ async def parts_stored(slot, name, expected):
     adapter = slot._adapter
     numbers = expected.kept | expected.maybe | expected.erased
     if adapter.backend_name == "rolling_summary":  # whose memory leaves things out by design
-        notebook = adapter._notebooks[SCOPE]
-        return {number: MESSAGES * (f"e{number}" in notebook.events) for number in numbers}
+        return {
+            number: MESSAGES * (await adapter.find_event(event(number)) is not None) for number in numbers
+        }
     if adapter.backend_name in ("full_history", "mirror"):
         request = RetrieveRequest(query="?", scope=SCOPE, session_id="t")
         text = (await slot.retrieve(request)).formatted_context

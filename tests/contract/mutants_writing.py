@@ -144,18 +144,6 @@ class WritesLater(_Queues):
         return result
 
 
-class SendsTheLastFirst(_Queues):
-    """Empties its queue from the wrong end, when it must."""
-
-    async def set_mode(self, mode):
-        await self._flush(-1)
-        return ModeReceipt(read_only=mode.read_only)
-
-    async def wait_until_ready(self, scope, timeout_s):
-        await self._flush(-1)
-        return await super().wait_until_ready(scope, timeout_s)
-
-
 class Forgets(FakeBackend):
     """Keeps what is written in this object alone, and calls it committed."""
 
@@ -345,7 +333,6 @@ WRITING = {
     "resets_by_name": (ResetsByName, "a_reset_spares_what_is_named_alike"),
     "hides_what_it_reset": (HidesWhatItReset, "a_reset_outlives_the_adapter"),
     "writes_later": (WritesLater, "set_mode_drains_writes_before_it_flips"),
-    "sends_the_last_first": (SendsTheLastFirst, "writes_keep_their_order_across_a_mode_switch"),
     "forgets": (Forgets, "stored_events_outlive_the_adapter"),
     "claims_a_harmless_setup": (ClaimsAHarmlessSetup, "setting_up_a_scope_writes_nothing_while_read_only"),
     "drops_event_fields": (

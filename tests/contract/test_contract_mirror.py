@@ -11,17 +11,17 @@ from memory.adapter import PluginInfo
 from memory.adapter.stores import OUTBOX, Outbox, SqliteStore
 from memory.backends.mirror import memslot_describe
 from memory.backends.mirror.adapter import MirrorAdapter
-from memory.backends.mirror.shadow import KIND, TABLES, Shadow, ShadowLog
+from memory.backends.mirror.shadow import KIND, Shadow
 from memory.testing import FakeBackend, FakeNativeStore, MemoryContract
 
 
 def mirror(primary, *shadows, log=None):
     """A mirror of a primary and shadows."""
     kept = []
-    outbox = Outbox(SqliteStore(log and log.with_name("memslot.db"), [OUTBOX, TABLES]), KIND)
+    outbox = Outbox(SqliteStore(log and log.with_name("memslot.db"), [OUTBOX]), KIND)
     for number, adapter in enumerate(shadows, start=1):
         name = f"{adapter.backend_name}-{number}"
-        kept.append(Shadow(name, adapter, outbox, ShadowLog(log)))
+        kept.append(Shadow(name, adapter, outbox, log))
     return MirrorAdapter("mirror", primary, kept, 1.0, Deadlines(), outbox)
 
 

@@ -99,7 +99,8 @@ async def test_every_message_in_order_with_its_provenance():
         "session_id": "s0",
         "turn_id": "2",
         "agent_id": "agent",
-        "timestamp": "2026-01-01T00:02:00+00:00",
+        "timestamp": "2026-01-01T00:02:00Z",
+        "metadata": {},
     }
     assert (result.raw["messages_total"], result.raw["messages_left_out"]) == (5, 0)
     assert result.trace.condition_kind == "control"

@@ -114,7 +114,7 @@ async def test_an_unreadable_row_is_named_and_blocks_nothing(kind, tmp_path):
         assert (await slot.health()).status == "ok"
 
 
-@pytest.mark.parametrize("progress", ["[]", "{}x", '{"consolidated": -3}', '{"more": 1}'])
+@pytest.mark.parametrize("progress", ["[]", "{}x", '{"done": -3}', '{"more": 1}'])
 async def test_a_progress_of_wrong_values_is_an_error(kind, progress, tmp_path):
     if kind == "full_history":
         pytest.skip("it has none")

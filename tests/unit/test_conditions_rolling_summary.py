@@ -169,7 +169,7 @@ async def test_the_receipt_of_the_third_failure_says_what_went_in_unsummarised()
             (receipt,) = await host.write(event(number, "b", session="s2"))
             assert "unsummarised" not in str(receipt.warnings)
         (receipt,) = await host.write(event(4, "d", session="s2"))
-        assert any(w.endswith("went into the history unsummarised") for w in receipt.warnings), receipt
+        assert any("went into the history unsummarised" in w for w in receipt.warnings), receipt
 
 
 async def test_a_slow_summariser_does_not_turn_a_write_into_a_timeout():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -16,27 +16,15 @@ from memory import (
     BackendError,
     BackendHealth,
     Deadlines,
-    FeedbackReceipt,
     MemoryAdapter,
     MemoryEvent,
-    MemoryFeedback,
     MemoryScope,
     MemslotError,
     ModeReceipt,
-    NativeMutationReceipt,
-    NativeMutationRequest,
-    NativeQueryRequest,
-    NativeQueryResult,
-    ProvenanceRequest,
-    ProvenanceResult,
     ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     SupportsBulkIngest,
-    SupportsFeedback,
-    SupportsNativeMutation,
-    SupportsNativeQuery,
-    SupportsProvenance,
     SupportsReadiness,
     WriteReceipt,
 )
@@ -46,7 +34,6 @@ from memory.adapter import (
     AdapterTraits,
     BaseAdapter,
     SupportsEventLookup,
-    SupportsModelProbe,
     SupportsProbeScopes,
     SupportsStart,
     close_adapter,
@@ -56,8 +43,7 @@ from memory.adapter import (
 )
 from memory.adapter.stores import OUTBOX, Outbox
 from memory.backends.mirror import Mirrored, MirrorOptions
-from memory.backends.mirror.shadow import KIND, TABLES, Shadow
-from memory.backends.mirror.shadow_log import ShadowLog
+from memory.backends.mirror.shadow import KIND, Shadow
 
 T = TypeVar("T")
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
@@ -99,12 +85,13 @@ class MirrorAdapter(BaseAdapter):
         self._reset_s = deadlines.reset_s * 0.9
         self.native_scope = partial(native_scope_of, primary)
         # The slot detects these by their presence, so they are set only if the primary has them.
+        for name in ("apply_feedback", "native_mutation", "provenance", "native_query"):
+            if hasattr(primary, name):
+                vars(self)[name] = self._answered(getattr(primary, name))
         if isinstance(primary, SupportsReadiness):
             vars(self).update(readiness=primary.readiness, wait_until_ready=primary.wait_until_ready)
         if isinstance(primary, SupportsEventLookup):
             self.find_event = primary.find_event
-        if any(isinstance(adapter, SupportsModelProbe) for adapter in adapters):
-            self.model_probes = self._model_probes
         if isinstance(primary, SupportsStart):
             self.start = self._start
         if isinstance(primary, SupportsProbeScopes):
@@ -141,7 +128,7 @@ class MirrorAdapter(BaseAdapter):
         result = self._own(await self._primary.retrieve(request))
         took_ms = (anyio.current_time() - began) * 1000
         for shadow in self.shadows:
-            await shadow.ask(request, result, took_ms)
+            shadow.ask(request, result, took_ms)
         return result
 
     def format_context(self, result: RetrieveResult) -> str:
@@ -154,23 +141,18 @@ class MirrorAdapter(BaseAdapter):
 
         The mirror's slot repeats a reset that a process did not finish.
         """
-        failed: dict[str, str] = {}
+        left: list[str] = []
         ends = anyio.current_time() + self._reset_s
 
         async def clear(shadow: Shadow) -> None:
-            try:
-                why = await shadow.reset(scope, max(0.0, ends - anyio.current_time()))
-            except MemslotError as error:
-                why = type(error).__name__
-            if why is not None:
-                failed[shadow.name] = why
+            if why := await shadow.reset(scope, max(0.0, ends - anyio.current_time())):
+                left.append(f"shadow {shadow.name}: {why}")
 
         receipt = self._own(await self._primary.reset_scope(scope))
         await self._each(clear)
-        if not failed:
+        if not left:
             return receipt
-        left = tuple(f"shadow {name}: {why}" for name, why in sorted(failed.items()))
-        return receipt.model_copy(update={"verified": False, "left": (*receipt.left, *left)})
+        return receipt.model_copy(update={"verified": False, "left": (*receipt.left, *sorted(left))})
 
     async def health(self) -> BackendHealth:
         states: dict[str, Any] = {}
@@ -181,7 +163,7 @@ class MirrorAdapter(BaseAdapter):
             with anyio.move_on_after(self._health_s):
                 status = (await shadow.slot.health()).status
             problems.extend(await shadow.warnings())
-            states[shadow.name] = {"status": status, **await shadow.state()}
+            states[shadow.name] = {"status": status, **shadow.counts, "behind": await shadow.behind()}
             if status == "unavailable":
                 problems.append(f"shadow {shadow.name} is unavailable")
 
@@ -199,30 +181,20 @@ class MirrorAdapter(BaseAdapter):
         )
 
     async def aclose(self) -> None:
-        shadows = partial(self._each, lambda shadow: shadow.aclose(self._close_s), quiet=False)
+        shadows = partial(self._each, lambda shadow: shadow.aclose(self._close_s))
         try:
             await release(partial(close_adapter, self._primary), shadows)
         finally:
             self._outbox.close()
             self._outbox.store.close()
 
-    async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
-        """Give the feedback to the primary only, because it refers to the primary's answers."""
-        for shadow in self.shadows:
-            await shadow.differs(feedback.scope, "feedback is not copied")
-        return self._own(await cast(SupportsFeedback, self._primary).apply_feedback(feedback))
+    def _answered(self, call: Callable[[Any], Awaitable[AnswerT]]) -> Callable[[Any], Awaitable[AnswerT]]:
+        """A capability of the primary alone, because it refers to the primary's answers and native ids."""
 
-    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """Change the primary only, because its native ids mean nothing to a shadow."""
-        for shadow in self.shadows:
-            await shadow.differs(request.scope, "native mutations are not copied")
-        return self._own(await cast(SupportsNativeMutation, self._primary).native_mutation(request))
+        async def answer(request: Any) -> AnswerT:
+            return self._own(await call(request))
 
-    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        return self._own(await cast(SupportsProvenance, self._primary).provenance(request))
-
-    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        return self._own(await cast(SupportsNativeQuery, self._primary).native_query(request))
+        return answer
 
     async def _copied(self, events: Sequence[MemoryEvent], call: Awaitable[T]) -> T:
         """Call the primary. Shadows get the events that the primary has stored, or may have stored."""
@@ -256,40 +228,21 @@ class MirrorAdapter(BaseAdapter):
         renamed = {"backend_name": self.backend_name, "native_operation": operation}
         return answer.model_copy(update={"trace": trace.model_copy(update=renamed)})
 
-    async def _each(self, do: Callable[[Shadow], Awaitable[object]], *, quiet: bool = True) -> None:
-        """Call ``do`` for all shadows concurrently. Unless ``quiet``, raise the first error at the end."""
-        failures: list[Exception] = []
-
-        async def run(shadow: Shadow) -> None:
-            try:
-                await do(shadow)
-            except Exception as error:
-                failures.append(error)
-
+    async def _each(self, do: Callable[[Shadow], Awaitable[None]]) -> None:
+        """Call ``do`` for all shadows concurrently."""
         async with anyio.create_task_group() as tasks:
             for shadow in self.shadows:
-                tasks.start_soon(run, shadow)
-        if failures and not quiet:
-            raise failures[0]
+                tasks.start_soon(do, shadow)
 
     async def _start(self) -> None:
         await cast(SupportsStart, self._primary).start()
         for shadow in self.shadows:
             await shadow.start()
 
-    def _model_probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
-        found: dict[str, Callable[[], Awaitable[object]]] = {}
-        named = [("", self._primary), *((f"{shadow.name} ", shadow.adapter) for shadow in self.shadows)]
-        for prefix, adapter in named:
-            if isinstance(adapter, SupportsModelProbe):
-                found |= {f"{prefix}{role}": probe for role, probe in adapter.model_probes().items()}
-        return found
-
 
 def build_mirror(settings: AdapterSettings[MirrorOptions]) -> MirrorAdapter:
     """Build a mirror. The primary keeps its usual place, so that it continues with its existing memory."""
     options, names = settings.options, Counter[str]()
-    log = ShadowLog(options.log)
     deadlines = Deadlines(**settings.deadlines)
     apart = deadlines.model_copy(update={"close_s": deadlines.close_s / 3})
     services = {"deadlines": apart, "token_counter": settings.token_counter}
@@ -303,9 +256,9 @@ def build_mirror(settings: AdapterSettings[MirrorOptions]) -> MirrorAdapter:
         return name, settings.create(backend, mirrored.options, f"{where}.options", place)
 
     _, primary = create(options.primary, "primary")
-    outbox = Outbox(settings.store.handle(OUTBOX, TABLES), KIND)
+    outbox = Outbox(settings.store.handle(OUTBOX), KIND)
     shadows = []
     for position, mirrored in enumerate(options.shadows):
         name, adapter = create(mirrored, f"shadows.{position}")
-        shadows.append(Shadow(name, adapter, outbox, log, **services))
+        shadows.append(Shadow(name, adapter, outbox, options.log, **services))
     return MirrorAdapter(settings.name, primary, shadows, options.drain_s, deadlines, outbox)

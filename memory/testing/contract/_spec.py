@@ -102,7 +102,7 @@ def specs() -> Mapping[str, Spec]:
 
 ORDER = (  # the areas that others rest on come first
     "recording", "details", "cs_and_filters", "isolation", "read_only", "budget", "safety", "failures",
-    "concurrency", "lifecycle", "capabilities", "traces",
+    "concurrency", "lifecycle", "capabilities",
 )  # fmt: skip
 
 

@@ -14,13 +14,11 @@ from memory import (
     Deadlines,
     MemoryScope,
     MemorySlot,
-    NativeMutationRequest,
     PluginError,
-    SupportsNativeMutation,
 )
 from memory.adapter.stores import OUTBOX, Outbox, SqliteStore
 from memory.backends.mirror.adapter import MirrorAdapter
-from memory.backends.mirror.shadow import KIND, TABLES, Shadow, ShadowLog
+from memory.backends.mirror.shadow import KIND, Shadow
 from memory.plugins.opening import build_slot
 from memory.testing import FakeBackend, FakeNativeStore
 
@@ -55,9 +53,9 @@ class Pair:
         self.log = log
 
         self.file = log.parent.parent / "memslot.db"
-        outbox = Outbox(SqliteStore(self.file, [OUTBOX, TABLES]), KIND)
+        outbox = Outbox(SqliteStore(self.file, [OUTBOX]), KIND)
         behind = Gated(self.theirs)
-        self.shadow = Shadow("new", behind, outbox, ShadowLog(log), deadlines=deadlines)
+        self.shadow = Shadow("new", behind, outbox, log, deadlines=deadlines)
         self.hold = behind.hold
         self.adapter = MirrorAdapter(
             "mirror", FakeBackend(self.ours, **primary), [self.shadow], drain_s, deadlines, outbox
@@ -127,9 +125,7 @@ async def test_a_shadow_that_lacks_a_write_is_no_fair_comparison_until_a_reset(m
         pair.theirs.faults.add("422", times=1)
         await pair.record("lost", "kept")
         await pair.shadow.drained(PATIENT_S)
-        state = await pair.state()
-        assert state["unlike_scopes"] == 1
-        assert any("record_event failed" in warning for warning in state["warnings"])
+        assert any("set aside" in warning for warning in (await pair.state())["warnings"])
         assert (await pair.slot.reset_scope(ADA)).verified
         assert not (await pair.state())["warnings"]
         assert pair.texts(pair.theirs) == pair.texts(pair.ours) == []
@@ -198,7 +194,7 @@ async def test_while_read_only_nothing_is_written_to_a_shadow_that_lags_and_noth
         assert pair.texts(pair.theirs) == ["one", "two", "three"]
 
 
-async def test_closing_finishes_what_waits_and_tells_what_it_could_not(make, caplog):
+async def test_closing_finishes_what_waits(make):
     pair = make()
     async with pair.slot:
         pair.hold()
@@ -206,14 +202,6 @@ async def test_closing_finishes_what_waits_and_tells_what_it_could_not(make, cap
         assert await pair.shadow.behind()
         pair.hold(False)
     assert pair.texts(pair.theirs) == ["one", "two", "three"]
-    assert not caplog.records
-    stuck = make(drain_s=0.05, deadlines=Deadlines(close_s=6.0))
-    async with stuck.slot:
-        await stuck.shadow.drained(PATIENT_S)
-        stuck.hold()
-        await stuck.record("one", "two", "three")
-    assert stuck.texts(stuck.ours) == ["one", "two", "three"]
-    assert "3 calls behind" in caplog.text
 
 
 async def test_what_the_primary_refuses_is_copied_nowhere_and_what_it_may_have_is(make):
@@ -226,21 +214,6 @@ async def test_what_the_primary_refuses_is_copied_nowhere_and_what_it_may_have_i
         await pair.record("answer lost")
         await pair.shadow.drained(PATIENT_S)
         assert pair.texts(pair.theirs) == ["answer lost"]
-
-
-async def test_a_native_mutation_is_told_to_be_missing(make):
-    pair = make()
-    async with pair.slot:
-        await pair.record("I like oolong.")
-        result = await pair.slot.before_turn("oolong?", session_id="s2")
-        assert result
-        mutate = pair.slot.capability(SupportsNativeMutation)
-        assert mutate is not None
-        (native_id,) = pair.ours.rows
-        await mutate.native_mutation(
-            NativeMutationRequest(scope=ADA, operation="delete", native_id=native_id)
-        )
-        assert any("native mutations" in warning for warning in (await pair.state())["warnings"])
 
 
 def config(**options):

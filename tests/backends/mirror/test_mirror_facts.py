@@ -1,4 +1,4 @@
-"""What a mirror must not forget with its process: a shadow's failed reset, a lag, a past it was opened over."""
+"""What a mirror must not forget with its process: a shadow's failed reset, and a lag."""
 
 import sqlite3
 from collections.abc import Callable
@@ -8,8 +8,6 @@ import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
 from test_mirror import ADA, PATIENT_S, Pair, make
-
-from memory.testing import FakeNativeStore
 
 __all__ = ["make"]
 
@@ -95,25 +93,6 @@ async def test_what_waits_for_a_shadow_is_delivered_by_the_next_process(make):
         await later.delivered()
         assert later.texts(later.theirs) == ["one", "two", "three"]
         assert (await later.slot.health()).status == "ok"
-
-
-async def test_a_shadow_opened_over_a_past_is_no_fair_comparison_also_later(make):
-    stores = (FakeNativeStore(), FakeNativeStore())
-    alone = make(stores=stores)
-    async with alone.slot:
-        await alone.record("I like oolong.")
-    stores[1].rows.clear()
-    for left in alone.file.parent.glob("memslot.db*"):
-        if left.is_file():
-            left.unlink()
-    pair = make(stores=stores)
-    async with pair.slot:
-        await pair.record("I like mate.")
-        await pair.slot.before_turn("What do I like?", session_id="s2")
-        assert any("opened over" in warning for warning in (await pair.state())["warnings"])
-    later = _again(make, pair)
-    async with later.slot:
-        assert any("opened over" in warning for warning in (await later.state())["warnings"])
 
 
 async def test_no_word_that_was_said_stays_once_a_shadow_has_it(make):

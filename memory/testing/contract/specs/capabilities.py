@@ -20,8 +20,8 @@ from memory import (
 )
 from memory.adapter import ContextEntry
 from memory.contract.adapter import missing_methods
-from memory.testing.contract._kit import STORED, Kit, as_json, quickest, raises, unique_word
-from memory.testing.contract._spec import HEALTH_OF, NotRun, of_capability
+from memory.testing.contract._kit import STORED, Kit, as_json, raises, unique_word
+from memory.testing.contract._spec import NotRun, of_capability
 
 Calls = list[Callable[[], Awaitable[Any]]]
 _LESS = "do not declare feedback: leave apply_feedback out"
@@ -59,19 +59,6 @@ async def the_plugins_description_is_true(kit: Kit) -> None:
     assert described.summary, "a listing needs one line of summary"
 
 
-@of_capability(HEALTH_OF)
-async def traits_and_health_agree(kit: Kit) -> None:
-    """DESIGN 4: health declares for the manifest what the slot acts on."""
-    health, traits = await kit.slot.health(), kit.slot.traits
-    assert health.status in ("ok", "degraded"), f"it works, and says {health.status}: {health.warnings}"
-    assert health.backend_name == kit.slot.backend_name, "health names another backend"
-    if hasattr(kit.adapter, "traits"):
-        assert health.consistency_model == traits.consistency, "health and traits disagree on consistency"
-    assert health.cs_filtering == traits.cs_filtering, "health and traits disagree on CS filtering"
-    assert health.latency_ms is not None, "health was not timed"
-    as_json(health.model_dump(mode="json"))
-
-
 @of_capability(
     "prove readiness by what can be found, not by an empty queue",
     "answer unknown where the backend cannot tell",
@@ -89,18 +76,6 @@ async def ready_means_retrievable(kit: Kit) -> None:
     assert answer.state in ("ready", "unknown"), answer.detail
     for name in names if answer.state == "ready" else ():
         await kit.assert_recalled(name, f"ready was said, and {name} is not recalled as declared")
-
-
-@of_capability("leave wait_until_ready to BaseAdapter, which asks readiness until its time is up")
-async def waiting_for_readiness_ends_in_time(kit: Kit) -> None:
-    """DESIGN 4: a timeout gives ``pending``, never a false ``ready`` and never a hang."""
-    readiness = kit.needs(SupportsReadiness)
-    await kit.write("blue")
-    answer, took = await quickest(lambda: readiness.wait_until_ready(kit.scope, 0.01), 2.0)
-    assert took < 2.0, "a wait of 0.01 s took more than two seconds"
-    if answer.state == "ready":
-        await kit.assert_recalled("blue", "ready was said too early")
-    await kit.until_ready()
 
 
 @of_capability(

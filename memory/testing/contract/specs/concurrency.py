@@ -16,7 +16,6 @@ from memory import (
     MemoryScope,
     MemslotError,
     SupportsBulkIngest,
-    SupportsNativeQuery,
     SupportsReadiness,
     WriteReceipt,
 )
@@ -27,47 +26,6 @@ from memory.testing.contract.specs.capabilities import Calls, calls_about
 
 _ROUNDS = 5
 _A_BLOCKED_SHARE = 0.35
-
-
-@promise(
-    "await each native write before the next of its scope",
-    "give rows an order of their own where timestamps may be equal",
-)
-async def writes_of_a_scope_keep_their_order(kit: Kit) -> None:
-    """DESIGN 5.5: writes run one at a time and in the order of their arrival, however many tasks write."""
-    log, arrived = _watch_writes(kit), dict[str, str]()
-    async with anyio.create_task_group() as tasks:
-        for number in range(6):
-            tasks.start_soon(_write, kit, f"number {number}", arrived)
-    wanted = [(step, event_id) for event_id in arrived for step in ("start", "end")]
-    assert log == wanted, "writes of one scope overlapped, or overtook each other"
-
-
-@promise()
-async def writes_keep_their_order_across_a_mode_switch(kit: Kit) -> None:
-    """DESIGN 5.1: writes that wait for a switch continue in their order, before later ones."""
-    log, arrived = _watch_writes(kit), dict[str, str]()
-    names = [f"racer{number}" for number in range(9)]
-    async with anyio.create_task_group() as tasks:
-        for name in names[:3]:
-            tasks.start_soon(_write, kit, name, arrived)
-        await anyio.wait_all_tasks_blocked()
-        tasks.start_soon(kit.read_only, False)
-        await anyio.lowlevel.checkpoint()
-        for name in names[3:6]:
-            tasks.start_soon(_write, kit, name, arrived)
-        await anyio.lowlevel.checkpoint()
-        for name in names[6:]:
-            await anyio.sleep(0.002)
-            tasks.start_soon(_write, kit, name, arrived)
-    started = [event_id for step, event_id in log if step == "start"]
-    assert started == list(arrived), "a write overtook one that waited for the mode switch"
-    if kit.declared.lists_in_order:
-        await kit.until_ready()
-        offered = kit.slot.capability(SupportsNativeQuery)
-        assert offered is not None, "lists_in_order needs the capability native_query"
-        order, came = await kit.in_listed_order(arrived.values()), list(arrived.values())
-        assert order == came, "the backend holds the writes in another order"
 
 
 @promise(

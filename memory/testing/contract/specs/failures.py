@@ -12,7 +12,6 @@ import anyio
 from memory import (
     BackendError,
     BackendTimeout,
-    ContextBudget,
     Deadlines,
     MemoryEvent,
     MemorySlot,
@@ -26,7 +25,7 @@ from memory import (
 )
 from memory.adapter import ContextEntry, SupportsEventLookup
 from memory.testing._faults import FAKE_KEY
-from memory.testing.contract._kit import STORED, Kit, as_json, attempt, quickest, raises
+from memory.testing.contract._kit import Kit, as_json, attempt, raises
 from memory.testing.contract._spec import HEALTH_OF, ON_A_WORKER, SHIELDED, NotRun, promise
 from memory.testing.contract.specs.capabilities import calls_about
 
@@ -73,31 +72,6 @@ async def health_tells_of_a_failing_backend(kit: Kit) -> None:
     assert health.status != "ok", "a backend that fails is called ok"
     assert health.warnings, "health does not say what is wrong"
     assert FAKE_KEY not in health.model_dump_json(), "health repeats a key"
-
-
-@promise(
-    f"{ON_A_WORKER}: a call that blocks the event loop cannot be given up",
-    "let an asynchronous SDK be cancelled: catch Exception, never BaseException",
-)
-async def deadlines_hold(kit: Kit) -> None:
-    """DESIGN 5.3: a read past its deadline raises. A write past its deadline is ``unknown`` or raises."""
-    await kit.remember("blue")
-    slot = kit.make_slot(deadlines=_SHORT, trace_sink=kit.traces)
-    await slot.setup_scope(kit.scope)
-    with kit.fault("late"):
-        request = kit.question("blue", budget=ContextBudget(max_items=1))
-        (_, error), took = await quickest(lambda: attempt(slot.retrieve(request)), 0.45)
-        assert isinstance(error, BackendTimeout), f"a read past its deadline must raise, and raised {error!r}"
-        assert error.__cause__ is not None, "the timeout is not the cause"
-        assert took < 0.45, "the deadline was 0.1 s"
-        receipt = await _written(slot, kit.event(kit.fact("slow")))
-    if receipt is not None:
-        looked_up = isinstance(kit.adapter, SupportsEventLookup) and receipt.status in STORED
-        assert looked_up or receipt.status == "unknown", f"a write past its deadline was {receipt.status}"
-        assert receipt.warnings, "a write past its deadline must say so"
-    assert kit.traces.last("retrieve").error == "BackendTimeout", "the trace does not name the timeout"
-    await kit.remember("green")
-    await kit.assert_recalled("green", "the slot does not work again afterwards")
 
 
 @promise(ON_A_WORKER, SHIELDED)

@@ -9,8 +9,8 @@ import time
 import unicodedata
 from contextlib import suppress
 
-from memory import BackendError, InputError
-from memory.testing.contract._kit import Kit, attempt, raises, unique_word
+from memory import BackendError, InputError, Trace
+from memory.testing.contract._kit import Kit, attempt, unique_word
 from memory.testing.contract._spec import NotRun, promise
 from memory.testing.contract._watch import watch_output
 
@@ -140,23 +140,14 @@ def _time_to_read(length: int) -> float:
     return max(time.process_time() - started, 1e-4)
 
 
-@promise("store the messages of the event: the slot has taken out of them what was recalled")
-async def recalled_context_is_not_written_again(kit: Kit) -> None:
-    """DESIGN 5.6: a memory must not store its own answers."""
-    await kit.remember("blue")
-    before = await kit.observe()
-    section = (await kit.ask("blue")).formatted_context
-    section = section or '<memory-context backend="x" scope="y">\n- old\n</memory-context>'
-    with raises(InputError, "a turn that is recalled context alone"):
-        await kit.slot.after_turn(user=section, session_id="s")
-    assert await kit.observe() == before, "recalled context alone was written"
-    echoed = section.replace(unique_word("blue"), unique_word("echo"))
-    said, answer = f"{echoed}\n{kit.fact('green')}", f"You said: {echoed}"
-    receipt = await kit.slot.after_turn(user=said, assistant=answer, session_id="s")
-    assert receipt.status != "unknown", "a plain write was unknown"
-    await kit.until_ready()
-    result = await kit.ask("green")
-    assert unique_word("echo") not in str(result.raw), "recalled context was written again"
-    assert (unique_word("green") in result.formatted_context) == kit.recalls_writes, (
-        "what was said beside recalled context is not recalled as declared"
-    )
+@promise("trace ids, counts and the name of the native call, never texts")
+async def traces_hold_no_user_text(kit: Kit) -> None:
+    """DESIGN 4: traces may be logged and published, so they hold no user text."""
+    await kit.remember("blue", metadata={"note": unique_word("note")})
+    await kit.ask("blue")
+    await kit.slot.before_turn(kit.fact("asked"), session_id="s")
+    written = [trace.model_dump_json() for trace in kit.traces.all]
+    for word in (unique_word("blue"), unique_word("note"), unique_word("asked"), "passport"):
+        assert word not in "".join(written), f"{word!r} stands in a trace"
+    again = [Trace.model_validate_json(text) for text in written]
+    assert again == kit.traces.all, "a trace does not survive JSON"
