@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-
-from pydantic import JsonValue
 
 from memory import (
     BackendHealth,
-    ConfigError,
     ContextBudget,
     MemoryEvent,
     MemoryScope,
@@ -57,21 +51,6 @@ class ControlCondition(BaseAdapter):
             entries=entries,
             trace=self.trace(request.scope, native_operation, native_ids=ids, **trace),
         )
-
-
-def content_hash(content: JsonValue) -> str:
-    """A hash of a condition's input, so that the record of a run identifies the input."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def read_file(path: Path, where: str, wanted: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{where}: {path} cannot be read ({error.strerror}); give {wanted}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{where}: {path} is not UTF-8 text; convert it") from None
 
 
 class FixedCondition(ControlCondition):

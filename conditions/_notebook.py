@@ -123,6 +123,8 @@ class Notebook:
         self.lock = anyio.Lock()
         self.failures = 0  # in a row
         self.last_error = ""  # without user text
+        self.archived = 0  # messages in the history without a summary, when last read
+        self.unreadable: list[int] = []  # numbers of damaged rows, when last read
         self._scope = scope
         self._tables = tables
         self._summariser = summariser
@@ -157,6 +159,7 @@ class Notebook:
             pages.pending.extend(
                 Line(*of, message.role, message.name, said(message)) for message in event.messages
             )
+        self.archived, self.unreadable = progress.raw_archived, pages.unreadable
         return pages
 
     async def summarise_earlier(self) -> Pages:

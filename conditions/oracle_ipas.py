@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import (
     AwareDatetime,
     BaseModel,
@@ -19,15 +17,11 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    TypeAdapter,
-    ValidationError,
     model_validator,
 )
 
-from conditions._control import FixedCondition, content_hash, read_file
+from conditions._control import FixedCondition
 from memory import (
-    BackendHealth,
-    ConfigError,
     MemoryEvent,
     MemoryScope,
     ResetReceipt,
@@ -39,13 +33,10 @@ from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
     ContextEntry,
-    InputFile,
     PluginInfo,
     PluginOptions,
-    Public,
     hookimpl,
 )
-from memory.adapter.fields import first_problem
 
 
 def _midnight(value: Any) -> Any:
@@ -93,32 +84,19 @@ def _phases(value: Any) -> Any:
 
 Cell = Annotated[tuple[Phase, ...], BeforeValidator(_phases), Field(min_length=1)]
 Matrix = dict[str, dict[str, dict[str, Cell]]]
-_MATRIX: TypeAdapter[Matrix] = TypeAdapter(Matrix, config=ConfigDict(hide_input_in_errors=True))
 
 
 class OracleIpasOptions(PluginOptions):
     """The block ``memory.conditions.oracle_ipas``."""
 
-    matrix: Matrix | None = Field(default=None, examples=[{"user": {"work": {"verbosity": "brief"}}}])
+    matrix: Matrix = Field(examples=[{"user": {"work": {"verbosity": "brief"}}}])
     """persona_id -> context -> attribute -> a value, or a list of ``{value, from, until}``."""
-    path: InputFile | None = None
-    """A YAML or JSON file with the matrix, in place of ``matrix``."""
-    as_of: Public[_Moment] | None = None
-    """Answer as of this moment, whatever the events say. None: as of the newest event of the scope."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> OracleIpasOptions:
-        if (self.matrix is None) == (self.path is None):
-            raise ValueError("give the truth as either matrix or path")
-        return self
 
 
 class OracleIpas(FixedCondition):
-    def __init__(self, name: str, options: OracleIpasOptions, where: str) -> None:
+    def __init__(self, name: str, options: OracleIpasOptions) -> None:
         super().__init__(name, AdapterTraits(kind="control", cs_filtering="hard", recalls_writes=False))
-        matrix = _read(options.path, f"{where}.path") if options.path is not None else options.matrix
-        self._matrix: Matrix = matrix or {}
-        self._as_of = options.as_of
+        self._matrix = options.matrix
         self._clocks: dict[MemoryScope, datetime] = {}
 
     volatile = "volatile: of what is written, only the time is kept, in this process"
@@ -129,7 +107,7 @@ class OracleIpas(FixedCondition):
         return await super().record_event(event)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        now = self._as_of or self._clocks.get(request.scope)
+        now = self._clocks.get(request.scope)
         contexts = self._matrix.get(request.scope.persona_id)
         wanted = request.cs_filters
         holding = [
@@ -161,10 +139,6 @@ class OracleIpas(FixedCondition):
         self._clocks.pop(scope, None)
         return await super().reset_scope(scope)
 
-    async def health(self) -> BackendHealth:
-        known = content_hash(_MATRIX.dump_python(self._matrix, mode="json", by_alias=True))
-        return self.health_of(details={"personas": len(self._matrix), "content_sha256": known})
-
 
 def _current(cell: tuple[Phase, ...], now: datetime | None) -> Phase | None:
     """The phase that began last. Before the first event (``now`` is None), the first phase."""
@@ -182,25 +156,6 @@ def _raw(context: str, attribute: str, phase: Phase) -> dict[str, Any]:
     return {"context": context, "attribute": attribute, **phase.model_dump(mode="json", by_alias=True)}
 
 
-def _read(path: Path, where: str) -> Matrix:
-    text = read_file(path, where, "a YAML or JSON file")
-    try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # an invalid date, too deep nesting
-        mark = getattr(error, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark else ""
-        raise ConfigError(f"{where}: {path} is not valid YAML or JSON{line}") from None
-    if isinstance(content, dict) and set(content) == {"matrix"}:
-        content = content["matrix"]
-    try:
-        return _MATRIX.validate_python(content)
-    except ValidationError as error:
-        problem = first_problem(error)
-        raise ConfigError(
-            f"{where}: {path}: {problem}; write persona: {{context: {{attribute: value}}}}"
-        ) from None
-
-
 @hookimpl
 def memslot_describe() -> PluginInfo:
     return PluginInfo(
@@ -213,7 +168,7 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[OracleIpasOptions]) -> OracleIpas:
-    return OracleIpas(settings.name, settings.options, settings.where)
+    return OracleIpas(settings.name, settings.options)
 
 
 @hookimpl

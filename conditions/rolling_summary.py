@@ -162,16 +162,12 @@ class RollingSummary(ControlCondition):
         await self.tables.check()
         problem = await self._summariser.problem()
         warnings = [f"the summariser does not work: {problem}"] if problem else self._caveat()
-        changed = [
-            f"the last summary failed: {notebook.last_error}"
-            for notebook in self._notebooks.values()
-            if notebook.last_error
-        ][:1]
-        for scope in list(self._notebooks):
-            pages = await self._notebook(scope).read()
-            changed += unreadable(pages.unreadable)
-            if archived := pages.progress.raw_archived:
-                changed.append(f"{quantity(archived, 'messages')} went into the history unsummarised")
+        known = list(self._notebooks.values())
+        failing = [notebook.last_error for notebook in known if notebook.last_error]
+        changed = [f"the last summary failed: {failing[0]}"] if failing else []
+        changed += unreadable([row for notebook in known for row in notebook.unreadable])
+        if archived := sum(notebook.archived for notebook in known):
+            changed.append(f"{quantity(archived, 'messages')} went into the history unsummarised")
         return self.health_of(
             "unavailable" if problem else "degraded" if changed else "ok",
             details={

@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, model_validator
 
-from conditions._control import FixedCondition, content_hash, pack_document, read_file
-from memory import BackendHealth, ConfigError, RetrieveRequest, RetrieveResult, TokenCounter
+from conditions._control import FixedCondition, pack_document
+from memory import RetrieveRequest, RetrieveResult, TokenCounter
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
-    InputFile,
     PluginInfo,
     PluginOptions,
     hookimpl,
@@ -26,29 +25,21 @@ class StaticProfileOptions(PluginOptions):
 
     profile: _Profile | None = Field(default=None, examples=["A person of whom nothing is known."])
     """The text every persona gets that has none under ``profiles``."""
-    path: InputFile | None = None
-    """A UTF-8 file with that text, in place of ``profile``."""
     profiles: dict[str, _Profile] = Field(default_factory=dict)
     """persona_id -> its text."""
 
     @model_validator(mode="after")
-    def _one_source(self) -> StaticProfileOptions:
-        if self.profile is not None and self.path is not None:
-            raise ValueError("profile and path are both given; keep one")
-        if self.profile is None and self.path is None and not self.profiles:
-            raise ValueError("has no text; give profile, path or profiles")
+    def _some_text(self) -> StaticProfileOptions:
+        if self.profile is None and not self.profiles:
+            raise ValueError("has no text; give profile or profiles")
         return self
 
 
 class StaticProfile(FixedCondition):
-    def __init__(self, name: str, options: StaticProfileOptions, counter: TokenCounter, where: str) -> None:
+    def __init__(self, name: str, options: StaticProfileOptions, counter: TokenCounter) -> None:
         super().__init__(name, AdapterTraits(kind="control", pet_observability="weak", recalls_writes=False))
         self._profiles = options.profiles
         self._default = options.profile
-        if options.path is not None:
-            self._default = read_file(options.path, f"{where}.path", "a text file").strip()
-            if not self._default:
-                raise ConfigError(f"{where}.path: {options.path} is empty; write the profile into it")
         self._counter = counter
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
@@ -68,10 +59,6 @@ class StaticProfile(FixedCondition):
             warnings=tuple(warnings),
         )
 
-    async def health(self) -> BackendHealth:
-        known = content_hash({"profiles": dict(self._profiles), "default": self._default})
-        return self.health_of(details={"profiles": len(self._profiles), "content_sha256": known})
-
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
@@ -86,7 +73,7 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[StaticProfileOptions]) -> StaticProfile:
-    return StaticProfile(settings.name, settings.options, settings.token_counter, settings.where)
+    return StaticProfile(settings.name, settings.options, settings.token_counter)
 
 
 @hookimpl

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -228,7 +228,7 @@ class MirrorAdapter(BaseAdapter):
         renamed = {"backend_name": self.backend_name, "native_operation": operation}
         return answer.model_copy(update={"trace": trace.model_copy(update=renamed)})
 
-    async def _each(self, do: Callable[[Shadow], Awaitable[None]]) -> None:
+    async def _each(self, do: Callable[[Shadow], Coroutine[Any, Any, None]]) -> None:
         """Call ``do`` for all shadows concurrently."""
         async with anyio.create_task_group() as tasks:
             for shadow in self.shadows:

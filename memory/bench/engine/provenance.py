@@ -71,8 +71,8 @@ def static_profile(data: TimelineSet) -> dict[str, str]:
 
 # Conditions that get the truth: the option, its builder, and options that provide the truth themselves.
 KNOWS_TRUTH: dict[str, tuple[str, Callable[[TimelineSet], Any], tuple[str, ...]]] = {
-    "oracle_ipas": ("matrix", oracle_matrix, ("path",)),
-    "static_profile": ("profiles", static_profile, ("profile", "path")),
+    "oracle_ipas": ("matrix", oracle_matrix, ()),
+    "static_profile": ("profiles", static_profile, ("profile",)),
 }
 
 

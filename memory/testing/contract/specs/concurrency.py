@@ -12,12 +12,10 @@ from typing import Any
 import anyio
 
 from memory import (
-    MemoryEvent,
     MemoryScope,
     MemslotError,
     SupportsBulkIngest,
     SupportsReadiness,
-    WriteReceipt,
 )
 from memory.testing.contract._kit import Kit
 from memory.testing.contract._spec import ON_A_WORKER, NotRun, promise
@@ -133,24 +131,3 @@ async def _watched(kit: Kit, number: int, *calls: Callable[[int], Awaitable[Any]
 async def _regardless(call: Callable[[], Awaitable[Any]]) -> None:
     with suppress(MemslotError):
         await call()
-
-
-async def _write(kit: Kit, name: str, arrived: dict[str, str]) -> None:
-    event = kit.event(kit.fact(name))
-    arrived[event.event_id] = name
-    await kit.slot.record_event(event)
-
-
-def _watch_writes(kit: Kit) -> list[tuple[str, str]]:
-    """A log with the start and the end of each write of the adapter."""
-    log: list[tuple[str, str]] = []
-    native = kit.adapter.record_event
-
-    async def watched(event: MemoryEvent) -> WriteReceipt:
-        log.append(("start", event.event_id))
-        receipt = await native(event)
-        log.append(("end", event.event_id))
-        return receipt
-
-    kit.patch(kit.adapter, "record_event", watched)
-    return log

@@ -7,8 +7,7 @@ from typing import Any
 
 from anyio.lowlevel import current_token
 
-from memory import Message
-from memory.testing.contract._kit import STORED, Kit, as_json, messages, unique_word
+from memory.testing.contract._kit import STORED, Kit, as_json, unique_word
 from memory.testing.contract._spec import NotRun, of_recall, promise
 
 _PENDING = "answer pending or queued, declare consistency='async_derived' and offer readiness"
@@ -175,20 +174,6 @@ async def event_fields_stay_traceable(kit: Kit) -> None:
         found += await kit.history(native_id=native_id)
     lost = [name for name, value in values.items() if value not in found]
     assert not lost, f"neither raw nor provenance holds {lost}; correct event_fields if that cannot be"
-
-
-@promise("give roles that the backend does not know another name, and keep the message")
-async def messages_of_every_role_are_accepted(kit: Kit) -> None:
-    """DESIGN 4: the adapter decides which roles the backend can take, and warns about the others."""
-    said = (
-        *messages(("system", "Be brief."), ("developer", "Use metric units.")),
-        Message(role="user", content=kit.fact("blue"), name="Ada"),
-        *messages(("tool", "found nothing"), ("assistant", "I found nothing.")),
-    )
-    receipt = await kit.slot.record_event(kit.event("unused", messages=said))
-    assert receipt.status in STORED, f"an event of every role was {receipt.status}: {receipt.warnings}"
-    await kit.until_ready()
-    await kit.assert_recalled("blue", "what the user said among other roles is not recalled as declared")
 
 
 @promise(
