@@ -128,7 +128,8 @@ def _parsed(memory: str, sources: Sources) -> tuple[list[str], list[_Statement]]
     ours: list[_Statement] = []
     for line in memory.splitlines():
         if match := _KEPT.fullmatch(line):
-            ours.append(_Statement(*match.group("date", "speaker", "text"), sources.get(line, ())))
+            date, speaker, text = match.group("date", "speaker", "text")
+            ours.append(_Statement(date, speaker, text, sources.get(line, ())))
         elif line.strip() and line not in _HEADINGS:
             others.append(line)
     return others, ours[::-1]

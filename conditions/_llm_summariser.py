@@ -177,7 +177,7 @@ def _texts_of(answer: Any) -> tuple[str, str]:
         content = choice["message"].get("content")
     except (KeyError, IndexError, TypeError, AttributeError):
         raise BackendProtocolError("the answer of chat/completions has no message") from None
-    given = json_of_answer(content, finish_reason=choice.get("finish_reason"))
+    given: Any = json_of_answer(content, finish_reason=choice.get("finish_reason"))
     for name in ("history_entry", "memory_update"):
         if not isinstance(given, dict) or not isinstance(given.get(name), str):
             raise BackendProtocolError(f"the model's answer has no text {name}")

@@ -260,7 +260,7 @@ class Shadow:
         return Verdict("waiting", why, "NotVerified")
 
     async def warnings(self) -> list[str]:
-        """Reasons why its answers do not compare fairly. The mirror's slot names the entries that were set aside."""
+        """Reasons why its answers do not compare fairly. The slot names the entries that were set aside."""
         await self.start()
         found = []
         resets = "SELECT count(*) FROM outbox WHERE kind = ? AND destination = ? AND key LIKE ?"
