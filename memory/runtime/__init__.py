@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
     from memory.runtime.providers import ProviderPlugin, create_provider
     from memory.runtime.signet.client import AdapterClient, create_adapter
-    from memory.runtime.signet.reach import TokenGrant
     from memory.runtime.signet.server import RuntimeAdapterServer
+    from memory.runtime.signet.sessions import TokenGrant
     from memory.runtime.signet.settings import ServeSettings
     from memory.runtime.signet.types import (
         CompactionCompleteParams,
@@ -181,7 +181,7 @@ _LATE = {
     "memory.runtime._tools": "Tool ToolContext ToolRegistry ToolResult memory_tools",
     "memory.runtime.providers": "ProviderPlugin create_provider",
     "memory.runtime.signet.client": "AdapterClient create_adapter",
-    "memory.runtime.signet.reach": "TokenGrant",
+    "memory.runtime.signet.sessions": "TokenGrant",
     "memory.runtime.signet.server": "RuntimeAdapterServer",
     "memory.runtime.signet.settings": "ServeSettings",
     "memory.runtime.signet.types": """

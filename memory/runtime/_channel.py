@@ -80,12 +80,7 @@ class Channel(Protocol):
 
 
 class CommandLine:
-    """A channel on the terminal: each line of stdin is a turn, and answers stream to stdout.
-
-    Args:
-        read: reads one line; it runs in a worker thread. By default it reads stdin.
-        out: the stream for answers; stdout by default.
-    """
+    """A channel on the terminal: each line of stdin is a turn, and answers stream to stdout."""
 
     kind = "cli"
 

@@ -25,7 +25,7 @@ from memory.runtime._attach import open_shared
 from memory.runtime._listening import listening_socket, stop_at_signals
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet.memories import only_read
-from memory.runtime.signet.reach import TokenGrant
+from memory.runtime.signet.sessions import TokenGrant
 from memory.runtime.signet.settings import ServeSettings, Tokens, TokenSettings
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import OpenTelemetrySink

@@ -94,19 +94,6 @@ class _Boot:
         return found
 
 
-async def probe(node: StigmemNode) -> NodeInfo:
-    """Read the node's description.
-
-    Raises:
-        BackendError: the node fails, or omits a field that 12.3.1 requires.
-    """
-    info = await node.well_known()
-    absent = ", ".join(name for name, value in vars(info).items() if value is None)
-    if absent:
-        raise BackendProtocolError(f"stigmem: the node does not state {absent}", backend_name="stigmem")
-    return info
-
-
 class StigmemAbi:
     """One agent's side of the ABI.
 
@@ -183,8 +170,13 @@ class StigmemAbi:
         return self._surfaces
 
     async def probe(self) -> NodeInfo:
+        """Read the node's description.
+
+        Raises:
+            BackendError: the node fails, or omits a field that 12.3.1 requires.
+        """
         async with self.open_node(retry_pause_s=0.0) as node:
-            return await probe(node)
+            return await _described(node)
 
     async def boot(
         self,
@@ -207,7 +199,7 @@ class StigmemAbi:
         try:
             with anyio.move_on_after(self._boot_timeout_s) as limit:
                 async with node:
-                    info = await probe(node)
+                    info = await _described(node)
                     if self.archetype == "middleware":
                         addresses = self._surfaces.addresses(urlsplit(info.node_url or "").netloc)
                         await pulls.run(user_entity, project_entities, namespaces, addresses)
@@ -266,6 +258,13 @@ class StigmemAbi:
                 if await node.query(limit=1, **asked):
                     return ()
             return await carry_out(node, write)
+
+
+async def _described(node: StigmemNode) -> NodeInfo:
+    info = await node.well_known()
+    if absent := ", ".join(name for name, value in vars(info).items() if value is None):
+        raise BackendProtocolError(f"stigmem: the node does not state {absent}", backend_name="stigmem")
+    return info
 
 
 def _surfaces(url: str, source: str | None) -> Surfaces:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import typer
 from typer.core import TyperGroup
 
-from memory.plugins.console import complain, usage_line
-
 if TYPE_CHECKING:
     from memory.stigmem.abi import StigmemAbi
     from memory.stigmem.intents import Priority
@@ -55,6 +53,7 @@ def _harmless() -> Iterator[None]:
         if _strict.get():
             raise
         from memory import MemslotError
+        from memory.plugins.console import complain, usage_line
 
         known = str(error) if isinstance(error, MemslotError) else f"unexpected {type(error).__name__}"
         complain(f"warning: {usage_line(error, 'memslot tools stigmem') or known}", warning=True)
@@ -72,8 +71,7 @@ commands = typer.Typer(
 )
 Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's id or URI.")]
 To = Annotated[str, typer.Option(help="URI of the agent or user, e.g. stigmem://node/agent/b.")]
-Wait = Annotated[float, typer.Option(min=0.1, max=3600, help="Longest wait for the node, seconds.")]
-_WAIT_S = 20.0
+_WAIT_S = 20.0  # for the node
 
 
 @commands.command()
@@ -88,7 +86,6 @@ def boot(
             help="Of the user's facts, the namespaces to show; repeatable. Default: preference; '*' is all."
         ),
     ] = None,
-    wait: Wait = _WAIT_S,
 ) -> None:
     """Print what the agent should know. It is markdown for the system prompt, or nothing."""
     wanted = None if "*" in (namespace or ()) else namespace or ("preference",)
@@ -103,36 +100,35 @@ def boot(
             raise BackendError(f"stigmem: {'; '.join(context.problems)}")
         return context.summary
 
-    if summary := _run(wait, handshake):
+    if summary := _run(handshake):
         typer.echo(summary)
 
 
 @commands.command()
-def checkout(task: Task, wait: Wait = _WAIT_S) -> None:
+def checkout(task: Task) -> None:
     """The agent claimed a task."""
-    _write(wait, lambda build: build.checkout(task))
+    _write(lambda build: build.checkout(task))
 
 
 @commands.command()
-def done(task: Task, wait: Wait = _WAIT_S) -> None:
+def done(task: Task) -> None:
     """The agent completed a task."""
-    _write(wait, lambda build: build.done(task))
+    _write(lambda build: build.done(task))
 
 
 @commands.command()
-def ping(task: Task, wait: Wait = _WAIT_S) -> None:
+def ping(task: Task) -> None:
     """The agent works on a task. Not sent while an earlier ping is valid, which is five minutes."""
-    _write(wait, lambda build: build.activity(task))
+    _write(lambda build: build.activity(task))
 
 
 @commands.command()
 def blocked(
     task: Task,
     by: Annotated[str | None, typer.Option(help="Id or URI of the task that blocks it.")] = None,
-    wait: Wait = _WAIT_S,
 ) -> None:
     """The agent is stuck on a task."""
-    _write(wait, lambda build: build.blocked(task, by))
+    _write(lambda build: build.blocked(task, by))
 
 
 @commands.command()
@@ -141,20 +137,18 @@ def handoff(
     summary: Annotated[str, typer.Option(help="What the next agent must know, up to 4 KB.")],
     ref: Annotated[list[str] | None, typer.Option(help="Id or URI of a fact it needs; repeatable.")] = None,
     continuation: Annotated[str | None, typer.Option(help="How to go on.")] = None,
-    wait: Wait = _WAIT_S,
 ) -> None:
     """The agent hands its work to another one."""
-    _write(wait, lambda build: build.handoff(to, summary, ref or (), continuation))
+    _write(lambda build: build.handoff(to, summary, ref or (), continuation))
 
 
 @commands.command()
 def decide(
     decision: Annotated[str, typer.Argument(metavar="DECISION", help="A slug such as use-sqlite, or a URI.")],
     summary: Annotated[str, typer.Option(help="What was decided and why, up to 4 KB.")],
-    wait: Wait = _WAIT_S,
 ) -> None:
     """The agent made a significant choice."""
-    _write(wait, lambda build: build.decision(decision, summary))
+    _write(lambda build: build.decision(decision, summary))
 
 
 @commands.command()
@@ -162,14 +156,13 @@ def escalate(
     to: To,
     goal: Annotated[str, typer.Option(help="What it could not complete, up to 2 KB.")],
     priority: Annotated[str, typer.Option(help="low, medium, high or critical.")] = "medium",
-    wait: Wait = _WAIT_S,
 ) -> None:
     """The agent cannot go on without somebody else."""
     level = cast("Priority", priority)  # the builder refuses other words
-    _write(wait, lambda build: build.escalation(to, goal, level))
+    _write(lambda build: build.escalation(to, goal, level))
 
 
-def _write(wait: float, build: Callable[[Surfaces], Write]) -> None:
+def _write(build: Callable[[Surfaces], Write]) -> None:
     """Send a write and print its entity."""
 
     async def send(abi: StigmemAbi) -> str:
@@ -177,15 +170,15 @@ def _write(wait: float, build: Callable[[Surfaces], Write]) -> None:
         await abi.perform(write)
         return write.entity
 
-    typer.echo(_run(wait, send))
+    typer.echo(_run(send))
 
 
-def _run(wait: float, call: Callable[[StigmemAbi], Awaitable[T]]) -> T:
+def _run(call: Callable[[StigmemAbi], Awaitable[T]]) -> T:
     """Run ``call`` with the node that the environment names.
 
     Raises:
         ConfigError: a setting is missing or wrong, or the HTTP client is not installed.
-        BackendTimeout: the call takes longer than ``wait`` seconds.
+        BackendTimeout: the call takes longer than 20 seconds.
     """
     import anyio
 
@@ -197,11 +190,11 @@ def _run(wait: float, call: Callable[[StigmemAbi], Awaitable[T]]) -> T:
         raise ConfigError(f"{error.name} is not installed; run: pip install 'memslot[stigmem]'") from error
 
     async def limited() -> T:
-        with anyio.fail_after(wait):
+        with anyio.fail_after(_WAIT_S):
             return await call(StigmemAbi.from_env("process"))
 
     try:
         return anyio.run(limited)
     except TimeoutError:
-        late = f"stigmem: not finished within {wait:g} s"
+        late = f"stigmem: not finished within {_WAIT_S:g} s"
         raise BackendTimeout(late, backend_name="stigmem") from None

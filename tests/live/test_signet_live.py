@@ -5,7 +5,6 @@ import uuid
 
 import pytest
 
-from memory.contract.errors import BackendRejected
 from memory.runtime.signet.client import AdapterClient
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
@@ -63,12 +62,3 @@ async def test_a_memory_from_storing_to_forgetting(client):
     assert row["content"] == f"the {word} drinks sencha"
     assert (await client.forget([memory_id], "done"))[0]["status"] == "deleted"
     assert await client.get(memory_id) is None
-
-
-async def test_what_the_daemon_refuses_is_told(client):
-    key = uuid.uuid4().hex
-    await client.on_session_start(SessionStartParams(session_key=key))
-    async with AdapterClient(URL, harness="memslot", runtime_path="legacy") as other:
-        with pytest.raises(BackendRejected) as caught:
-            await other.on_session_start(SessionStartParams(session_key=key))
-    assert caught.value.diagnostics["status"] == 409

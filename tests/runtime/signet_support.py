@@ -8,8 +8,8 @@ import httpx
 
 from memory import MemoryScope, MemorySlot
 from memory.runtime._policy import TurnMemory, TurnPolicy
-from memory.runtime.signet.reach import TokenGrant
 from memory.runtime.signet.server import RuntimeAdapterServer
+from memory.runtime.signet.sessions import TokenGrant
 from memory.runtime.signet.settings import ServeSettings
 from memory.storage.kept import HostStore
 from memory.testing import FakeBackend

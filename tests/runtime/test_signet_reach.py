@@ -102,20 +102,6 @@ async def test_a_prompt_said_twice_by_one_client_is_two(signet):
     assert len(signet.backend.store.rows) == 2
 
 
-async def test_a_compaction_that_names_no_session_is_of_each_of_its_client(signet):
-    """As OpenCode's plugin tells it: what was said before is not shown any more, so it may be recalled."""
-    hook = "/api/hooks/user-prompt-submit"
-    for key in ("one", "two"):
-        body = {"harness": "opencode", "sessionKey": key, "userMessage": f"The pot of {key} is blue."}
-        await signet.post(hook, body, **OPENCODE)
-    await signet.drain()
-    body = {"harness": "opencode", "summary": "About pots."}
-    assert (await signet.post("/api/hooks/compaction-complete", body, **OPENCODE))[0] == 200
-    for key in ("one", "two"):
-        body = {"harness": "opencode", "sessionKey": key, "userMessage": "Which pot?"}
-        assert f"The pot of {key} is blue." in (await signet.post(hook, body, **OPENCODE))[1]["inject"]
-
-
 async def test_odd_values_are_read_as_the_daemon_reads_them(signet):
     await signet.post("/api/memory/remember", {"content": "the pot is blue"})
     for limit, rows in ((0, 0), ("0", 0), ("5", 1), (5000, 1), (None, 1)):

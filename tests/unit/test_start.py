@@ -48,7 +48,7 @@ BUDGET = {
     "a hook without a node": (
         "import os; os.environ.pop('STIGMEM_URL', None)\n"
         + COMMAND.format("'tools', 'stigmem', 'done', 't-1'"),
-        SDKS | {"rich", "jinja2", "yaml", "pluggy"} | MODELS | LOOPS,
+        SDKS | {"rich", "jinja2", "yaml", "pluggy"} | LOOPS,
     ),
     "its list": (COMMAND.format("'doctor', '--json'"), SDKS | {"rich", "jinja2", "trio"}),
 }

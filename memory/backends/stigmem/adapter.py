@@ -198,10 +198,8 @@ class StigmemAdapter(SequentialBulk):
         unfit = self._options.isolation == "tenant" and not all(
             "admin" in (node["permissions"] or ()) for node in nodes.values()
         )
-        if unfit and any(node["auth"] == "none" for node in nodes.values()):
-            warnings.append("the node runs without authentication, so it has no tenants; set isolation: node")
-        elif unfit:
-            warnings.append("api_key is no admin key, so no scope can be set up")
+        if unfit:
+            warnings.append("api_key is no admin key, or the node has no tenants, so no scope can be set up")
         if self._options.allow_sharing:
             warnings.append("allow_sharing: scopes share a node; a mark in the facts alone keeps them apart")
         if not nodes:

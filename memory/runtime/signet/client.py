@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import anyio
@@ -31,7 +31,6 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         harness: the name of the calling program.
         token: bearer token, for loopback addresses and ``trusted_origins`` only. No redirect is followed.
         trusted_origins: further origins that may get the token, such as ``https://memory.example:3850``.
-        runtime_path: which of a host's two integrations is calling. Only one of them can claim a session.
         timeout_s: seconds for each call. OpenCode grants a prompt 2 s.
         max_answer_bytes: the most bytes of one answer. A longer answer is refused.
 
@@ -47,7 +46,6 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         harness: str,
         token: str | None = None,
         trusted_origins: Iterable[str] = (),
-        runtime_path: Literal["plugin", "legacy"] = "plugin",
         timeout_s: float = 10.0,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
@@ -68,7 +66,7 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         self.harness = harness
         self._none_if_404 = none_if_404
         self._headers = {
-            "x-signet-runtime-path": runtime_path,
+            "x-signet-runtime-path": "plugin",
             "x-signet-actor": harness,
             "x-signet-actor-type": "harness",
             **bearer(token),
@@ -94,22 +92,13 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         return await self._hook("session-start", params, types.SessionStartResult)
 
     async def on_user_prompt_submit(self, params: types.PromptSubmitParams) -> types.PromptSubmitResult:
-        """``POST /api/hooks/user-prompt-submit``
-
-        Test ``memory_count`` rather than ``inject``, which may hold text without memories.
-
-        Raises:
-            InputError: ``user_message`` is blank.
-        """
+        """``POST /api/hooks/user-prompt-submit``. Raises InputError if ``user_message`` is blank."""
         if not (params.user_message or "").strip():
             raise errors.InputError("PromptSubmitParams.user_message: is blank; the daemon requires it")
         return await self._hook("user-prompt-submit", params, types.PromptSubmitResult)
 
     async def on_session_end(self, params: types.SessionEndParams) -> types.SessionEndResult:
-        """``POST /api/hooks/session-end``
-
-        The daemon extracts memories later, so the answer does not count them.
-        """
+        """``POST /api/hooks/session-end``. The daemon extracts memories later and does not count them."""
         return await self._hook("session-end", params, types.SessionEndResult)
 
     async def on_pre_compaction(self, params: types.PreCompactionParams) -> types.PreCompactionResult:
@@ -126,7 +115,7 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         """``POST /api/hooks/remember``. Returns the new memory's id, or None if the daemon does not tell it.
 
         Args:
-            content: the text. The prefix ``critical:`` pins it, and the prefix ``[a,b]:`` sets tags.
+            content: the text.
             fields: ``who``, ``project``, ``sessionKey``, ``idempotencyKey``.
 
         Raises:
@@ -140,9 +129,7 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         return found if isinstance(found, str) else None
 
     async def recall(self, query: str, **fields: object) -> list[JsonObject]:
-        """``POST /api/memory/recall``. Returns the daemon's rows.
-
-        Only the filter ``who`` isolates users from each other.
+        """``POST /api/memory/recall``. Returns the daemon's rows. Only the filter ``who`` isolates users.
 
         Args:
             query: the text to search for.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 import tomllib
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -18,15 +17,13 @@ from fastapi.responses import JSONResponse
 from memory.contract.errors import StoreError
 from memory.contract.events import Message
 from memory.contract.formatting import clean_text, strip_context, wrap_section
-from memory.contract.receipts import BackendHealth
 from memory.runtime._items import Item, MemoryItems, Part, fit_parts
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.book import Note
 from memory.runtime.signet.http import Call, without_directories
 from memory.runtime.signet.memories import Memories, id_of
-from memory.runtime.signet.reach import Caller
-from memory.runtime.signet.sessions import Session
+from memory.runtime.signet.sessions import Caller, Session
 from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused, SessionParams
 from memory.slot.turns import RecallFields
@@ -75,8 +72,6 @@ class Endpoints:
         self.book, self.settings = memories.book, settings
         self.port: int | None = None
         self._started = datetime.now(UTC)
-        self._looking = anyio.Lock()
-        self._looked: tuple[float, BackendHealth] | None = None
 
     async def session_start(self, call: Call[types.SessionStartParams]) -> dict[str, Any]:
         """``POST /api/hooks/session-start``: what the memory has for a session that begins."""
@@ -152,12 +147,8 @@ class Endpoints:
         if not params.harness or not summary:
             raise Refused(400, "harness and summary are required")
         session = self._entered(caller, params)
-        meant = [session]
-        if not session.key:  # the client means all of its sessions; OpenCode sends no key
-            meant = [its for its in self.sessions.of(caller) if its.prompted_by[0] == caller.client]
-        for compacted in meant:
-            compacted.epoch += 1
-            self.sessions.keep(caller, compacted)
+        session.epoch += 1
+        self.sessions.keep(caller, session)
         if self.memories.is_read_only(caller):
             return types.CompactionResult(success=False).to_wire()
         items = MemoryItems(self.memory.slot, session.scope)
@@ -294,10 +285,7 @@ class Endpoints:
         return {"uptime": uptime_s, "pid": os.getpid(), "version": version("memslot"), "port": self.port}
 
     async def _readiness(self) -> dict[str, Any]:
-        async with self._looking:  # ask the memory at most once a second
-            if self._looked is None or time.monotonic() - self._looked[0] > 1.0:
-                self._looked = (time.monotonic(), await self.memory.health())
-        health = self._looked[1]
+        health = await self.memory.health()
         turns: dict[str, Any] = self.memory.status()
         answer = {"status": health.status, "backend": health.backend_name}
         answer |= {name: turns[name] for name in _COUNTED}

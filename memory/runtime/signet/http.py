@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse
 from memory.adapter._bounded import is_loopback
 from memory.contract._surviving import ends_the_task
 from memory.contract.scope import MemoryScope
-from memory.runtime.signet.reach import Caller, TokenGrant
+from memory.runtime.signet.sessions import Caller, TokenGrant
 from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused
 

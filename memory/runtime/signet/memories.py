@@ -21,8 +21,7 @@ from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime.signet.book import Book, Note, fits
-from memory.runtime.signet.reach import Caller, scope_of
-from memory.runtime.signet.sessions import Sessions
+from memory.runtime.signet.sessions import Caller, Sessions, scope_of
 from memory.runtime.signet.types import (
     ForgetParams,
     ListParams,

@@ -6,7 +6,6 @@ Bodies are parsed for any content type, as real clients send none. Errors and lo
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -29,8 +28,7 @@ from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import http, types
 from memory.runtime.signet.endpoints import ROUTES, Endpoints
 from memory.runtime.signet.memories import Memories
-from memory.runtime.signet.reach import Caller, TokenGrant
-from memory.runtime.signet.sessions import Sessions
+from memory.runtime.signet.sessions import Caller, Sessions, TokenGrant
 from memory.runtime.signet.settings import ServeSettings
 from memory.runtime.signet.types import Refused, RuntimeAdapter
 from memory.slot.slot import MemorySlot
@@ -102,16 +100,7 @@ class RuntimeAdapterServer:
             self._add(method, path, getattr(self.endpoints, name), params)
 
     def _add(self, method: str, path: str, endpoint: Endpoint, params: type[types.Wire] | None) -> None:
-        """Route requests to an endpoint. FastAPI reads no bodies here, so their schema is added by hand."""
-        described: dict[str, Any] = {
-            "parameters": [
-                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-                for name in re.findall(r"{(\w+)", path)
-            ]
-        }
-        if params is not None and method in ("POST", "PATCH"):
-            schema = params.model_json_schema(by_alias=True, ref_template="#/components/schemas/{model}")
-            described["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
+        """Route requests to an endpoint. FastAPI reads no bodies here, because clients name no content type."""
 
         async def answer(request: Request) -> Response:
             return await self._answer(request, path, endpoint, params)
@@ -120,7 +109,6 @@ class RuntimeAdapterServer:
             path,
             answer,
             methods=[method],
-            openapi_extra=described,
             operation_id=f"{method} {path}",
             summary=(endpoint.__doc__ or path).partition("\n")[0],
             response_model=None,
@@ -132,11 +120,8 @@ class RuntimeAdapterServer:
         """Identify the caller, run the endpoint and return its answer. A failure becomes an answer, too."""
         try:
             caller = self.caller(request)
-            if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in path:
-                found: Any = {"inject": "", "memories": []}
-            else:
-                asked = params and types.parse(params, await http.given_in(request, self.settings))
-                found = await endpoint(http.Call(caller, request, asked))
+            asked = params and types.parse(params, await http.given_in(request, self.settings))
+            found = await endpoint(http.Call(caller, request, asked))
             response: Response = found if isinstance(found, Response) else JSONResponse(found)
         except Refused as refused:
             response = http.refused_answer(refused)

@@ -1,4 +1,4 @@
-"""Sessions: what a host has said. The host store keeps their state for later calls."""
+"""Callers, and their sessions: what a host has said. The host store keeps their state for later calls."""
 
 from __future__ import annotations
 
@@ -7,19 +7,44 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
+from memory.contract._model import MAX_ID_LENGTH
 from memory.contract.events import Message
 from memory.contract.formatting import strip_context
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate
-from memory.runtime.signet.reach import Caller, scope_of
 from memory.runtime.signet.types import SessionParams
 from memory.storage.kept import HostStore, StoredObject
 
 _MAX_SESSIONS = 10_000
 _LAST_WORDS, _MAX_WORD_LENGTH = 6, 300
+
+
+@dataclass(frozen=True)
+class TokenGrant:
+    scope: MemoryScope
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Caller:
+    scope: MemoryScope  # the token's own scope
+    client: str = ""  # the program's name for itself
+    read_only: bool = False
+
+
+def scope_of(caller: Caller, isolate: Isolate, project: str | None, agent_id: str | None) -> MemoryScope:
+    """Return the scope of a call: the token's own or, with ``strict``, that of its project and agent."""
+    if isolate == "shared" or not (project or agent_id):
+        return caller.scope
+    parts = [caller.scope.agent_id, project, agent_id]
+    label = "|".join(quote((part or "").encode("utf-8", "surrogatepass"), safe="") for part in parts)
+    if len(label) > MAX_ID_LENGTH:  # a hash ends an id that is too long; quoted parts hold no tilde before it
+        label = f"{label[: MAX_ID_LENGTH - 66]}|~{hashlib.sha256(label.encode()).hexdigest()}"
+    return caller.scope.model_copy(update={"agent_id": label})
 
 
 @dataclass(slots=True)
@@ -91,13 +116,6 @@ class Sessions:
         self._store = store
         self._resets = resets
         self._sessions: OrderedDict[tuple[MemoryScope, bool, str], Session] = OrderedDict()
-
-    def of(self, caller: Caller) -> list[Session]:
-        if self._shared_with_others(caller):
-            rows = reversed(self._store.all("session", caller.scope))
-            return [Session.taken_up(row) for row in rows if not row["ended"]]
-        mine = (caller.scope, caller.read_only)
-        return [session for (*owner, _), session in self._sessions.items() if tuple(owner) == mine]
 
     def find(self, caller: Caller, key: str) -> Session | None:
         """Find a session of this caller, open or ended, from any of its clients."""

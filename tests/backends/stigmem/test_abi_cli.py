@@ -1,12 +1,18 @@
 """``memslot tools stigmem`` as hooks use it: 0 whatever the node does, unless ``--process`` is asked for."""
 
 import os
+import socket
 import subprocess
 import sys
+import threading
+import time
+from contextlib import contextmanager
 
 import pytest
 from abi_support import AGENT, OTHER, USER, FaultyNode, closed_port
 from cli_support import invoke
+
+from memory.stigmem import commands
 
 WRITES = {
     "checkout": ["checkout", "t-1"],
@@ -23,9 +29,7 @@ every = pytest.mark.parametrize("command", ALL)
 
 def run(*arguments, url, source=AGENT):
     env = {"STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": source, "STIGMEM_API_KEY": None}
-    whole = len([argument for argument in arguments if not argument.startswith("--")]) > 1
-    wait = ("--wait", "60") if whole and "--wait" not in arguments else ()
-    return invoke("tools", "stigmem", *arguments, *wait, env=env)
+    return invoke("tools", "stigmem", *arguments, env=env)
 
 
 def relations(node):
@@ -124,3 +128,81 @@ def test_without_the_extra_the_line_to_install_it_is_said(flags, code):
     )
     assert (result.returncode, result.stdout) == (code, "")
     assert "pip install 'memslot[stigmem]'" in result.stderr
+
+
+WRONG = {
+    "an empty variable": (["done"], "Missing argument 'TASK'"),
+    "an empty string": (["done", ""], "task: must not be blank"),
+    "an option for an argument": (["done", "-t"], "No such option"),
+    "a misspelt command": (["dnoe", "t-1"], "No such command 'dnoe'"),
+    "a misspelt option": (["--bogus"], "No such option"),
+    "a missing option": (["handoff", "--to", OTHER], "Missing option '--summary'"),
+    "no URI": (["escalate", "--to", "reviewer", "--goal", "g"], "to: is not a URI with '://'"),
+    "no priority": (
+        ["escalate", "--to", OTHER, "--goal", "g", "--priority", "urgent"],
+        "priority: must be one of",
+    ),
+    "too long": (["handoff", "--to", OTHER, "--summary", "x" * 5000], "summary: is 5000 bytes of UTF-8"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_usage_breaks_no_hook_and_fails_a_process(double, wrong):
+    arguments, message = WRONG[wrong]
+    result = run(*arguments, url=double.url)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.startswith("warning: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    silent = run(*arguments, url=None)
+    assert (silent.exit_code, silent.output) == (0, "")
+    failed = run(*arguments, "--process", url=double.url)
+    assert (failed.exit_code, failed.stdout) == (2, "")
+    assert message in failed.stderr
+    assert double.node.facts == []
+
+
+@contextmanager
+def dripping():
+    """A node that answers every request with a byte now and then, for ever."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        over = threading.Event()
+
+        def drip(connection):
+            with connection:
+                connection.recv(4096)
+                for byte in b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n" + b"x" * 10_000:
+                    if over.wait(0.05):
+                        return
+                    try:
+                        connection.send(bytes([byte]))
+                    except OSError:
+                        return
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=drip, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@every
+def test_no_command_outlives_its_wait(command, monkeypatch):
+    monkeypatch.setattr(commands, "_WAIT_S", 0.3)
+    with dripping() as url:
+        began = time.monotonic()
+        result = run(*ALL[command], url=url)
+        failed = run(*ALL[command], "--process", url=url)
+        assert time.monotonic() - began < 120, "the node drips for longer"
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert (failed.exit_code, failed.stdout) == (1, "")
+    assert "not finished within 0.3 s" in failed.stderr
