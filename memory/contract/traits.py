@@ -35,10 +35,9 @@ class AdapterTraits:
             representation, or by neither (``weak``); None if not declared.
         filter_operators: the operators that ``RetrieveRequest.filters`` may use; empty refuses every filter.
         recalls_writes: False for conditions whose context does not come from earlier writes.
-        max_concurrency: concurrent native calls over all scopes; None is unlimited. A call's deadline begins
-            when it gets its place. A call that polls gives its place back by
+        max_concurrency: concurrent native calls; None is unlimited. A scope's writes are always in order. A
+            call's deadline begins when it gets its place. A call that polls gives its place back by
             :func:`memory.adapter.yield_turn`.
-        max_scope_concurrency: concurrent native calls in one scope. Its writes are always in order.
         write_retries: how often a write may be sent again after an ambiguous failure. Above 0 only if the backend
             deduplicates by event id, or the adapter offers :class:`SupportsEventLookup`.
         bulk_size: events in one bulk call; None is all of them. Each call has its own deadline.
@@ -69,7 +68,6 @@ class AdapterTraits:
     filter_operators: frozenset[str] = frozenset()
     recalls_writes: bool = True
     max_concurrency: int | None = None
-    max_scope_concurrency: int | None = None
     write_retries: int = 0
     bulk_size: int | None = None
     setup_writes: bool = True

@@ -220,7 +220,7 @@ def load_config(
     env: Mapping[str, str] | None = None,
     provider: str | None = None,
     named_by: tuple[str, ...] = (),
-    options_of: Callable[[Spelling, str], type[BaseModel]] | None = None,
+    options_of: Callable[[str], type[BaseModel]] | None = None,
 ) -> MemslotConfig:
     """Read a configuration.
 
@@ -229,8 +229,7 @@ def load_config(
         env: variables for ``${NAME}`` and ``${NAME:-default}``; the process environment by default.
         provider: replaces the provider that ``memory`` names.
         named_by: path of the field that names ``provider``, for messages.
-        options_of: returns the model of a provider's block, by ``backend`` or ``condition`` and its name.
-            With it, an error also covers that block. :meth:`MemoryAdapterRegistry.load` gives it.
+        options_of: returns the model of a provider's block. With it, an error also covers that block.
 
     Raises:
         ConfigError: the file is unreadable or not YAML, a key is unknown, a value is wrong, a variable is
@@ -274,9 +273,7 @@ def load_config(
             filled[name] = None if given is None else resolver.fill(given, path)
     if wrong and options_of is not None and "options" in filled:
         with noted(wrong), suppress(PluginError):  # a missing plugin is reported once the rest is right
-            parse_block(
-                options_of(spelling, provider), filled["options"], f"memory.{group}.{provider}", problem
-            )
+            parse_block(options_of(provider), filled["options"], f"memory.{group}.{provider}", problem)
     if wrong:
         raise together(wrong)
     return MemslotConfig(

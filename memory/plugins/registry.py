@@ -31,13 +31,14 @@ from memory.contract.formatting import TokenCounter
 from memory.contract.receipts import ConditionKind
 from memory.plugins import hookspecs
 from memory.plugins.blocks import nearest, parse_block
-from memory.plugins.config import MemslotConfig, Spelling, load_config
+from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.hookspecs import AdapterSettings, PluginInfo, PluginOptions
 from memory.plugins.installed import entry_points, prints_on_stderr
 from memory.plugins.redaction import resolve_paths
 
 GROUPS: Mapping[ConditionKind, str] = {"architecture": "memslot.backends", "control": "memslot.conditions"}
-_KINDS: tuple[ConditionKind, ...] = tuple(GROUPS)
+_KINDS: Mapping[str, ConditionKind] = {group: kind for kind, group in GROUPS.items()}
+_Loaded = tuple[pluggy.PluginManager, PluginInfo]
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class PluginRow:
 
 
 class MemoryAdapterRegistry:
-    """The plugins that are installed in this environment.
+    """The plugins that are installed in this environment. Backends and conditions share their names.
 
     Methods that take or select a name raise PluginNotFound, with the nearest names. They raise
     PluginLoadError if two distributions offer the name, the module is broken, or a needed SDK is not
@@ -85,27 +86,25 @@ class MemoryAdapterRegistry:
     def __init__(self, found: Iterable[EntryPoint] | None = None) -> None:
         if found is None:
             found = [point for group in GROUPS.values() for point in entry_points(group=group)]
-        kinds = {group: kind for kind, group in GROUPS.items()}
-        self._points: dict[tuple[ConditionKind, str], list[EntryPoint]] = {}
+        self._points: dict[str, list[EntryPoint]] = {}
         for point in found:
-            if point.group in kinds:
-                self._points.setdefault((kinds[point.group], point.name), []).append(point)
-        self._loaded: dict[tuple[ConditionKind, str], tuple[pluggy.PluginManager, PluginInfo]] = {}
+            if point.group in _KINDS:
+                self._points.setdefault(point.name, []).append(point)
+        self._loaded: dict[str, _Loaded] = {}
 
-    def names(self, kind: ConditionKind | None = None) -> list[str]:
-        """The names of all plugins, or of one kind. Imports nothing."""
-        return sorted(name for of_kind, name in self._points if kind in (None, of_kind))
+    def names(self) -> list[str]:
+        """The names of all plugins. Imports nothing."""
+        return sorted(self._points)
 
     def rows(self) -> list[PluginRow]:
         """Every plugin with its description, backends first. Imports plugin modules, but no SDK."""
-        found = self._points.items()
         with prints_on_stderr():  # a plugin's output must not break the JSON of a command
-            rows = [self._row(kind, name, point) for (kind, name), points in found for point in points]
+            rows = [self._row(name, point) for name, points in self._points.items() for point in points]
         return sorted(rows, key=lambda row: (row.kind, row.name, row.distribution or ""))
 
-    def info(self, name: str, kind: ConditionKind | None = None) -> PluginInfo:
-        """The description of one plugin. Without a kind, backends come before conditions."""
-        return self._find(name, _KINDS if kind is None else (kind,))[1]
+    def info(self, name: str) -> PluginInfo:
+        """The description of one plugin."""
+        return self._find(name)[1]
 
     def selected(self, config: MemslotConfig) -> PluginInfo:
         """The description of the plugin that a configuration selects."""
@@ -124,9 +123,9 @@ class MemoryAdapterRegistry:
         config.parse_options(self.selected(config).options)
         return config
 
-    def options_of(self, spelling: Spelling, name: str) -> type[BaseModel]:
-        """The model of a provider's block, by ``backend`` or ``condition`` and the provider's name."""
-        return self._find(name, _KINDS if spelling == "backend" else ("control",))[1].options
+    def options_of(self, name: str) -> type[BaseModel]:
+        """The model of a provider's block."""
+        return self._find(name)[1].options
 
     def create(
         self,
@@ -169,7 +168,7 @@ class MemoryAdapterRegistry:
             name: str, options: Mapping[str, Any] | BaseModel, where: str = "", data_dir: Path | None = None
         ) -> MemoryAdapter:
             block, problem = ".".join(filter(None, (settings.where, where))), config.problem
-            manager, other = self._find(name, _KINDS, f"{problem.place(tuple(block.split('.')))}: ")
+            manager, other = self._find(name, f"{problem.place(tuple(block.split('.')))}: ")
             _require_sdk(other)
             if not isinstance(options, BaseModel):
                 options = parse_block(other.options, options, block, problem)
@@ -230,64 +229,55 @@ class MemoryAdapterRegistry:
 
     def conformance(self, name: str) -> type[Any] | None:
         """A plugin's profile for the kit, see :func:`memory.plugins.hookspecs.memslot_conformance`."""
-        manager, info = self._find(name, _KINDS)
+        manager, info = self._find(name)
         if not manager.hook.memslot_conformance.get_hookimpls():
             return None if info.made_of is None else self.conformance(info.made_of)
         found: type[Any] = manager.hook.memslot_conformance()
         return found
 
-    def _row(self, kind: ConditionKind, name: str, point: EntryPoint) -> PluginRow:
-        distribution = point.dist.name if point.dist else None
+    def _row(self, name: str, point: EntryPoint) -> PluginRow:
+        kind, distribution = _KINDS[point.group], point.dist.name if point.dist else None
         version = point.dist.version if point.dist else None
         try:
-            info = self._load(kind, name)[1]
+            info = self._load(name)[1]
         except MemslotError as error:
             return PluginRow(name, kind, distribution, version, None, error=str(error))
         return PluginRow(name, kind, distribution, version, info, missing=missing_modules(info))
 
-    def _selected(self, config: MemslotConfig) -> tuple[pluggy.PluginManager, PluginInfo]:
+    def _selected(self, config: MemslotConfig) -> _Loaded:
         name, where = config.provider, config.problem.place(config.chosen)
-        if config.spelling == "backend":
-            return self._find(name, _KINDS, f"{where}: ")
-        if ("control", name) not in self._points and ("architecture", name) in self._points:
+        manager, info = self._find(name, f"{where}: ")
+        if config.spelling == "condition" and info.kind != "control":
             raise PluginNotFound(f"{where}: {name} is a backend and no control; write backend: {name}")
-        return self._find(name, ("control",), f"{where}: ")
+        return manager, info
 
-    def _find(
-        self, name: str, kinds: Iterable[ConditionKind], where: str = ""
-    ) -> tuple[pluggy.PluginManager, PluginInfo]:
-        for kind in kinds:
-            if (kind, name) in self._points:
-                return self._load(kind, name)
-        known = nearest(name, {known for kind in kinds for known in self.names(kind)})
-        raise PluginNotFound(f"{where}no plugin is named {name!r}{known or '; none is installed'}")
+    def _find(self, name: str, where: str = "") -> _Loaded:
+        if name not in self._points:
+            known = nearest(name, self._points)
+            raise PluginNotFound(f"{where}no plugin is named {name!r}{known or '; none is installed'}")
+        return self._load(name)
 
-    def _load(self, kind: ConditionKind, name: str) -> tuple[pluggy.PluginManager, PluginInfo]:
-        if (kind, name) not in self._loaded:
-            manager, info = _load_point(self._the_one(kind, name), kind)
-            self._loaded[kind, name] = manager, self._completed(info) if info.made_of else info
-        return self._loaded[kind, name]
+    def _load(self, name: str) -> _Loaded:
+        if name not in self._loaded:
+            points = self._points[name]
+            if len(points) > 1:
+                owners = " and ".join(sorted(point.dist.name if point.dist else "?" for point in points))
+                raise PluginLoadError(f"{name}: offered by {owners}; uninstall one of them")
+            manager, info = _load_point(points[0], _KINDS[points[0].group])
+            self._loaded[name] = manager, self._completed(info) if info.made_of else info
+        return self._loaded[name]
 
     def _completed(self, info: PluginInfo) -> PluginInfo:
         """The full description of a plugin that is another one with some options fixed."""
         name = str(info.made_of)
-        others = [(kind, name) for kind in _KINDS if (kind, name) != (info.kind, info.name)]
-        kind = next((kind for kind, _ in others if (kind, name) in self._points), None)
-        if kind is None:
-            raise PluginNotFound(f"{info.name} is made of {name}: no plugin has this name")
-        other = _load_point(self._the_one(kind, name), kind)[1]
+        if name not in self._points or name == info.name:
+            raise PluginNotFound(f"{info.name} is made of {name}: no other plugin has this name")
+        other = self._load(name)[1]
         own = {field: getattr(info, field) for field in ("name", "kind", "summary", "made_of", "fixed")}
         return replace(other, options=_options_with(other.options, name, tuple(info.fixed.items())), **own)
 
-    def _the_one(self, kind: ConditionKind, name: str) -> EntryPoint:
-        points = self._points[kind, name]
-        if len(points) > 1:
-            owners = " and ".join(sorted(point.dist.name if point.dist else "?" for point in points))
-            raise PluginLoadError(f"{name}: offered by {owners}; uninstall one of them")
-        return points[0]
 
-
-def _load_point(point: EntryPoint, kind: ConditionKind) -> tuple[pluggy.PluginManager, PluginInfo]:
+def _load_point(point: EntryPoint, kind: ConditionKind) -> _Loaded:
     owner = f"{point.name} ({point.dist.name})" if point.dist else point.name
     where = f"{owner}: {point.value}"
     manager = pluggy.PluginManager(hookspecs.PROJECT)

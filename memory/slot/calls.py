@@ -36,7 +36,7 @@ from memory.contract.native_errors import normalise_error
 from memory.contract.receipts import Trace
 from memory.contract.scope import MemoryScope
 from memory.contract.traits import AdapterTraits
-from memory.slot.gate import InFlight, Lanes, ModeGate
+from memory.slot.gate import InFlight, ModeGate
 from memory.slot.tracing import TraceSink, log_trace, summed
 
 T = TypeVar("T")
@@ -124,7 +124,9 @@ class NativeCalls:
         self.traits = AdapterTraits.of(adapter)
         self.deadlines = deadlines
         self.gate = ModeGate()
-        self.lanes = Lanes(self.traits)
+        size = self.traits.max_concurrency
+        self._limits = () if size is None else (anyio.Semaphore(size, fast_acquire=True),)
+        self._order: dict[MemoryScope, anyio.Lock] = {}
         self.scopes: dict[MemoryScope, bool] = {}  # scope -> whether its set-up succeeded
         self.under_way = InFlight()
         self.closed = False  # new calls are refused
@@ -158,6 +160,12 @@ class NativeCalls:
         if not self.scopes.get(scope, False) and not (tried and scope in self.scopes):
             raise ScopeError(f"scope {scope.label} is not set up; call setup_scope first")
 
+    def order(self, scope: MemoryScope) -> anyio.Lock:
+        """The lock that keeps a scope's writes in the order of their arrival."""
+        if scope not in self._order:
+            self._order[scope] = anyio.Lock(fast_acquire=True)
+        return self._order[scope]
+
     def span(self, operation: str, scope: MemoryScope | None = None, **fields: Any) -> Span:
         """Begin a call of the contract, which is measured and traced even if it is refused."""
         if self.closed:
@@ -172,7 +180,7 @@ class NativeCalls:
         scope = cast(MemoryScope, span.scope)
         self.check_scope(scope, tried=tried)
         span.writes = True
-        async with self.gate.writing(self.lanes.order(scope)) as allowed:
+        async with self.gate.writing(self.order(scope)) as allowed:
             # Yielding any earlier could let a later write take this one's place in the order.
             span.yielded = True
             await checkpoint()
@@ -200,7 +208,7 @@ class NativeCalls:
         if not span.yielded:
             span.yielded = True
             await checkpoint()
-        admission = Admission(self.lanes.limits(span.scope))
+        admission = Admission(self._limits)
         if admission.limits:
             with anyio.move_on_after(queue_timeout_s) as waiting:
                 await admission.enter()

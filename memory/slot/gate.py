@@ -1,4 +1,4 @@
-"""Decides when a call may reach the backend: mode, write order, concurrency (DESIGN sections 5.1, 5.5)."""
+"""Decides when a call may reach the backend: by the slot's mode (DESIGN 5.1)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import anyio
 
 from memory.contract._quantity import quantity
 from memory.contract.errors import BackendTimeout
-from memory.contract.scope import MemoryScope
-from memory.contract.traits import AdapterTraits
 
 
 class InFlight:
@@ -102,27 +100,3 @@ class ModeGate:
                 self._earlier = [period for period in self._earlier if period.writes.count]
                 self._period.read_only = self.read_only
                 self._period.begun.set()
-
-
-class Lanes:
-    """The write order of each scope, and the limits on concurrent native calls."""
-
-    def __init__(self, traits: AdapterTraits) -> None:
-        self._everywhere = _limits(traits.max_concurrency)
-        self._per_scope = traits.max_scope_concurrency
-        self._order: dict[MemoryScope, anyio.Lock] = {}
-        self._limits: dict[MemoryScope | None, tuple[anyio.Semaphore, ...]] = {None: self._everywhere}
-
-    def order(self, scope: MemoryScope) -> anyio.Lock:
-        if scope not in self._order:
-            self._order[scope] = anyio.Lock(fast_acquire=True)
-        return self._order[scope]
-
-    def limits(self, scope: MemoryScope | None) -> tuple[anyio.Semaphore, ...]:
-        if scope not in self._limits:
-            self._limits[scope] = (*_limits(self._per_scope), *self._everywhere)
-        return self._limits[scope]
-
-
-def _limits(size: int | None) -> tuple[anyio.Semaphore, ...]:
-    return () if size is None else (anyio.Semaphore(size, fast_acquire=True),)

@@ -16,8 +16,7 @@ from memory.contract.errors import BackendUnavailable, MemslotError
 from memory.contract.receipts import ResetReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.calls import NativeCalls, Span
-from memory.slot.sending import ambiguous
-from memory.slot.written import Written
+from memory.slot.sending import Written, ambiguous
 from memory.storage.kept import reset_host_store
 from memory.storage.resets import JournalKey, Resets
 from memory.storage.store import Store

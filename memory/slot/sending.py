@@ -1,21 +1,98 @@
-"""Sends events. After a lost answer it looks an event up, and resends it only if safe (DESIGN section 5)."""
+"""Sends events, and remembers what became of them (DESIGN section 5)."""
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import anyio
 
+from memory.contract._quantity import quantity
 from memory.contract.adapter import SupportsBulkIngest, SupportsEventLookup
 from memory.contract.errors import BackendError, BackendProtocolError, CapabilityNotSupported, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
+from memory.contract.scope import MemoryScope
 from memory.slot.calls import NativeCalls, Span
-from memory.slot.written import Written
 
+_REMEMBERED = 10_000
 _RETRY_PAUSE_S = 0.2
 _LAST_LOOK_S = 0.4  # a look-up gets this much even if the write has used up its time
+
+
+class Written:
+    """The writes of one slot.
+
+    Args:
+        remembers: whether receipts are kept here, because no journal keeps them.
+
+    Attributes:
+        last_at: when the backend last accepted an event; None if it never did.
+        queued: writes that the backend did not store at once, by scope.
+        unknown: writes that got no answer.
+    """
+
+    def __init__(self, *, remembers: bool) -> None:
+        self.last_at: datetime | None = None
+        self.queued: Counter[MemoryScope] = Counter()
+        self.unknown = 0
+        self._remembers = remembers
+        # Of the queued writes, those that were retrievable at the last look.
+        self._derived: Counter[MemoryScope] = Counter()
+        # (scope, event id) -> (hash of the messages, receipt)
+        self._receipts: OrderedDict[tuple[MemoryScope, str], tuple[int, WriteReceipt]] = OrderedDict()
+        self._failures: Counter[str] = Counter()  # since the last success, by reason
+
+    def note(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
+        """Note the receipt of an event that was sent."""
+        if receipt.status == "skipped_read_only":
+            return
+        if receipt.status == "unknown":
+            self.unknown += 1
+            self._failures["got no answer, and may or may not be stored"] += 1
+        else:
+            self.last_at = datetime.now(UTC)
+            self._failures.clear()
+        if receipt.status in ("queued", "pending"):
+            self.queued[event.scope] += 1
+        self.remember(event, receipt)
+
+    def note_failure(self, error: MemslotError) -> None:
+        """Note a failed write."""
+        self._failures[f"failed ({type(error).__name__})"] += 1
+
+    def remember(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
+        """Remember that the backend has an event, so that a repetition is not sent."""
+        if self._remembers:
+            self._receipts[event.scope, event.event_id] = (_said(event), receipt)
+            if len(self._receipts) > _REMEMBERED:
+                self._receipts.popitem(last=False)
+
+    def receipt_of(self, event: MemoryEvent) -> WriteReceipt | None:
+        """The receipt of an event that was sent before with the same messages, or None."""
+        said, receipt = self._receipts.get((event.scope, event.event_id), (0, None))
+        return receipt if receipt is not None and said == _said(event) else None
+
+    def forget(self, scope: MemoryScope) -> None:
+        """Forget a scope's events: its contents may have changed, so a known id is no longer a repetition."""
+        for key in [key for key in self._receipts if key[0] == scope]:
+            del self._receipts[key]
+
+    def note_derived(self, scope: MemoryScope, queued: int) -> None:
+        """The first ``queued`` of a scope's queued writes are retrievable, or gone."""
+        if queued:
+            self._derived[scope] = max(queued, self._derived[scope])
+
+    def is_pending(self, scope: MemoryScope) -> bool:
+        """Whether some writes of a scope may not be retrievable yet."""
+        return self.queued[scope] > self._derived[scope]
+
+    def warnings(self) -> list[str]:
+        """Sentences about writes that failed since the last success, for health."""
+        failures = self._failures.items()
+        return [f"{quantity(count, 'writes')} since the last success {why}" for why, count in failures]
 
 
 class Sender:
@@ -151,3 +228,7 @@ def _check_receipts(receipts: Sequence[Any], events: Sequence[MemoryEvent]) -> N
 def ambiguous(error: BaseException) -> bool:
     """Whether a call that failed with this error may have been carried out."""
     return isinstance(error, BackendError) and error.ambiguous
+
+
+def _said(event: MemoryEvent) -> int:
+    return hash(tuple((message.role, message.content) for message in event.messages))

@@ -188,7 +188,7 @@ class MemorySlot(MemoryAdapter):
         calls = self._calls
         with calls.span("setup_scope", scope) as span:
             native_scope_of(self._adapter, scope)
-            async with calls.gate.writing(calls.lanes.order(scope)) as allowed:
+            async with calls.gate.writing(calls.order(scope)) as allowed:
                 if allowed or not calls.traits.setup_writes:
                     calls.scopes.setdefault(scope, False)
                     await calls.call(span, calls.deadlines.setup_s, lambda: self._adapter.setup_scope(scope))

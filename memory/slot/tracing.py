@@ -28,13 +28,8 @@ def log_trace(trace: Trace) -> None:
     parts = [
         f"failed ({trace.error})" if trace.error else trace.consistency,
         None if trace.latency_ms is None else f"{trace.latency_ms:.1f} ms",
-        None if trace.attempts == 1 else f"{trace.attempts} attempts",
-        None
-        if trace.included_count is None
-        else f"{trace.included_count} of {trace.retrieved_count} entries",
-        None if trace.token_count is None else f"{trace.token_count} tokens",
+        None if trace.included_count is None else quantity(trace.included_count, "entries"),
         quantity(len(trace.warnings), "warnings") if trace.warnings else None,
-        "read-only" if trace.read_only else None,
     ]
     call = f"{trace.operation} of {trace.scope.label}" if trace.scope else trace.operation
     log.log(level, "%s: %s: %s", trace.backend_name, call, ", ".join(part for part in parts if part))

@@ -31,8 +31,7 @@ from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.calls import NativeCalls, Span
 from memory.slot.resetting import Resetting
-from memory.slot.sending import Sender
-from memory.slot.written import Written
+from memory.slot.sending import Sender, Written
 from memory.storage.entries import NO_ANSWER, UNREADABLE, Entry, Verdict
 from memory.storage.journal import Journal, JournalEntry
 from memory.storage.leases import Lease

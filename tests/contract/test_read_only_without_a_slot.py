@@ -49,7 +49,11 @@ def event(event_id, text="I like oolong."):
 
 def create(name, tmp_path):
     registry = MemoryAdapterRegistry()
-    word = "backend" if name in registry.names("architecture") else "condition"
+    word = (
+        "backend"
+        if name in [row.name for row in registry.rows() if row.kind == "architecture"]
+        else "condition"
+    )
     content = {"memory": {word: name, f"{word}s": {name: PROVIDERS[name]}}}
     return registry.create(content, data_dir=tmp_path)
 

@@ -108,7 +108,7 @@ class Options(PluginOptions):
     assert result.exit_code == 0, result.output
     loaded = load_config(path)
     assert loaded.options == {"endpoint": "http://localhost:9000", "collection": "change me", "size": 1}
-    model = MemoryAdapterRegistry().info("rich", "architecture").options
+    model = MemoryAdapterRegistry().info("rich").options
     assert loaded.parse_options(model).text == "yes: no # maybe"
 
 

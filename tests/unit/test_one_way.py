@@ -57,15 +57,6 @@ async def test_declared_concurrency_is_kept_by_every_kind_of_call(limit):
     assert adapter.peak == limit
 
 
-async def test_declared_concurrency_of_a_scope_is_kept_by_every_kind_of_call():
-    adapter = Busy(max_scope_concurrency=1)
-    async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
-        for name, call in calls(slot).items():
-            if name != "health":  # it asks for no scope
-                group.start_soon(call)
-    assert adapter.peak == 1
-
-
 class Held(Everything):
     """Holds calls of some names until they are released."""
 

@@ -172,12 +172,6 @@ def test_an_unknown_name_gets_the_nearest(plugin):
     assert registry.selected(config("full_history")).kind == "control"
 
 
-def test_of_a_backend_and_a_condition_of_one_name_each_is_meant_by_its_word(plugin):
-    registry = MemoryAdapterRegistry([plugin("twin"), plugin("twin", kind="control")])
-    assert registry.selected(config("twin")).kind == registry.info("twin").kind == "architecture"
-    assert registry.selected(load_config({"memory": {"condition": "twin"}})).kind == "control"
-
-
 def test_a_condition_made_of_a_backend_has_its_options_and_goes_by_its_own_name(plugin):
     made_of = ', made_of="engine", fixed={"top_k": 3}'
     create = 'return settings.create("engine", settings.options)'
@@ -195,7 +189,7 @@ def test_a_condition_made_of_a_backend_has_its_options_and_goes_by_its_own_name(
 def test_a_condition_made_of_a_backend_that_is_not_there_is_a_row_and_breaks_nothing_else(plugin):
     lost = plugin("lost", kind="control", extra=', made_of="lost"')
     rows = {row.name: row for row in MemoryAdapterRegistry([lost, plugin("good")]).rows()}
-    assert rows["lost"].error == "lost is made of lost: no plugin has this name"
+    assert rows["lost"].error == "lost is made of lost: no other plugin has this name"
     assert rows["good"].installed
 
 

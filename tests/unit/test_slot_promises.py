@@ -20,7 +20,7 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import BackendRejected, SequentialBulk
-from memory.slot import written
+from memory.slot import sending
 
 
 def ids(adapter):
@@ -41,7 +41,7 @@ async def test_an_event_that_was_written_is_not_sent_again():
 
 
 async def test_the_ids_that_a_slot_remembers_are_bounded(monkeypatch):
-    monkeypatch.setattr(written, "_REMEMBERED", 2)
+    monkeypatch.setattr(sending, "_REMEMBERED", 2)
     adapter = Obedient()
     async with MemorySlot(adapter, scope=ALICE) as slot:
         for number in (1, 2, 3, 2, 1):

@@ -8,7 +8,6 @@ import os
 import sys
 import tempfile
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
 from contextvars import ContextVar
@@ -114,11 +113,9 @@ class Concurrency:
 
     def __init__(self, adapter: Any, patch: Callable[[Any, str, Any], None]) -> None:
         self.peak = 0
-        self.peak_of: Counter[str] = Counter()  # for each scope label
         self.kinds: set[str] = set()
         self.together: list[str] = []  # the calls at the peak
         self._now: list[str] = []
-        self._now_of: Counter[str] = Counter()
         for name in self.METHODS:
             if hasattr(adapter, name):
                 patch(adapter, name, self._counted(name, getattr(adapter, name)))
@@ -129,21 +126,15 @@ class Concurrency:
             if _INSIDE.get():  # a method of the adapter called another
                 return await native(*arguments)
             inside = _INSIDE.set(True)
-            about = next(iter(arguments), None)
-            first = next(iter(about), None) if isinstance(about, (list, tuple)) else about
-            scope = str(getattr(getattr(first, "scope", first), "label", ""))
             self.kinds.add(name)
             self._now.append(name)
-            self._now_of[scope] += 1
             if len(self._now) > self.peak:
                 self.peak, self.together = len(self._now), sorted(self._now)
-            self.peak_of[scope] = max(self.peak_of[scope], self._now_of[scope])
             try:
                 await anyio.sleep(0.002)
                 return await native(*arguments)
             finally:
                 _INSIDE.reset(inside)
                 self._now.remove(name)
-                self._now_of[scope] -= 1
 
         return counted

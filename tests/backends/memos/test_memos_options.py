@@ -76,7 +76,7 @@ def test_consistency_is_declared_by_the_way_of_writing(mode, consistency):
 
 
 def test_the_description_names_what_the_adapter_can_do():
-    info = _REGISTRY.info("memos", "architecture")
+    info = _REGISTRY.info("memos")
     assert info.capabilities == capabilities_of(_REGISTRY.create(load_config(config(_URL))))
     assert info.install == "pip install 'memslot[memos]'"
 

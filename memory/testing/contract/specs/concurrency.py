@@ -31,8 +31,8 @@ _A_BLOCKED_SHARE = 0.35
 )
 async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
     """DESIGN 5.8: writes, reads, waits, queries and probes all keep the client's limit."""
-    limit, of_scope = kit.slot.traits.max_concurrency, kit.slot.traits.max_scope_concurrency
-    if limit is None and of_scope is None:
+    limit = kit.slot.traits.max_concurrency
+    if limit is None:
         raise NotRun("not applicable", "a limit of concurrent calls")
     other = await kit.another_scope()
     for scope in (kit.scope, other):
@@ -40,15 +40,13 @@ async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
     calls = [call for scope in (kit.scope, other) for call in await _calls(kit, scope)]
     seen = Concurrency(kit.adapter, kit.patch)
     async with anyio.create_task_group() as tasks:
-        for call in calls * max(1, (limit or of_scope or 1) // 4):
+        for call in calls * max(1, limit // 4):
             tasks.start_soon(_regardless, call)
     assert {"record_event", "retrieve", "health"} <= seen.kinds, "the calls did not reach the adapter"
     together = ", ".join(dict.fromkeys(seen.together))
-    assert limit is None or seen.peak <= limit, f"{seen.peak} calls at a time, {limit} declared: {together}"
-    peak = max((peak for label, peak in seen.peak_of.items() if label), default=0)
-    assert of_scope is None or peak <= of_scope, f"{peak} calls at a time in one scope, {of_scope} declared"
+    assert seen.peak <= limit, f"{seen.peak} calls at a time, {limit} declared: {together}"
     native = kit.aids.native_peak() if kit.aids.native_peak else 0
-    assert limit is None or native <= limit, f"{native} native calls at a time, {limit} declared"
+    assert native <= limit, f"{native} native calls at a time, {limit} declared"
 
 
 async def _calls(kit: Kit, scope: MemoryScope) -> Calls:
