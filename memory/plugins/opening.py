@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypedDict, Unpack
+from typing import TYPE_CHECKING, NoReturn
 
 from memory.contract.adapter import MemoryAdapter
 from memory.contract.errors import ConfigError, LifecycleError
@@ -25,20 +25,6 @@ if TYPE_CHECKING:
     from memory.slot.sync import SyncMemory
 
 
-class OpeningFields(TypedDict, total=False):
-    """Further arguments of ``open_memory`` and ``open_memory_sync``; an absent one, or None, replaces nothing.
-
-    ``scope`` and ``token_counter`` replace those of the configuration, ``data_dir`` also its ``state``, and
-    ``registry`` the installed plugins. ``trace_sink`` receives the trace of every call.
-    """
-
-    scope: MemoryScope | None
-    token_counter: TokenCounter | None
-    trace_sink: TraceSink | None
-    registry: MemoryAdapterRegistry | None
-    data_dir: Path | None
-
-
 def build_slot(
     config: str | Path | Mapping[str, object] | MemslotConfig,
     *,
@@ -53,7 +39,11 @@ def build_slot(
 
     Args:
         config: a YAML file, its content, or the result of :func:`load_config`.
-        scope, token_counter, trace_sink, registry, data_dir: see :class:`OpeningFields`.
+        scope: replaces ``memory.scope``.
+        token_counter: replaces ``memory.token_counter``.
+        trace_sink: see :class:`MemorySlot`.
+        registry: replaces the installed plugins.
+        data_dir: replaces ``memory.data_dir`` and ``memory.state``.
         neutral_sections: see :class:`MemorySlot`.
 
     Raises:
@@ -144,27 +134,54 @@ class OpeningMemory(AbstractAsyncContextManager[MemorySlot]):
 
 
 def open_memory(
-    config: str | Path | Mapping[str, object] | MemslotConfig, **fields: Unpack[OpeningFields]
+    config: str | Path | Mapping[str, object] | MemslotConfig,
+    *,
+    scope: MemoryScope | None = None,
+    token_counter: TokenCounter | None = None,
+    trace_sink: TraceSink | None = None,
+    registry: MemoryAdapterRegistry | None = None,
+    data_dir: Path | None = None,
 ) -> OpeningMemory:
     """Open the memory that a configuration selects, with its scope set up. Use it in ``async with``.
 
     Args:
-        config: a YAML file, its content, or the result of :func:`load_config`.
-        fields: see :class:`OpeningFields`.
+        config, scope, token_counter, trace_sink, registry, data_dir: as for :func:`build_slot`.
 
     Raises:
         ConfigError, PluginError: the configuration or the plugin it selects cannot be used.
         BackendError: the scope could not be set up.
     """
-    return OpeningMemory(partial(build_slot, config, **fields))
+    return OpeningMemory(
+        partial(
+            build_slot,
+            config,
+            scope=scope,
+            token_counter=token_counter,
+            trace_sink=trace_sink,
+            registry=registry,
+            data_dir=data_dir,
+        )
+    )
 
 
 @contextmanager
 def open_memory_sync(
-    config: str | Path | Mapping[str, object] | MemslotConfig, **fields: Unpack[OpeningFields]
+    config: str | Path | Mapping[str, object] | MemslotConfig,
+    *,
+    scope: MemoryScope | None = None,
+    token_counter: TokenCounter | None = None,
+    trace_sink: TraceSink | None = None,
+    data_dir: Path | None = None,
 ) -> Iterator[SyncMemory]:
-    """:func:`open_memory` for code that does not await: an event loop runs in a separate thread meanwhile."""
+    """:func:`open_memory` for code that does not await: an event loop runs in a separate thread meanwhile.
+
+    Raises:
+        ConfigError, PluginError, BackendError: as for :func:`open_memory`.
+    """
     from memory.slot.sync import opened_in_thread
 
-    with opened_in_thread(open_memory(config, **fields)) as memory:
+    opening = open_memory(
+        config, scope=scope, token_counter=token_counter, trace_sink=trace_sink, data_dir=data_dir
+    )
+    with opened_in_thread(opening) as memory:
         yield memory

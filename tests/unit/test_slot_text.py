@@ -44,7 +44,7 @@ async def test_recalled_context_beside_the_words_is_not_written(slot, adapter):
     )
     written = adapter.rows[-1]
     assert "oolong" not in written.model_dump_json()
-    assert json.loads(written.messages[0].tool_calls[0]["function"]["arguments"]) == {"text": "tea"}
+    assert json.loads(written.messages[0].tool_calls[0]["function"]["arguments"]) == {"text": "tea "}
     assert json.loads(written.messages[1].content) == ["", "green"]
     assert [message.name for message in written.messages[2:]] == ["Al", None]
     assert written.metadata == {"prompt": ["be kind"], "n": 1}
