@@ -61,13 +61,13 @@ def checked(
     """
     import anyio
 
-    from memory.doctor.runner import run_doctor
+    from memory.doctor.runner import Doctor
     from memory.plugins.registry import MemoryAdapterRegistry
 
     registry = MemoryAdapterRegistry()
 
     async def check() -> DoctorReport:
-        return await run_doctor(
+        return await Doctor(
             config,
             registry=registry,
             on_check=None if as_json else _show,
@@ -75,7 +75,7 @@ def checked(
             on_error=tracebacks(context),
             ready_timeout_s=timeout,
             write_s=write_s,
-        )
+        ).run()
 
     report = anyio.run(check)
     broken = {row.name: row.error for row in registry.rows() if row.error and row.name != report.provider}

@@ -21,54 +21,39 @@ _LEAST_RESET_S = 10.0
 _CLEAN_UP_S = 15.0
 
 
-async def run_doctor(
-    config: str | Path | Mapping[str, Any] | MemslotConfig,
-    *,
-    registry: MemoryAdapterRegistry | None = None,
-    on_check: Callable[[CheckResult], None] | None = None,
-    on_begin: Callable[[str], None] | None = None,
-    on_error: Callable[[Exception], None] | None = None,
-    ready_timeout_s: float = 30.0,
-    write_s: float | None = None,
-    data_dir: Path | None = None,
-) -> DoctorReport:
-    """Run every check in order. A check that depends on a failed one is ``skipped``.
+@dataclass
+class Doctor:
+    """Runs every check in order. A check that depends on a failed one is ``skipped``.
 
     Only the callbacks' own errors are raised; the synthetic scopes are reset even then.
 
     Args:
-        config: a YAML file, its content, or a loaded configuration.
+        source: a YAML file, its content, or a loaded configuration.
+        registry, write_s, data_dir: replace the installed plugins, the deadline in seconds (to time a slow
+            model), and the directory.
         on_check, on_begin: get each result, and the name of each check before it runs.
         on_error: gets each error behind a failed check.
         ready_timeout_s: longest wait, in seconds, for asynchronous derivation. Each reset gets this time, but
             at least 10 s and at most the configured deadline.
-        registry, write_s, data_dir: replace the installed plugins, the deadline in seconds (to time a slow
-            model), and the directory.
     """
-    found = registry or MemoryAdapterRegistry()
-    return await _Doctor(
-        config, found, on_check, on_begin, on_error, ready_timeout_s, write_s, data_dir
-    ).run()
 
-
-@dataclass
-class _Doctor:
     source: str | Path | Mapping[str, Any] | MemslotConfig
-    registry: MemoryAdapterRegistry
-    on_check: Callable[[CheckResult], None] | None
-    on_begin: Callable[[str], None] | None
-    on_error: Callable[[Exception], None] | None
-    ready_timeout_s: float
-    write_s: float | None
-    data_dir: Path | None
-    kind: str | None = None
-    label: str | None = None
-    given: MemslotConfig | None = None
-    config: MemslotConfig | None = None  # ``given`` with the doctor's deadlines, and without a journal
-    hints: Hints = field(default_factory=Hints)
-    checks: SlotChecks | None = None
-    results: list[CheckResult] = field(default_factory=list)
-    culprits: dict[str, str] = field(default_factory=dict)
+    registry: MemoryAdapterRegistry = field(default_factory=MemoryAdapterRegistry)
+    on_check: Callable[[CheckResult], None] | None = None
+    on_begin: Callable[[str], None] | None = None
+    on_error: Callable[[Exception], None] | None = None
+    ready_timeout_s: float = 30.0
+    write_s: float | None = None
+    data_dir: Path | None = None
+    kind: str | None = field(default=None, init=False)
+    label: str | None = field(default=None, init=False)
+    given: MemslotConfig | None = field(default=None, init=False)
+    # ``given`` with the doctor's deadlines, and without a journal
+    config: MemslotConfig | None = field(default=None, init=False)
+    hints: Hints = field(default_factory=Hints, init=False)
+    checks: SlotChecks | None = field(default=None, init=False)
+    results: list[CheckResult] = field(default_factory=list, init=False)
+    culprits: dict[str, str] = field(default_factory=dict, init=False)
 
     async def run(self) -> DoctorReport:
         try:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from memory import InputError, MemoryScope, Message
+from memory import MemoryScope, Message
 from memory.hosts._shared import tested
 from memory.hosts._tools import DESCRIPTIONS, SEARCH, STORE, ModelTools
 from memory.runtime import HostTurns, MemoryItems, OpenMemory, answer_text
@@ -94,13 +94,6 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
             metadata = {**(custom_metadata or {}), **entry.custom_metadata}
             store = partial(items.store, text, event_id=entry.id, agent_id="adk", metadata=metadata)
             await self._turns.call(store)
-
-    async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Delete one memory by its id from ``search_memory``. Errors as for :meth:`MemoryItems.forget`."""
-        if not memory_id:
-            raise InputError("memory_id is missing; give the id of one memory")
-        items = MemoryItems(self._turns.memory.slot, _scope(app_name, user_id))
-        await self._turns.call(partial(items.forget, memory_id))
 
     def tools(self) -> list[Any]:
         """Return the tools for an agent's ``tools=``: a search, and a way to store a fact."""

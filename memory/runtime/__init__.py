@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         CompletionOptions,
         CompletionResult,
         Provider,
-        StopReason,
         ToolCall,
         ToolDefinition,
         Usage,
@@ -75,7 +74,6 @@ if TYPE_CHECKING:
         SessionStartParams,
         SessionStartResult,
     )
-    from memory.slot.turns import event_from_turn
     from memory.storage.kept import HostStore, StoredObject
 
 __all__ = [
@@ -118,7 +116,6 @@ __all__ = [
     "SessionStartResult",
     "ShownSections",
     "SocketOwner",
-    "StopReason",
     "StoredObject",
     "TokenGrant",
     "Tool",
@@ -137,7 +134,6 @@ __all__ = [
     "build_slot",
     "create_adapter",
     "create_provider",
-    "event_from_turn",
     "listening_socket",
     "load_config",
     "memory_tools",
@@ -173,7 +169,7 @@ _LATE = {
     "memory.runtime._loop": "AgentSession run_session",
     "memory.runtime._policy": "Recall TurnMemory TurnPolicy",
     "memory.runtime._provider": """
-        CompletionChunk CompletionOptions CompletionResult Provider StopReason ToolCall
+        CompletionChunk CompletionOptions CompletionResult Provider ToolCall
         ToolDefinition Usage
     """,
     "memory.runtime._said": "said_by_user",
@@ -190,7 +186,6 @@ _LATE = {
         SessionStartParams SessionStartResult
     """,
     "memory.storage.kept": "HostStore StoredObject",
-    "memory.slot.turns": "event_from_turn",
 }
 
 __getattr__, __dir__ = _attach(globals(), _LATE)

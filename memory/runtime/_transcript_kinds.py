@@ -54,18 +54,12 @@ _LISTS: Mapping[str, str] = {
     "sharegpt": "conversations",
     "openai": "messages",
 }
-_ROLES = {
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "ai": "assistant",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "model": "assistant",
-    "bot": "assistant",
-    "system": "system",
-    "developer": "system",
+_SPEAKERS = {
+    "user": ("user", "human"),
+    "assistant": ("assistant", "ai", "gpt", "chatgpt", "model", "bot"),
+    "system": ("system", "developer"),
 }
+_ROLES = {name: role for role, names in _SPEAKERS.items() for name in names}
 _TOOLS = frozenset({"tool", "function", "function_call", "observation", "tool_use", "tool_result"})
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 _MILLISECONDS = 1e11  # seconds since 1970 reach this in the year 5138

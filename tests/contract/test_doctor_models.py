@@ -2,7 +2,7 @@
 
 import pytest
 
-from memory.doctor.runner import run_doctor
+from memory.doctor.runner import Doctor
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 
@@ -40,7 +40,7 @@ def provider(request):
 async def examine(provider, tmp_path, options):
     kind = "condition" if provider == "rolling_summary" else "backend"
     memory = {kind: provider, "data_dir": str(tmp_path), f"{kind}s": {provider: options}}
-    return await run_doctor({"memory": memory})
+    return await Doctor({"memory": memory}).run()
 
 
 def check(report, name):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from backends import double
 
-from memory.doctor.runner import run_doctor
+from memory.doctor.runner import Doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
@@ -84,7 +84,7 @@ async def test_the_same_agent_remembers_with_every_backend(agent_loop, config):
 
 @pytest.mark.thorough
 async def test_the_doctor_passes_every_backend(config):
-    report = await run_doctor(load_config(config))
+    report = await Doctor(load_config(config)).run()
     assert report.ok, report
     assert {check.name for check in report.checks if check.status == "skipped"} <= {"models"}
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 
 from memory import BackendUnavailable, SupportsBulkIngest
 from memory.adapter import BackendAuthError
-from memory.doctor.runner import run_doctor
+from memory.doctor.runner import Doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, MemoryContract
@@ -300,5 +300,5 @@ async def test_a_wrong_password_is_said_and_not_shown(tmp_path, llm, server):
 async def test_the_doctor_is_content(tmp_path, llm, server):
     given = config(llm.base_url, tmp_path, driver="falkordb", falkordb=server)
     given["memory"]["scope"] = {"run_id": "live", "persona_id": "ada"}
-    report = await run_doctor(given)
+    report = await Doctor(given).run()
     assert report.ok, report

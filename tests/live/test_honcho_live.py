@@ -26,7 +26,7 @@ from memory import (
     SupportsReadiness,
     open_memory,
 )
-from memory.doctor.runner import run_doctor
+from memory.doctor.runner import Doctor
 from memory.plugins.opening import build_slot
 from memory.testing import MemoryContract
 
@@ -74,7 +74,7 @@ def scope():
 
 
 async def test_the_doctor_is_content(config):
-    report = await run_doctor(config())
+    report = await Doctor(config()).run()
     assert report.ok, report
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from memory.backends.memos.conformance import MemosConformance
-from memory.doctor.runner import run_doctor
+from memory.doctor.runner import Doctor
 from memory.testing import MemoryContract
 
 
@@ -64,5 +64,5 @@ class TestRedis(OnServer):
 
 
 async def test_the_doctor_is_content(memos_url):
-    report = await run_doctor(config(memos_url))
+    report = await Doctor(config(memos_url)).run()
     assert report.ok, report

@@ -29,7 +29,7 @@ from memory import (
 )
 from memory.bench.engine.experiment import begin
 from memory.bench.engine.matrix import load_experiment
-from memory.doctor.runner import run_doctor
+from memory.doctor.runner import Doctor
 
 if reason := model_servers.missing():
     pytest.skip(reason, allow_module_level=True)
@@ -189,7 +189,7 @@ async def test_a_prompt_that_is_longer_than_the_context_is_named(tmp_path, proxy
             await memory.after_turn(user=SAID[0], session_id="s")
         assert not (await memory.before_turn("Which instrument?", session_id="s"))
         assert (await memory.health()).status == "degraded"
-    report = await run_doctor(settings)
+    report = await Doctor(settings).run()
     write = next(check for check in report.checks if check.name == "write")
     assert write.status == "failed"
     assert "the model accepts 8,192" in write.evidence
@@ -308,7 +308,7 @@ async def test_an_extraction_is_stored_and_every_call_is_counted(tmp_path, long_
     assert proxy.usage[0] == 1
     assert counted(traces) == proxy.usage
     before = len(proxy.answers)
-    report = await run_doctor(settings)
+    report = await Doctor(settings).run()
     checks = {check.name: check for check in report.checks}
     assert checks["models"].status == "passed"
     calls, tokens = proxy.usage_since(before + 1)  # the check ``models`` was the first

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from memory import MemoryScope, ProvenanceRequest, RetrieveRequest, SupportsProvenance, open_memory
-from memory.doctor.runner import run_doctor
+from memory.doctor.runner import Doctor
 from memory.testing import MemoryContract
 
 URL = os.environ.get("STIGMEM_URL")
@@ -42,7 +42,7 @@ class TestLive(MemoryContract):
 
 
 async def test_the_doctor_is_content():
-    report = await run_doctor(CONFIG)
+    report = await Doctor(CONFIG).run()
     assert report.ok, report
 
 

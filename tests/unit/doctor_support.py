@@ -5,7 +5,7 @@ from dataclasses import replace
 from memory import BackendHealth, BackendReadiness, ResetReceipt
 from memory.adapter import AdapterTraits, ContextEntry, PluginInfo
 from memory.contract.adapter import capabilities_of
-from memory.doctor.runner import run_doctor
+from memory.doctor.runner import Doctor
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FakeBackend
 
@@ -32,7 +32,7 @@ async def examine(make, **settings):
     """The doctor's report on an adapter."""
     described = settings.pop("described", {})
     config = settings.pop("config", CONFIG)
-    return await run_doctor(config, registry=Offering(make, **described), **settings)
+    return await Doctor(config, registry=Offering(make, **described), **settings).run()
 
 
 class Unlabelled(FakeBackend):

@@ -10,7 +10,7 @@ import yaml
 
 from conditions.rolling_summary import RollingSummaryOptions
 from memory import ConfigError, ContextBudget, MemoryScope, RetrieveRequest, open_memory
-from memory.doctor.runner import run_doctor
+from memory.doctor.runner import Doctor
 from memory.plugins.config import load_config
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
@@ -229,7 +229,7 @@ NAMES = ("no_memory", "full_history", "rolling_summary", "static_profile", "orac
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_every_check_passes(name, tmp_path):
-    report = await run_doctor(CONFIGS / f"{name}.yaml", data_dir=tmp_path)
+    report = await Doctor(CONFIGS / f"{name}.yaml", data_dir=tmp_path).run()
     assert {check.name for check in report.checks if check.status != "passed"} == {"models"}
     assert (report.provider, report.kind) == (name, "control")
 

@@ -10,7 +10,7 @@ from one_loop import anyio_backend as anyio_backend
 
 from memory import ConfigError, MemoryScope, SupportsReadiness, open_memory
 from memory.bench.engine.matrix import load_experiment
-from memory.doctor.runner import run_doctor
+from memory.doctor.runner import Doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -86,7 +86,7 @@ async def test_what_keeps_nothing_says_volatile(directory):
         receipt = await one_turn(write(directory, f"backend: {name}"), "I like tea.")
         assert receipt.status == "committed"
         assert receipt.warnings[0].startswith("volatile: ")
-        report = await run_doctor(write(directory, f"backend: {name}"))
+        report = await Doctor(write(directory, f"backend: {name}")).run()
         assert report.ok
         assert "volatile" in next(check.evidence for check in report.checks if check.name == "write")
 

@@ -51,7 +51,7 @@ from memory.bench.scores.metrics import Rival, experiment_metrics, with_second_t
 from memory.bench.scores.model import Metrics, ProbeRecord, Sample
 from memory.contract.errors import ConfigError
 from memory.doctor.report import CheckResult
-from memory.doctor.runner import run_doctor
+from memory.doctor.runner import Doctor
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
 
@@ -312,13 +312,13 @@ class _Run:
         config, _ = wire_truth(config, info, self.experiment.timelines(self.experiment.settings.seeds[0]))
         scrub = config.scrubber(config.parse_options(info.options))
         with TemporaryDirectory(prefix="memslot-doctor-") as place:
-            report = await run_doctor(
+            report = await Doctor(
                 config,
                 registry=self.registry,
                 on_error=self.listeners.on_error,
                 ready_timeout_s=self.experiment.settings.wait_timeout_s,
                 data_dir=Path(place),
-            )
+            ).run()
             checks, failure = check_records(report, place, scrub)
         return checks, error_record(failure) if failure else None
 

@@ -188,7 +188,7 @@ async def test_an_imported_session_whose_events_share_an_id_loses_no_turn():
 
 
 @IGNORED
-async def test_entries_are_stored_found_and_deleted():
+async def test_entries_are_stored_and_found():
     async with TestADK().on_stage(HostModel()) as stage:
         service: Any = stage.host.service
         ada = {"app_name": "app", "user_id": "ada"}
@@ -196,8 +196,6 @@ async def test_entries_are_stored_found_and_deleted():
         await service.add_memory(**ada, memories=[entry])
         (found,) = (await service.search_memory(**ada, query="oolong")).memories
         assert found.content.parts[0].text == "Ada likes oolong."
-        await service.delete_memory(**ada, memory_id=found.id)
-        assert await stage.recorded() == []
 
 
 class Calls(Scripted):
