@@ -273,7 +273,6 @@ async def test_each_check_is_named_before_it_runs():
     [
         ({}, "weak"),
         ({"retrieval": "search", "supplement": "none"}, "dated"),
-        ({"retrieval": "search", "supplement": "conclusions"}, "weak"),
     ],
 )
 def test_honcho_is_weak_where_it_answers_in_prose(tmp_path, options, seen):
