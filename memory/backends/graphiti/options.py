@@ -48,32 +48,6 @@ TypePath = Annotated[str, AfterValidator(_path)]
 DEFAULT_TYPE = "Entity"
 
 
-class EdgeRule(PluginOptions):
-    """The types of facts that may join two types of entities."""
-
-    source: TypeName
-    """Type of the entity the fact starts at; ``Entity`` is any."""
-    target: TypeName
-    """Type of the entity it ends at."""
-    edges: tuple[TypeName, ...] = Field(min_length=1)
-    """Types of facts."""
-
-
-def check_names(options: GraphitiOptions) -> Iterator[str]:
-    entities = {DEFAULT_TYPE, *options.entity_types}
-    if DEFAULT_TYPE in options.entity_types:
-        yield f"entity_types.{DEFAULT_TYPE}: this is what Graphiti calls all others; rename it"
-    for at, rule in enumerate(options.edge_type_map):
-        named = (
-            ("entity_types", {rule.source, rule.target}, entities),
-            ("edge_types", {*rule.edges}, {*options.edge_types}),
-        )
-        for kind, used, known in named:
-            if unknown := ", ".join(sorted(used - known)):
-                names = ", ".join(sorted(known)) or "none"
-                yield f"edge_type_map.{at}: {unknown} is not in {kind}; known are {names}"
-
-
 def build_ontology(options: GraphitiOptions, owner: str) -> dict[str, Any]:
     """Import the user's types, and return them as arguments of ``add_episode`` and ``add_episode_bulk``.
 
@@ -94,13 +68,9 @@ def build_ontology(options: GraphitiOptions, owner: str) -> dict[str, Any]:
                 )
         return built or None
 
-    allowed: dict[tuple[str, str], list[str]] = {}
-    for rule in options.edge_type_map:
-        allowed.setdefault((rule.source, rule.target), []).extend(rule.edges)
     return {
         "entity_types": models("entity_types", EntityNode),
         "edge_types": models("edge_types", EntityEdge),
-        "edge_type_map": allowed or None,
     }
 
 
@@ -249,8 +219,6 @@ class GraphitiOptions(PluginOptions):
     """Types of entities to tell apart: name -> a pydantic model, such as ``mypkg.types:Person``."""
     edge_types: dict[TypeName, TypePath] = Field(default_factory=dict)
     """Types of facts, given like ``entity_types``."""
-    edge_type_map: tuple[EdgeRule, ...] = ()
-    """Which facts may join which entities: a list of ``{source: Person, target: Company, edges: [WORKS_AT]}``."""
     recipe: Recipe = "hybrid"
     """How to search: keywords and vectors over facts, fused by rank (``hybrid``), by ``mmr`` or by a
     ``cross_encoder``; ``combined`` ones also return nodes, episodes and communities."""
@@ -280,7 +248,8 @@ class GraphitiOptions(PluginOptions):
         for name, default in (("falkordb", FalkorServer()), ("neo4j", Neo4jServer())):
             if self.driver != name and getattr(self, name) != default:
                 yield f"{name}: is of no use with driver: {self.driver}; set driver: {name}"
-        yield from check_names(self)
+        if DEFAULT_TYPE in self.entity_types:
+            yield f"entity_types.{DEFAULT_TYPE}: this is what Graphiti calls all others; rename it"
 
     def effective(self) -> Mapping[str, Any]:
         return {"sim_min_score": self.least_similarity}

@@ -42,12 +42,12 @@ CALLS = [
         f"{G}.add_episode",
         "",
         "name episode_body source_description reference_time source group_id custom_extraction_instructions "
-        "entity_types edge_types edge_type_map",
+        "entity_types edge_types",
     ),
     (
         f"{G}.add_episode_bulk",
         "bulk_episodes",
-        "group_id custom_extraction_instructions entity_types edge_types edge_type_map",
+        "group_id custom_extraction_instructions entity_types edge_types",
     ),
     (f"{G}.add_triplet", "source_node edge target_node episode", ""),
     (f"{G}.search_", "query", "config group_ids search_filter"),

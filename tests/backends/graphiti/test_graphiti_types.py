@@ -20,7 +20,6 @@ HERE = Path(__file__).stem
 TYPES = {
     "entity_types": {"Tea": f"{HERE}:Tea", "Person": f"{HERE}:Person"},
     "edge_types": {"DRINKS": f"{HERE}:Drinks"},
-    "edge_type_map": [{"source": "Person", "target": "Tea", "edges": ["DRINKS"]}],
 }
 SAID = "I drink my Oolong whose flavour is malty and whose temperature is 90 as my Oolong."
 
@@ -74,15 +73,6 @@ def parsed(**options):
         ),
         ({"entity_types": {"Entity": f"{HERE}:Tea"}}, "entity_types.Entity: this is what Graphiti calls"),
         ({"edge_types": {"A-B": f"{HERE}:Drinks"}}, "use letters, digits and underscores, a letter first"),
-        (
-            {**TYPES, "edge_type_map": [{"source": "Entity", "target": "X", "edges": ["DRINKS"]}]},
-            "edge_type_map.0: X is not in entity_types; known are Entity, Person, Tea",
-        ),
-        (
-            {**TYPES, "edge_type_map": [{"source": "Person", "target": "Tea", "edges": ["DRINK"]}]},
-            "edge_type_map.0: DRINK is not in edge_types; known are DRINKS",
-        ),
-        ({"edge_type_map": [{"source": "Entity", "target": "Entity", "edges": []}]}, "edge_type_map.0.edges"),
     ],
 )
 def test_mistakes_are_named_with_their_fix(options, message):
@@ -136,7 +126,7 @@ def ontology(options):
 def test_types_and_rules_become_arguments():
     made = ontology(parsed(**TYPES))
     assert made["entity_types"] == {"Tea": Tea, "Person": Person}
-    assert made["edge_type_map"] == {("Person", "Tea"): ["DRINKS"]}
+    assert made["edge_types"] == {"DRINKS": Drinks}
     assert set(ontology(parsed()).values()) == {None}
 
 
@@ -174,14 +164,6 @@ async def test_what_is_known_of_an_entity_stays_when_it_is_not_said_again(tmp_pa
     assert (tea["attributes"]["flavour"], tea["attributes"]["grams"]) == ("malty", 5)
     assert health.details["ingest"] == ["message", "custom_entity_types", "custom_edge_types"]
     assert {"message", "text", "json", "triplet", "bulk"} < set(health.native_ingest_modes)
-
-
-@NEEDS_GRAPHITI
-async def test_a_fact_between_the_wrong_types_loses_its_type(tmp_path, llm):
-    async with opened(llm, tmp_path, **TYPES) as slot:
-        await slot.record_event(event("I drink my Vespa gladly."))
-        (edge,) = (await listed(slot, "edges"))["edges"]
-    assert edge["name"] == "RELATES_TO"
 
 
 @NEEDS_GRAPHITI
