@@ -300,9 +300,9 @@ class NativeGraph:
             target_node_uuid=target.uuid,
             created_at=episode.created_at,
             name=triplet.relation,
-            fact=triplet.fact,
+            fact=triplet.fact or f"{triplet.source} {triplet.relation} {triplet.target}",
             episodes=[episode.uuid],
-            valid_at=triplet.valid_at,
+            valid_at=triplet.valid_at or episode.valid_at,
             invalid_at=triplet.invalid_at,
             reference_time=episode.valid_at,
         )

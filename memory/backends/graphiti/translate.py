@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from memory import BackendTimeout, BackendUnavailable, InputError, MemoryEvent, MemoryScope
 from memory.adapter import (
@@ -23,9 +22,8 @@ from memory.adapter import (
     ErrorTable,
     IdAlphabet,
     NativeError,
-    Operation,
 )
-from memory.adapter.fields import NotBlank, parse_time
+from memory.adapter.fields import NotBlank, first_problem
 from memory.backends.graphiti.options import Ingest
 
 # Graphiti allows [a-zA-Z0-9_-]. Capitals would collide on case-insensitive file systems, and full-text
@@ -64,27 +62,20 @@ def group_of(scope: MemoryScope) -> str:
     return GROUP_IDS.encode(scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id)
 
 
-def _check_time(text: str) -> str:
-    if parse_time(text) is None:
-        raise ValueError("give an ISO 8601 time with its zone, e.g. 2024-05-01T00:00:00+00:00")
-    return text
+class Triplet(BaseModel):
+    """A fact of ``metadata.triplets``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: NotBlank
+    relation: NotBlank
+    target: NotBlank
+    fact: str | None = None
+    valid_at: AwareDatetime | None = None
+    invalid_at: AwareDatetime | None = None
 
 
-_Time = Annotated[str, AfterValidator(_check_time)] | None
-_TRIPLET = Operation(
-    {"fact": str | None, "valid_at": _Time, "invalid_at": _Time},
-    required=dict.fromkeys(("source", "relation", "target"), NotBlank),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Triplet:
-    source: str
-    relation: str
-    target: str
-    fact: str
-    valid_at: datetime
-    invalid_at: datetime | None
+_TRIPLETS = TypeAdapter(Annotated[list[Triplet], Field(min_length=1)])
 
 
 def episode_body(event: MemoryEvent, ingest: Ingest, *, cs_in_body: bool) -> tuple[str, list[str]]:
@@ -133,26 +124,11 @@ def event_id_of(source_description: Any) -> str | None:
 
 
 def triplets_of(event: MemoryEvent) -> list[Triplet]:
-    given = event.metadata.get("triplets")
-    if not isinstance(given, list) or not given:
-        raise InputError(
-            "MemoryEvent.metadata.triplets: ingest: triplet needs a list of {source, relation, target, fact}"
-        )
-    return [
-        parse_triplet(item, f"MemoryEvent.metadata.triplets[{at}]", event.timestamp)
-        for at, item in enumerate(given)
-    ]
-
-
-def parse_triplet(given: Any, where: str, now: datetime) -> Triplet:
-    if not isinstance(given, Mapping):
-        raise InputError(f"{where}: give an object with source, relation and target")
-    if problem := _TRIPLET.problem(given):
-        raise InputError(f"{where}.{problem}")
-    source, relation, target = given["source"], given["relation"], given["target"]
-    fact = given.get("fact") or f"{source} {relation} {target}"
-    begun, ended = parse_time(given.get("valid_at")), parse_time(given.get("invalid_at"))
-    return Triplet(source, relation, target, fact, valid_at=begun or now, invalid_at=ended)
+    try:
+        return _TRIPLETS.validate_python(event.metadata.get("triplets"))
+    except ValidationError as error:
+        needed = "ingest: triplet needs a list of {source, relation, target, fact}"
+        raise InputError(f"MemoryEvent.metadata.triplets: {needed}; {first_problem(error)}") from None
 
 
 def in_utc(moment: datetime) -> datetime:

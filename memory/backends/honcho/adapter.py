@@ -6,12 +6,13 @@ order: prose on the user, the card, the summary, the messages.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import anyio
+from pydantic import PositiveInt
 
 from memory import (
     BackendError,
@@ -19,9 +20,14 @@ from memory import (
     BackendReadiness,
     MemoryEvent,
     MemoryScope,
+    NativeQueryRequest,
+    NativeQueryResult,
+    ProvenanceRequest,
+    ProvenanceResult,
     ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
+    ScopeError,
     WriteReceipt,
 )
 from memory.adapter import (
@@ -29,14 +35,17 @@ from memory.adapter import (
     AdapterTraits,
     BackendProtocolError,
     BackendRejected,
+    BaseAdapter,
     ContextEntry,
+    Operation,
     ShieldedCalls,
     normalise_error,
 )
+from memory.adapter.fields import NotBlank
+from memory.adapter.http import none_if_404
 from memory.backends.honcho import translate
-from memory.backends.honcho.client import Connections
+from memory.backends.honcho.client import Connections, all_rows
 from memory.backends.honcho.options import CLOUD, MAX_ROWS, MAX_TOKENS, HonchoOptions
-from memory.backends.honcho.records import QUERIES, HonchoRecords
 from memory.backends.honcho.workspace import HonchoScope, clear, wait_until_idle
 
 _FILTERS = frozenset({"eq", "ne", "in", "nin", "icontains"})
@@ -44,7 +53,24 @@ _BEHIND = "Honcho does not tell whether its worker and models run; a wait for re
 _CLOUD_BY_DEFAULT = f"base_url is not set: what is said goes to Honcho's public cloud, {CLOUD}"
 
 
-class HonchoAdapter(HonchoRecords):
+QUERIES = {
+    "card": Operation(),
+    "chat": Operation({"session_id": NotBlank, "reasoning_level": str}, required={"query": NotBlank}),
+    "conclusions": Operation({"page": PositiveInt, "size": PositiveInt}),
+    "queue_status": Operation(),
+    "representation": Operation(
+        {
+            "session_id": NotBlank,
+            "search_query": str,
+            "search_top_k": PositiveInt,
+            "max_conclusions": PositiveInt,
+        }
+    ),
+}
+_MAX_RECORDS = 1000
+
+
+class HonchoAdapter(BaseAdapter):
     def __init__(self, settings: AdapterSettings[HonchoOptions]) -> None:
         self.backend_name = settings.name
         self.options = settings.options
@@ -185,7 +211,6 @@ class HonchoAdapter(HonchoRecords):
         asked: dict[str, Any] = {"summary": options.summary, "tokens": tokens}
         if options.supplement == "none":
             asked |= {"peer_target": workspace.peer_id, **_about(text, limit)}
-            asked["limit_to_session"] = options.limit_to_session
         # Honcho answers 404 for an unknown user, and 200 without messages for an unknown session.
         context = await workspace.none_if_no_user(workspace.session(request.session_id).aio.context(**asked))
         raw["context"] = translate.native_json(context)
@@ -218,6 +243,53 @@ class HonchoAdapter(HonchoRecords):
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """An idle queue alone is ``pending``, because rows enter it after the answer to a write."""
         return await self.workspace(scope).watch.look()
+
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
+        """Return a message with its event, or a conclusion with the peer's messages in its session.
+
+        Honcho names the session of a conclusion, but not its message. The id of a representation is its
+        peer's; it gives all conclusions on that peer. Without ``native_id``, return the conclusions derived
+        in the time range, by the server's clock.
+
+        Raises:
+            ScopeError: the scope has no such record.
+        """
+        workspace = self.workspace(request.scope)
+        raw: dict[str, Any]
+        if request.native_id is None:
+            times = {"gte": request.since, "lte": request.until}
+            bounds = {name: moment.isoformat() for name, moment in times.items() if moment is not None}
+            raw = {"conclusions": await _conclusions(workspace, {"created_at": bounds} if bounds else None)}
+        elif request.native_id in workspace.observed:
+            found = await _conclusions(workspace, {"observed_id": request.native_id})
+            sessions = dict.fromkeys(record["session_id"] for record in found if record["session_id"])
+            said = [await _said(workspace, session, request.native_id) for session in sessions]
+            raw = {"peer_id": request.native_id, "conclusions": found, "said_in_those_sessions": said}
+        else:
+            raw = await self._of_record(workspace, request.native_id)
+        message = [raw["message"]] if "message" in raw else []
+        ids = tuple(record["id"] for record in (*message, *raw.get("conclusions", ())))
+        events = [record["metadata"].get("event_id") for record in message]
+        found_ids = tuple(event_id for event_id in events if isinstance(event_id, str))
+        trace = self.trace(request.scope, "Conclusions.list", native_ids=ids)
+        return ProvenanceResult(raw=raw, native_ids=ids, event_ids=found_ids, trace=trace)
+
+    async def _of_record(self, workspace: HonchoScope, native_id: str) -> dict[str, Any]:
+        found = await _conclusions(workspace, {"id": native_id})
+        if found:
+            session_id, peer_id = found[0]["session_id"], found[0]["observed_id"]
+            said = await _said(workspace, session_id, peer_id) if session_id else []
+            return {"conclusions": found, "said_in_that_session": said}
+        for session in await workspace.sessions():
+            if message := await none_if_404(session.aio.get_message(native_id)):
+                return {"message": translate.native_json(message)}
+        raise ScopeError("native_id: belongs to another scope, or to none")
+
+    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
+        """Run a query. ``chat`` calls the server's model."""
+        workspace = self.workspace(request.scope)
+        raw = translate.native_json(await _query(workspace, request.operation, dict(request.arguments)))
+        return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Clear the workspace except for its peers, which Honcho cannot delete.
@@ -262,3 +334,36 @@ def _about(text: str, limit: int) -> dict[str, Any]:
 
 def _in_order(stored: Mapping[tuple[int, int], str]) -> tuple[str, ...]:
     return tuple(native_id for _, native_id in sorted(stored.items()))
+
+
+async def _conclusions(workspace: HonchoScope, filters: dict[str, Any] | None) -> list[dict[str, Any]]:
+    page = await workspace.reader.aio.conclusions.list(size=MAX_ROWS, filters=filters)
+    return [translate.native_json(record) for record in await all_rows(page, _MAX_RECORDS)]
+
+
+async def _said(workspace: HonchoScope, native_id: str, peer_id: str) -> list[dict[str, Any]]:
+    page = await workspace.native_session(native_id).aio.messages(filters={"peer_id": peer_id}, size=MAX_ROWS)
+    return [translate.native_json(record) for record in await all_rows(page, _MAX_RECORDS)]
+
+
+async def _query(workspace: HonchoScope, operation: str, given: dict[str, Any]) -> Any:
+    reader, user = workspace.reader.aio, workspace.user.aio
+    session_id = given.pop("session_id", None)
+    native_id = session_id and translate.IDS.encode(session_id)
+
+    async def chat() -> dict[str, Any]:
+        await user.get_card()  # 404 for an unknown user, whom the chat would create
+        return {"content": await user.chat(given.pop("query"), session=native_id, **given)}
+
+    async def conclusions() -> dict[str, Any]:
+        page = await reader.conclusions.list(**given)
+        return {"items": page.items, "total": page.total, "page": page.page}
+
+    calls: dict[str, Callable[[], Awaitable[Any]]] = {
+        "card": user.get_card,
+        "chat": chat,
+        "conclusions": conclusions,
+        "queue_status": reader.queue_status,
+        "representation": lambda: user.representation(native_id, **given),
+    }
+    return await calls[operation]()

@@ -43,8 +43,6 @@ class HonchoOptions(PluginOptions):
     """Conclusions of a context or search results, where the request sets no ``max_items``."""
     summary: bool = True
     """Ask for the session's summary."""
-    limit_to_session: bool = False
-    """Conclusions of the asking session alone; the user's card is then left out by Honcho."""
     quiet_period_s: float = Field(default=2.0, ge=0)
     """How long the queue must stay idle where its counts cannot tell that all is processed, seconds."""
     poll_s: float = Field(default=0.25, gt=0)
@@ -81,8 +79,6 @@ class HonchoOptions(PluginOptions):
                 self._is_address(os.environ["HONCHO_URL"])
             except ValueError as error:
                 yield f"base_url: the environment variable HONCHO_URL {error}"
-        if self.retrieval == "search" and self.limit_to_session:
-            yield "limit_to_session belongs to retrieval: context; drop one of them"
 
     def effective(self) -> Mapping[str, Any]:
         return {"base_url": self.address}

@@ -118,7 +118,6 @@ def _pending(detail: str, count: int | None = None) -> BackendReadiness:
     return BackendReadiness(state="pending", detail=detail, pending_count=count)
 
 
-_DELETION_S = 5.0
 _HELD_S = 45.0  # seconds after which waiting work counts as held back; an idle worker polls more often
 
 
@@ -177,21 +176,16 @@ class HonchoScope(WorkspaceReader):
         return self._peers[peer_id]
 
     async def _open_session(self, session_id: str) -> Any:
-        """The session, created once. Waits while a session of this name is being deleted."""
+        """The session, created once."""
         if session_id not in self._sessions:
             native_id, metadata = IDS.encode(session_id), dict[str, object](session_id=session_id)
-            until = anyio.current_time() + _DELETION_S
-            while True:
-                session = await none_if_404(self._writer.aio.session(native_id, metadata=metadata))
-                if session is not None:
-                    break
-                if anyio.current_time() > until:
-                    raise BackendRejected(
-                        "the session of this name is being deleted, or Honcho's cache still has it as deleted "
-                        "(up to 5 min without Redis); try again later, or use another session_id",
-                        diagnostics={"status": 404},
-                    )
-                await anyio.sleep(self.options.poll_s)
+            session = await none_if_404(self._writer.aio.session(native_id, metadata=metadata))
+            if session is None:
+                raise BackendRejected(
+                    "the session of this name is being deleted, or Honcho's cache still has it as deleted (up to 5 "
+                    "min without Redis); try again later, or use another session_id",
+                    diagnostics={"status": 404},
+                )
             self._sessions[session_id] = session
         return self._sessions[session_id]
 

@@ -17,7 +17,7 @@ from memory.backends.graphiti.translate import (
     episode_body,
     event_id_of,
     in_utc,
-    parse_triplet,
+    triplets_of,
 )
 from memory.plugins.blocks import parse_block
 
@@ -130,18 +130,17 @@ def test_cs_fields_join_the_query():
 @pytest.mark.parametrize(
     ("given_", "message"),
     [
-        ("x", "give an object"),
-        ({"source": "a", "relation": "R"}, "x.target"),
-        ({"source": "a", "relation": " ", "target": "b"}, "x.relation"),
-        ({"source": "a", "relation": "R", "target": "b", "weight": 1}, "x.weight: is not a known field"),
-        ({"source": "a", "relation": "R", "target": "b", "fact": 1}, "x.fact"),
-        ({"source": "a", "relation": "R", "target": "b", "valid_at": "2024-01-01"}, "x.valid_at"),
-        ({"source": "a", "relation": "R", "target": "b", "invalid_at": 3}, "x.invalid_at"),
+        ("x", "triplets: ingest: triplet needs a list of {source, relation, target, fact}; 0: "),
+        ({"source": "a", "relation": "R"}, "0.target: is required"),
+        ({"source": "a", "relation": " ", "target": "b"}, "0.relation"),
+        ({"source": "a", "relation": "R", "target": "b", "weight": 1}, "0.weight: is not a known field"),
+        ({"source": "a", "relation": "R", "target": "b", "fact": 1}, "0.fact"),
+        ({"source": "a", "relation": "R", "target": "b", "valid_at": "2024-01-01T00:00:00"}, "0.valid_at"),
     ],
 )
 def test_malformed_triplets_are_named(given_, message):
     with pytest.raises(InputError, match=re.escape(message)):
-        parse_triplet(given_, "x", datetime.now(UTC))
+        triplets_of(event("x", metadata={"triplets": [given_]}))
 
 
 def test_naive_times_are_utc_and_others_are_converted():

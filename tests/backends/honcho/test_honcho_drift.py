@@ -49,7 +49,7 @@ CALLS = {
     ),
     "context": lambda client: session(client).aio.context(
         summary=True, tokens=500, peer_target="ada", search_query="tea\nwork", search_top_k=3,
-        max_conclusions=4, limit_to_session=False,
+        max_conclusions=4,
     ),
     "context of the session": lambda client: session(client).aio.context(summary=False, tokens=500),
     "search": lambda client: client.aio.search("tea", filters={"AND": [{"peer_id": "ada"}]}, limit=3),

@@ -50,7 +50,6 @@ def encoder(**block):
         ({"base_url": URL, "supplement": "all"}, "supplement:"),
         ({"base_url": URL, "context_tokens": 100_001}, "context_tokens:"),
         ({"base_url": URL, "top_k": 101}, "top_k:"),
-        ({"base_url": URL, "retrieval": "search", "limit_to_session": True}, "belongs to retrieval: context"),
         ({"base_url": URL, "top_kk": 5}, "did you mean top_k"),
     ],
 )

@@ -18,7 +18,7 @@ from memory import (
     SupportsReadiness,
 )
 from memory.adapter import BackendRejected
-from memory.backends.honcho.records import QUERIES
+from memory.backends.honcho.adapter import QUERIES
 from memory.plugins.opening import build_slot
 
 MODES = {
@@ -206,14 +206,6 @@ async def test_the_trace_says_whether_all_that_was_written_is_in(double):
         assert trace.last_derived_at is not None
         (derived,) = double.model.workspaces["r_xada"].conclusions
         assert trace.last_derived_at.isoformat().replace("+00:00", "Z") == derived.created_at
-
-
-async def test_limiting_to_the_session_leaves_other_sessions_out(double):
-    async with slot_on(double, limit_to_session=True) as slot:
-        await slot.record_event(event(1))
-        await _settle(slot)
-        assert (await ask(slot)).entries == ()
-        assert "blue drawer" in (await ask(slot, session_id="s1")).formatted_context
 
 
 async def test_filters_hold_in_a_search_and_are_refused_elsewhere(double):

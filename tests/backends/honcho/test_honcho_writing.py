@@ -189,7 +189,6 @@ async def test_a_session_that_another_client_deleted_is_made_again(double):
 
 
 async def test_a_session_that_haunts_the_cache_is_one_clear_error(double, monkeypatch):
-    monkeypatch.setattr("memory.backends.honcho.workspace._DELETION_S", 0.02)
     async with slot_on(double) as slot:
         workspace = double.model.workspace("r_xada")
         workspace.ghosts["s1"] = float("inf")
