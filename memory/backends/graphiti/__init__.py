@@ -29,7 +29,7 @@ def memslot_describe() -> PluginInfo:
 @hookimpl
 def memslot_create(settings: AdapterSettings[GraphitiOptions]) -> MemoryAdapter:
     from memory.backends.graphiti.adapter import GraphitiAdapter
-    from memory.backends.graphiti.opening import import_sdk
+    from memory.backends.graphiti.stores import import_sdk
 
     import_sdk(settings.options.driver)
     return GraphitiAdapter(settings)

@@ -108,7 +108,6 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
     def graph(
         self, scope: MemoryScope, *, writing: bool = False, clearing: bool = False
     ) -> AbstractAsyncContextManager[NativeGraph]:
-        """The scope's graph, as in :meth:`OpenGraphs.graph`."""
         return self._graphs.graph(group_of(scope), writing=writing, clearing=clearing)
 
     def _unopened(self, group_id: str) -> NativeGraph:
@@ -188,7 +187,6 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return answer
 
     def _why(self, error: BaseException) -> str:
-        """The words that the receipt and health have for a failed write."""
         if not isinstance(error, Exception):
             return "it was cut off before its end"
         name = self.backend_name
@@ -330,7 +328,6 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
 
 
 def _changes(edge: Any) -> Iterator[datetime]:
-    """When a fact was stored, ended, and was found to have ended."""
     for moment in (edge.created_at, edge.invalid_at, edge.expired_at):
         if moment is not None:
             yield in_utc(moment)

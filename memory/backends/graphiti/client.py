@@ -84,7 +84,6 @@ class NativeGraph:
         raise ScopeError("native_id names no fact and no episode of this scope")
 
     async def with_sources(self, native_id: str) -> tuple[list[EntityEdge], list[EpisodicNode]]:
-        """A fact and its episodes, or an episode and its facts."""
         found = await self.find(native_id)
         if isinstance(found, EntityEdge):
             return [found], await self.episodes(found.episodes)
@@ -139,7 +138,6 @@ class NativeGraph:
         return len(rows[0]["vector"]) if rows else None
 
     async def counts(self) -> dict[str, int]:
-        """The number of nodes and facts by label."""
         found = {}
         for label, pattern in self.driver.counted.items():
             query = f"MATCH {pattern} WHERE n.group_id = $group_id RETURN count(*) AS found"
@@ -183,7 +181,6 @@ class NativeGraph:
             raise failure from error
 
     async def idle(self) -> None:
-        """Wait until abandoned writes and their queries have ended."""
         await self._calls.idle()
         await self.driver.idle()
 
@@ -213,7 +210,6 @@ class NativeGraph:
         }
 
     async def add_batch(self, pairs: Iterable[tuple[MemoryEvent, str]]) -> dict[str, Stored]:
-        """Save many episodes, then extract from all of them at once."""
         batch = [
             RawEpisode(
                 name=event.event_id,
@@ -279,7 +275,6 @@ class NativeGraph:
         return await self.alone(look)
 
     async def _embed(self, triples: Sequence[tuple[Any, Any, Any]]) -> None:
-        """Embed the names and facts of triples in one batch."""
         texts = [
             text.replace("\n", " ")
             for source, edge, target in triples

@@ -22,11 +22,9 @@ class GraphitiConformance(ConformanceProfile):
     ready_timeout_s = 30.0  # scopes wait for each other
 
     def native_rows(self, raw: Any) -> list[Any]:
-        """The facts, in order."""
         return list(raw["edges"])
 
     async def fingerprint(self, adapter: Any) -> Any:
-        """Every node of every open graph."""
         rows: list[str] = []
         for graph in adapter._graphs.opened.values():
             found, _, _ = await graph.driver.execute_query("MATCH (n) RETURN n.*")

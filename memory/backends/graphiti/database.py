@@ -60,7 +60,6 @@ class Database:
         self._changed = False
 
     def open(self) -> Connection:
-        """Open the graph, unless it is open."""
         if self._connection is None:
             create_directory(self.directory)
             self._lock.acquire()
@@ -96,7 +95,6 @@ class Database:
         return connection
 
     def _begin_anew(self) -> None:
-        """Replace the files with an empty database."""
         for file in (*self._logs(), *self.directory.glob(f"{self._new.name}*")):
             file.unlink()
         self._new.write_bytes(_blank(frozenset(self._tables)))
@@ -216,11 +214,9 @@ class Connection:
         return list(answer.rows_as_dict())
 
     def indexed_tables(self) -> set[str]:
-        """Tables that have a full-text index."""
         return {row["table_name"] for row in self.rows("CALL SHOW_INDEXES() RETURN *", {})}
 
     def index(self, tables: Iterable[str]) -> None:
-        """Replace all full-text indexes by new ones on ``tables``."""
         for row in self.rows("CALL SHOW_INDEXES() RETURN *", {}):
             self.rows(f"CALL DROP_FTS_INDEX('{row['table_name']}', '{row['index_name']}')", {})
         for table, create in _INDEXES.items():

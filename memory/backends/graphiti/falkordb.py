@@ -117,7 +117,6 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         return Session(self)
 
     async def save(self, queries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Run all queries in one transaction."""
         Write.save()
         self.client = await self._store.connected()
         graph = self.client.select_graph(self._database)

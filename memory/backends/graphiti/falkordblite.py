@@ -108,7 +108,6 @@ class Server:
             time.sleep(0.01)
 
     def _end_former(self) -> None:
-        """Tell the server of a killed process to end, and wait for its end."""
         if not self._socket_note.exists():
             return
         former = self._socket_note.read_text(errors="replace")
@@ -177,7 +176,6 @@ class LiteStore(FalkorStore):
         return {"unix_socket_path": await anyio.to_thread.run_sync(self.server.start)}
 
     async def aclose(self) -> None:
-        """Close the connections, then end the server."""
         await super().aclose()
         await anyio.to_thread.run_sync(self.server.stop)
 

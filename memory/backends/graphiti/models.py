@@ -110,15 +110,12 @@ def _read(response: Any, response_model: type[BaseModel] | None) -> dict[str, An
 
 
 def _only_list(response_model: type[BaseModel] | None) -> str | None:
-    """The name of the only list field of an answer, or None if there are none or several."""
     schema = response_model.model_json_schema() if response_model is not None else {}
     lists = [name for name, field in schema.get("properties", {}).items() if field.get("type") == "array"]
     return lists[0] if len(lists) == 1 else None
 
 
 class _InBatches(EmbedderClient):
-    """An embedder that makes a single vector as a batch of one."""
-
     async def create(self, input_data: Any) -> list[float]:
         return (await self.create_batch([_one_text(input_data)]))[0]
 
@@ -204,7 +201,6 @@ class EndpointEmbedder(_InBatches):
 
 
 def _one_text(given: Any) -> str:
-    """The text to embed. Graphiti passes a string, or a list with one string."""
     return given if isinstance(given, str) else " ".join(map(str, given))
 
 

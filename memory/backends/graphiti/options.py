@@ -264,7 +264,6 @@ class GraphitiOptions(PluginOptions):
 
     @property
     def chosen_modes(self) -> list[str]:
-        """The configured ingest modes."""
         chosen = {
             "bulk": self.bulk == "native",
             "custom_entity_types": self.entity_types,
@@ -274,7 +273,6 @@ class GraphitiOptions(PluginOptions):
 
     @property
     def fallback_components(self) -> tuple[str, ...]:
-        """The lexical parts: the embedder, and the cross-encoder if the recipe uses one."""
         roles: dict[str, object] = {"embedder": self.embedder}
         if "cross_encoder" in self.recipe:
             roles["cross-encoder"] = self.cross_encoder
@@ -282,7 +280,6 @@ class GraphitiOptions(PluginOptions):
 
     @property
     def least_similarity(self) -> float:
-        """The ``sim_min_score`` sent to Graphiti."""
         default = 0.0 if self.embedder == "lexical" else 0.6
         return default if self.sim_min_score is None else self.sim_min_score
 

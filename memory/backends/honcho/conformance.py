@@ -35,7 +35,6 @@ class HonchoConformance(HttpConformance):
     database = "HONCHO_DB"
 
     def native_rows(self, raw: Any) -> list[Any]:
-        """The rows of all calls of a retrieval, in the order of its entries."""
         rows: list[Any] = []
         context = raw.get("context") or {}
         statements = (context.get("peer_representation") or "").splitlines()

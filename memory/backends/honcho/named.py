@@ -34,7 +34,6 @@ class NamedMessages:
         self._looked_through: datetime | None = None
 
     async def unnamed(self, stored: int) -> int:
-        """The number of ``stored`` messages that no conclusion names alone."""
         if len(self._named) >= stored:
             return 0
         fresh = self._about

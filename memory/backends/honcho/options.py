@@ -85,5 +85,4 @@ class HonchoOptions(PluginOptions):
 
     @property
     def address(self) -> str:
-        """The address that requests go to."""
         return self.base_url or self._is_address(os.environ.get("HONCHO_URL", CLOUD)) or CLOUD

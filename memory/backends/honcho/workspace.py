@@ -102,7 +102,6 @@ class Watch:
         return BackendReadiness(state="ready", pending_count=0, last_derived_at=self._newest)
 
     async def _account(self, sessions: Sequence[Session]) -> tuple[int, int]:
-        """Count the observed peers' messages, and the messages that no conclusion names alone."""
         stored = unnamed = 0
         for session in sessions:
             for peer_id in self._server.observed:
@@ -176,7 +175,6 @@ class HonchoScope(WorkspaceReader):
         return self._peers[peer_id]
 
     async def _open_session(self, session_id: str) -> Any:
-        """The session, created once."""
         if session_id not in self._sessions:
             native_id, metadata = IDS.encode(session_id), dict[str, object](session_id=session_id)
             session = await none_if_404(self._writer.aio.session(native_id, metadata=metadata))

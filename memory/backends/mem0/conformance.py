@@ -32,7 +32,6 @@ class _Faulty:
 
 
 def _memories(adapter: Any) -> list[Any]:
-    """The ``Memory`` of each open scope."""
     return [opened.memory for opened in adapter._native._scopes.values()]
 
 
@@ -77,8 +76,6 @@ class Mem0Conformance(ConformanceProfile):
 
     @contextmanager
     def native_fault(self, adapter: Any, kind: str) -> Iterator[None]:
-        """Make the store fail like an unreachable server, or answer late."""
-
         def fail(said: str) -> None:
             from qdrant_client.http.exceptions import ResponseHandlingException
 

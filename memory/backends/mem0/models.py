@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from mem0.configs.base import MemoryConfig
+from mem0.embeddings.base import EmbeddingBase
 from mem0.utils.factory import EmbedderFactory, LlmFactory, RerankerFactory
 from pydantic import ValidationError
 
 from memory import BackendError, ConfigError
-from memory.adapter import BackendProtocolError
+from memory.adapter import BackendProtocolError, BackendRejected, quantity
 from memory.adapter.fields import first_problem
 from memory.adapter.models import (
     LexicalHashEmbedder,
@@ -29,7 +31,6 @@ from memory.adapter.models import (
     json_of_answer,
     model_answer_fault,
 )
-from memory.backends.mem0.embedding import Embedding, ProviderEmbedder
 from memory.backends.mem0.opening import opening
 from memory.backends.mem0.options import LEXICAL_DIMENSIONS, Mem0Embedder, Mem0Model, Mem0Options
 from memory.backends.mem0.stores import Notes, StoreLock
@@ -37,6 +38,100 @@ from memory.backends.mem0.stores import Notes, StoreLock
 _REMOTE = ("url", "host", "api_key")
 _NO_MODEL: dict[str, Any] = {"provider": "openai", "config": {}}
 _OURS = "memslot"  # a provider's name in mem0's factories
+
+
+Vector = list[float]
+
+
+class ProviderEmbedder:
+    """An embedder of one of mem0's providers. It puts the prefixes of a question and of a document before texts."""
+
+    def __init__(self, native: Any, provider: str, prefixes: tuple[str, str]) -> None:
+        self.native = native
+        self.name = f"{provider}:{native.config.model}"
+        self.prefixes = prefixes
+
+    def embed_query(self, text: str) -> Vector:
+        return list(self.native.embed(self.prefixes[0] + text, "search"))
+
+    def embed_documents(self, texts: list[str]) -> list[Vector]:
+        written = [self.prefixes[1] + text for text in texts]
+        return [list(vector) for vector in self.native.embed_batch(written, "add")]
+
+
+Embedder = ProviderEmbedder | LocalEmbedder | LexicalHashEmbedder
+
+
+class Embedding(EmbeddingBase):  # type: ignore[misc]
+    """An embedder in mem0's interface, which reads ``config``. It releases the store's turn while a model works.
+
+    It notes failures, because mem0 silently skips a memory whose embedding fails. It refuses a vector of the
+    wrong length before anything is sent to the store.
+    """
+
+    def __init__(self, embedder: Embedder, notes: Notes, turn: StoreLock | None) -> None:
+        self.embedder = embedder
+        self._notes = notes
+        self._turn = turn
+        self._prepared: dict[str, Vector] = {}
+        self.config = SimpleNamespace(model=embedder.name, embedding_dims=None)
+
+    @property
+    def dimensions(self) -> Any:
+        """The length of the store's vectors; None until it is known."""
+        return self.config.embedding_dims
+
+    def measured(self) -> int:
+        return len(self._ask("search", ["I drink tea."])[0])
+
+    def prepare(self, texts: Sequence[str]) -> ExitStack:
+        """Embed documents in one batch, which :meth:`embed` uses until the returned stack is closed."""
+        wanted = [text for text in dict.fromkeys(texts) if text not in self._prepared]
+        done = ExitStack()
+        if len(wanted) > 1:
+            self._prepared.update(zip(wanted, self.embed_batch(wanted), strict=True))
+            for text in wanted:
+                done.callback(self._prepared.pop, text, None)
+        return done
+
+    def embed(self, text: str, memory_action: str | None = None) -> Vector:
+        if memory_action == "search":
+            return self._ask("search", [text])[0]
+        ready = self._prepared.get(text)
+        if ready is not None:
+            return ready
+        try:
+            return self._ask("add", [text])[0]
+        except Exception as error:
+            self._notes.embedding_error = error
+            raise
+
+    def embed_batch(self, texts: list[str], memory_action: str = "add") -> list[Vector]:
+        return self._ask(memory_action, list(texts)) if texts else []
+
+    def _ask(self, action: str, texts: list[str]) -> list[Vector]:
+        if self._turn is None:
+            vectors = self._vectors(action, texts)
+        else:
+            with self._turn.released():
+                vectors = self._vectors(action, texts)
+        if len(vectors) != len(texts):
+            problem = f"the embedder made {len(vectors)} vectors of {quantity(len(texts), 'texts')}"
+            raise BackendProtocolError(problem, sent=False)
+        length = self.dimensions
+        for vector in vectors:
+            if length is not None and len(vector) != length:
+                raise BackendRejected(
+                    f"the embedder answers with vectors of {len(vector)}, and the store holds vectors of "
+                    f"{length}; use the embedder that the store was made with",
+                    sent=False,
+                )
+        return vectors
+
+    def _vectors(self, action: str, texts: list[str]) -> list[Vector]:
+        if action == "search":
+            return [self.embedder.embed_query(text) for text in texts]
+        return self.embedder.embed_documents(texts)
 
 
 def native_config(options: Mem0Options, directory: Path, where: str) -> MemoryConfig:
@@ -130,7 +225,6 @@ class Models:
                 raise BackendProtocolError("mem0: the llm answered with nothing", sent=False)
 
     def close(self) -> None:
-        """Close the clients of the embedder and the LLM."""
         for native in (getattr(self.embedder.embedder, "native", None), getattr(self.llm, "native", None)):
             close_handle(getattr(native, "client", None))
 
@@ -184,7 +278,6 @@ def _bound(part: Any, model: Mem0Model, deadline_s: float) -> Any:
 
 
 def close_handle(handle: Any) -> None:
-    """Close a client or a pool, if it can be closed."""
     close = getattr(handle, "close", None) or getattr(handle, "closeall", None)
     if callable(close):
         close()

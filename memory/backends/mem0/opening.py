@@ -32,7 +32,6 @@ _PIP_NAMES = {
 
 
 def make_directory(directory: Path, where: str) -> None:
-    """Create a directory that only this user can read."""
     try:
         create_directory(directory)
     except OSError as error:

@@ -232,7 +232,6 @@ class Mem0Options(PluginOptions):
 
     @property
     def least_score(self) -> float:
-        """The threshold for searches, never None, because mem0 reads None as 0.1."""
         own = 0.0 if self.embedder == "lexical" else 0.1
         return own if self.threshold is None else self.threshold
 

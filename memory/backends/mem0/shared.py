@@ -31,7 +31,6 @@ class SharedMem0(NativeMem0):
         self._shared: Memory | None = None
 
     def probe(self, ids: Ids | None = None) -> Models:
-        """Reach the collection by the cheapest call."""
         self._opened().vector_store.list(top_k=1)
         assert self._models is not None
         return self._models
@@ -145,7 +144,6 @@ class SharedMem0(NativeMem0):
         return emptied
 
     def _length_of(self, store: Any) -> int | None:
-        """The length of the collection's vectors, or None if no public call reports it."""
         if self._options.vector_store.provider == "chroma":  # it tells by a row alone
             vectors = store.collection.get(limit=1, include=["embeddings"])["embeddings"]
             return len(vectors[0]) if len(vectors) else None

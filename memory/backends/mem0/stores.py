@@ -75,7 +75,6 @@ class StoreLock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Wait for the turn, and hold it in the body."""
         with self._lock or nullcontext():
             self._mine.held = True
             try:

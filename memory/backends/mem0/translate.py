@@ -189,7 +189,6 @@ def parts_of(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[int, str], int]:
 
 
 def changes_of(row: Mapping[str, Any]) -> Iterator[datetime]:
-    """The times when a memory was stored and last changed, if known."""
     stored = parse_time((row.get("metadata") or {}).get(_STORED))
     changed = row.get("updated_at")
     if changed == row.get("created_at"):  # unchanged since it was stored

@@ -72,8 +72,6 @@ Outcome = tuple[Literal["committed", "queued", "unknown"], tuple[str, ...], tupl
 
 
 class MemosAdapter(SequentialBulk):
-    """One MemOS server, with a cube for each scope."""
-
     shielded: ShieldedCalls
     # For a moment neither the raw memory nor its replacement is stored, and a busy server may find nothing.
     max_unclear_looks = 5

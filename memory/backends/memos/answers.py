@@ -49,7 +49,6 @@ def data_of(answer: Any, operation: str) -> Any:
 
 
 def added(answer: Any) -> tuple[Added, ...]:
-    """The memories of an add. Empty if MemOS answered 200 but kept nothing."""
     rows = expect(list, data_of(answer, "add"), "add")
     return tuple(Added(_text(row, "memory_id", "add"), _text(row, "memory", "add")) for row in rows)
 
@@ -145,7 +144,6 @@ def rewritten(item: Item) -> bool:
 
 
 def changes_of(item: Item) -> tuple[datetime | None, datetime | None]:
-    """When the server stored a memory, and when it last changed it. None if it does not say."""
     metadata = metadata_of(item)
     return parse_time(metadata.get("created_at")), parse_time(metadata.get("updated_at"))
 

@@ -82,7 +82,6 @@ class Native:
         return by_id(data_of(await self.call("search", body), "search"), "search")
 
     async def groups(self, cube: str) -> Any:
-        """The cube's memories in their groups."""
         return data_of(await self.call("get_memory", self.requests.listing(cube)), "get_memory")
 
     async def listing(self, cube: str) -> dict[str, Item]:
@@ -115,7 +114,6 @@ class Native:
         return await self.call("delete_memory", self.requests.delete(native_ids, cube))
 
     async def remove(self, native_id: str, cube: str) -> Any:
-        """Delete one memory, and check that it is gone."""
         answer = await self.delete([native_id], cube)
         try:
             left = await self.listing(cube)
@@ -128,7 +126,6 @@ class Native:
         return answer
 
     async def busy(self) -> int:
-        """The number of waiting or running tasks of all users."""
         return count_busy(await self.call("all_status", {}))
 
 

@@ -23,9 +23,7 @@ class MemosConformance(HttpConformance):
     database = "MEMOS_DB"
 
     def native_rows(self, raw: Any) -> list[Any]:
-        """The memories of all groups, in order."""
         return [item for _, _, item in items(raw, "search")]
 
     def fingerprint(self, adapter: Any) -> Any:
-        """Every row of MemOS' table of memories."""
         return self.rows("SELECT id, user_name, memory, properties::text FROM memos.memories ORDER BY id")

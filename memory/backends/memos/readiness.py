@@ -38,8 +38,6 @@ _UNKNOWN_PAST = (
 
 
 class Readiness:
-    """Tracks how far a MemOS server has processed the events sent to it."""
-
     def __init__(self, native: Native, options: MemosOptions, outbox: Outbox) -> None:
         self._native = native
         self._options = options
@@ -93,7 +91,6 @@ class Readiness:
         return self._writes != self._idle_at
 
     async def idle(self, timeout_s: float) -> bool:
-        """Wait until the server has no tasks. False on a timeout."""
         with anyio.move_on_after(timeout_s):
             pause_s = 0.02
             while await self._busy():

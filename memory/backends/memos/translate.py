@@ -64,7 +64,6 @@ class Requests:
         return without_nul(body)
 
     def add_text(self, text: str, cube: str, info: Mapping[str, str]) -> Body:
-        """Store the canary's text verbatim and synchronously."""
         return {
             "user_id": cube,
             "writable_cube_ids": [cube],
@@ -153,7 +152,6 @@ class Requests:
 
     @staticmethod
     def listing(cube: str) -> Body:
-        """All memories of one cube, from all users."""
         return {
             "mem_cube_id": cube,
             "user_id": None,
@@ -194,7 +192,6 @@ def native_message(message: Message, event: MemoryEvent, number: int) -> Body:
 
 
 def dropped_roles(event: MemoryEvent) -> tuple[str, ...]:
-    """A warning if the event has messages of roles that MemOS ignores."""
     lost = {message.role for message in event.messages} & {"system", "developer"}
     if not lost:
         return ()

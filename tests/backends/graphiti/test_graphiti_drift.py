@@ -22,7 +22,7 @@ NEEDS_FALKORDB = pytest.mark.skipif(find_spec("falkordb") is None, reason="falko
 @pytest.fixture(scope="module", autouse=True)
 def _sdk():
     """Graphiti, imported as our factory does."""
-    from memory.backends.graphiti.opening import import_sdk
+    from memory.backends.graphiti.stores import import_sdk
 
     import_sdk()
 

@@ -13,7 +13,7 @@ import pytest
 from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, opened
 
 from memory import BackendError, BackendUnavailable
-from memory.backends.graphiti.opening import import_sdk
+from memory.backends.graphiti.stores import import_sdk
 
 if TYPE_CHECKING:
     pass

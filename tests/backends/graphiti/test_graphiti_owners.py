@@ -12,7 +12,7 @@ from variants import plain
 
 from memory import BackendError, BackendUnavailable, ConfigError, SupportsBulkIngest, open_memory
 from memory.adapter.stores import FileLock
-from memory.backends.graphiti.opening import import_sdk
+from memory.backends.graphiti.stores import import_sdk
 
 pytestmark = NEEDS_GRAPHITI
 

@@ -128,7 +128,7 @@ async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path, close
 
 @pytest.mark.parametrize("driver", ["kuzu", "falkordb"])
 def test_a_missing_client_is_named_with_its_pip_line(tmp_path, monkeypatch, driver):
-    from memory.backends.graphiti.opening import import_sdk
+    from memory.backends.graphiti.stores import import_sdk
 
     for name in [name for name in sys.modules if name.partition(".")[0] == driver]:
         monkeypatch.delitem(sys.modules, name)
@@ -197,7 +197,7 @@ def test_neo4j_times_are_told_in_json():
 @NEEDS_FALKORDB
 def test_falkordb_is_asked_for_words_that_it_can_read():
     """Else a question, and a fact that is looked for while it is written, fails with an error of syntax."""
-    from memory.backends.graphiti.opening import import_sdk
+    from memory.backends.graphiti.stores import import_sdk
 
     import_sdk("falkordb")
     from memory.backends.graphiti.falkordb import searchable

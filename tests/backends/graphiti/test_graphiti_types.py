@@ -9,8 +9,8 @@ from graphiti_support import NEEDS_GRAPHITI, ask, event, listed, opened
 from pydantic import BaseModel, Field
 
 from memory import ConfigError
-from memory.backends.graphiti.opening import import_sdk
 from memory.backends.graphiti.options import GraphitiOptions, build_ontology
+from memory.backends.graphiti.stores import import_sdk
 from memory.plugins.blocks import parse_block
 from memory.testing import ScriptedLLM
 
