@@ -93,9 +93,8 @@ class Verdict:
     """The result of an attempt.
 
     Attributes:
-        state: ``waiting`` (failed and certainly not stored, so sent again after a pause), ``unknown`` (no
-            answer), ``aside`` (refused for good), ``held`` (not attempted, because the destination could not
-            be asked), or the result, such as ``committed``.
+        state: ``waiting`` (certainly not stored, so sent again after a pause), ``unknown`` (no answer),
+            ``aside`` (refused for good), ``held`` (not attempted), or the result, such as ``committed``.
         why: the reason, for those who wait behind the entry.
         error: class of the failure.
         outcome: JSON text to keep.
@@ -109,17 +108,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The problems of an outbox, for health.
+    """The problems of an outbox, for health."""
 
-    Attributes:
-        aside: how many entries were set aside.
-        first_aside: the number of the first such entry.
-        late: how many entries have waited for more than a minute.
-    """
-
-    aside: int = 0
-    first_aside: int | None = None
-    late: int = 0
+    aside: int = 0  # entries that were set aside
+    first_aside: int | None = None  # the number of the first such entry
+    late: int = 0  # entries that have waited for more than a minute
 
     def warnings(self) -> list[str]:
         """One sentence for each problem, with the remedy."""
@@ -176,18 +169,12 @@ def list_entries(store: Store, where: str = "seq > 0", values: tuple[Any, ...] =
 def retry_entries(store: Store, numbers: Collection[int] = ()) -> list[int]:
     """Let entries that were set aside wait again: the named ones, or all. Returns their numbers. Blocks."""
     chosen = f" AND seq IN ({', '.join('?' * len(numbers))})" if numbers else ""
-
-    def again(db: Any) -> list[int]:
-        found = db.execute(
-            f"SELECT seq FROM outbox WHERE state = 'aside'{chosen} ORDER BY seq", tuple(numbers)
-        ).fetchall()
-        for (seq,) in found:
-            db.execute(
-                "UPDATE outbox SET state = 'waiting', attempts = 0, next_try = 0 WHERE seq = ?", (seq,)
-            )
-        return [seq for (seq,) in found]
-
-    return store.call(again)
+    again = (
+        "UPDATE outbox SET state = 'waiting', attempts = 0, next_try = 0 "
+        f"WHERE state = 'aside'{chosen} RETURNING seq"
+    )
+    found = store.call(lambda db: db.execute(again, tuple(numbers)).fetchall())
+    return sorted(seq for (seq,) in found)
 
 
 def forget_entries(store: Store, numbers: Collection[int]) -> list[int]:

@@ -1,14 +1,6 @@
 """Adds an entry to an outbox with only the standard library, for processes of a single call, such as hooks.
 
-The module imports neither pydantic nor the rest of memslot. It creates the file and the tables if they are
-missing. A program that cannot import it runs these statements::
-
-    PRAGMA busy_timeout = 5000;
-    INSERT INTO outbox (kind, destination, scope, key, payload, recorded_at)
-    VALUES (:kind, :destination, :scope, :key, :payload, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
-    ON CONFLICT DO NOTHING;
-
-``payload`` is JSON text. Every other column has a default. ``kind``, ``scope``, ``key`` and ``destination``
+The module imports neither pydantic nor the rest of memslot. ``kind``, ``scope``, ``key`` and ``destination``
 together identify an entry; a second insert of the same entry changes nothing.
 """
 

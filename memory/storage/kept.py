@@ -104,9 +104,8 @@ class HostStore(AbstractContextManager["HostStore"]):
         """The named objects of an owner that exist, by name."""
         if not names:
             return {}
-        marks = ", ".join("?" * len(names))
-        where = f"SELECT id, value FROM kept WHERE kind = ? AND owner = ? AND id IN ({marks})"
-        rows = self._read(where, kind, self._key(owner), *names)
+        where = f"kind = ? AND owner = ? AND id IN ({', '.join('?' * len(names))})"
+        rows = self._read(f"SELECT id, value FROM kept WHERE {where}", kind, self._key(owner), *names)
         return {name: self._parsed(value) for name, value in rows}
 
     def all(self, kind: str, owner: MemoryScope | None = None) -> list[JsonObject]:

@@ -26,6 +26,7 @@ from memory.storage.store import SqliteStore, Store
 
 LEASE_S = 10.0
 FENCED = f"EXISTS (SELECT 1 FROM lanes WHERE {IN_LANE} AND fence = ? AND holder = ?)"
+NEW_LANE = "INSERT INTO lanes (kind, destination, scope) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _POLL_S = 0.05
 
 
@@ -38,19 +39,9 @@ class Lease:
     renewed_at: float  # by the monotonic clock
     released: bool = False
 
-    @property
-    def fresh(self) -> bool:
-        """Whether the lease was renewed so recently that no other process can have taken the lane."""
-        return time.monotonic() - self.renewed_at < LEASE_S / 2
-
 
 class Leases:
-    """The lanes of one kind of entries that this process holds.
-
-    Args:
-        store: holds the table of lanes.
-        kind: the kind of the entries.
-    """
+    """The lanes of one kind of entries that this process holds."""
 
     def __init__(self, store: Store, kind: str) -> None:
         self.store = store
@@ -86,13 +77,8 @@ class Leases:
         """Take a lane if it is free or its holder is dead; part of a call of the store."""
         self._be_holder()
         where = f"SELECT fence, holder, beat FROM lanes WHERE {IN_LANE}"
-        row = db.execute(where, (self.kind, *lane)).fetchone()
-        if row is None:
-            db.execute(
-                "INSERT INTO lanes (kind, destination, scope) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                (self.kind, *lane),
-            )
-            row = db.execute(where, (self.kind, *lane)).fetchone()
+        while (row := db.execute(where, (self.kind, *lane)).fetchone()) is None:
+            db.execute(NEW_LANE, (self.kind, *lane))
         fence, holder, beat = row
         if holder not in ("", self._holder) and not self._is_dead(lane, fence, holder, beat):
             return None
@@ -120,10 +106,6 @@ class Leases:
             del self._held[lease.lane]
         lease.released = True
 
-    def _give_all_back(self, db: Any) -> None:
-        for lease in list(self._held.values()):
-            self.give_back(db, lease)
-
     def give_back(self, db: Any, lease: Lease) -> None:
         """As :meth:`let_go`, but as part of a call of the store."""
         self.abandon(lease)
@@ -134,7 +116,8 @@ class Leases:
 
     async def holds(self, lease: Lease) -> bool:
         """Whether this lease still holds the lane. It may have expired if this process was suspended."""
-        return lease.fresh or await self.store.run(lambda db: self._renew(db, lease))
+        fresh = time.monotonic() - lease.renewed_at < LEASE_S / 2  # so nobody can have taken the lane
+        return fresh or await self.store.run(lambda db: self._renew(db, lease))
 
     def _renew(self, db: Any, lease: Lease) -> bool:
         now = time.monotonic()
@@ -208,7 +191,7 @@ class Leases:
             self._keeper.join(1.0)
         if self._held and not self.store.closed:
             with suppress(StoreError):
-                self.store.call(self._give_all_back)
+                self.store.call(lambda db: [self.give_back(db, lease) for lease in list(self._held.values())])
         if self._holder_lock is not None:
             self._holder_lock.release(remove=True)
         self._pid = 0

@@ -36,7 +36,7 @@ from memory.storage.entries import (
     read_entries,
     trouble_of,
 )
-from memory.storage.leases import FENCED, Lease, Leases
+from memory.storage.leases import FENCED, NEW_LANE, Lease, Leases
 from memory.storage.store import Store, digest_of
 
 FIRST_PAUSE_S = 0.5
@@ -97,7 +97,9 @@ class Outbox:
 
     def put(self, db: Any, lane: Lane, key: str, payload: str, **fields: Unpack[EntryFields]) -> int:
         """Keep an entry whose key is new, and return its number; part of a call of the store."""
-        self._order(db, lane)
+        if self.store.shared:  # a server numbers rows before others can see them, so writers wait in line
+            db.execute(NEW_LANE, (self.kind, *lane))
+            db.execute(f"SELECT 1 FROM lanes WHERE {IN_LANE} FOR UPDATE", (self.kind, *lane))
         row = {
             "kind": self.kind,
             **lane._asdict(),
@@ -110,15 +112,6 @@ class Outbox:
         marks = ", ".join("?" * len(row))
         statement = f"INSERT INTO outbox ({', '.join(row)}) VALUES ({marks}) RETURNING seq"
         return int(db.execute(statement, tuple(row.values())).fetchone()[0])
-
-    def _order(self, db: Any, lane: Lane) -> None:
-        """Make writers of a lane wait for each other: a server numbers rows before others can see them."""
-        if self.store.shared:
-            db.execute(
-                "INSERT INTO lanes (kind, destination, scope) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                (self.kind, *lane),
-            )
-            db.execute(f"SELECT 1 FROM lanes WHERE {IN_LANE} FOR UPDATE", (self.kind, *lane))
 
     def settle(self, db: Any, lane: Lane, keys: Iterable[str]) -> None:
         """Remove entries that no longer need delivery; part of a call of the store."""

@@ -1,9 +1,6 @@
 """Every native partition of a memory, with its location, engine and embedder.
 
-Opening an embedded store or a server collection that memslot created checks it against this table. A
-partition that is listed but missing is an error, never an empty memory. Another embedder, or another vector
-length, raises a :class:`~memory.contract.errors.ConfigError` that names both. An empty partition may change
-its embedder.
+An embedded store, or a server collection that memslot created, is checked against this table when it opens.
 """
 
 from __future__ import annotations
@@ -60,12 +57,7 @@ class Partition:
 
 
 class Partitions:
-    """The partitions of one backend. Every method blocks for a statement of SQLite, or an answer of PostgreSQL.
-
-    Args:
-        store: holds the table; its owner closes it.
-        backend: name of the backend.
-    """
+    """The partitions of one backend. Every method blocks. The owner of the store closes it."""
 
     def __init__(self, store: Store, backend: str) -> None:
         self._store = store

@@ -33,7 +33,6 @@ T = TypeVar("T")
 _CONNECTIONS = 4
 _SCHEMA = "memslot"
 _MAKING = 0x6D656D73  # key of the advisory lock for creating tables
-_PAUSE_S = 1.0
 _DEFAULTS = {
     "application_name": "memslot",
     "keepalives_idle": "10",
@@ -247,7 +246,6 @@ class _Server:
         self._idle: list[psycopg.Connection[Any]] = []
         self._users = 0
         self._made: set[Tables] = set()
-        self._down: tuple[float, psycopg.Error | None] = (0.0, None)
 
     @classmethod
     def entered(cls, url: str) -> _Server:
@@ -291,17 +289,8 @@ class _Server:
                 connection.close()
 
     def _connected(self, ends: float) -> psycopg.Connection[Any]:
-        until, why = self._down
-        if why is not None and time.monotonic() < until:  # waiting again would hold up other calls
-            raise why.with_traceback(None)
-        patience = math.ceil(max(1.0, ends - time.monotonic()))
-        try:
-            connection = self.psycopg.connect(
-                self._given, autocommit=True, connect_timeout=self._patience or patience
-            )
-        except self.psycopg.Error as error:
-            self._down = time.monotonic() + _PAUSE_S, error
-            raise
+        patience = self._patience or math.ceil(max(1.0, ends - time.monotonic()))
+        connection = self.psycopg.connect(self._given, autocommit=True, connect_timeout=patience)
         connection.adapters.register_loader("text", self._texts)
         connection.execute(f"SET search_path TO {_SCHEMA}; SET lock_timeout TO '4s'")
         return connection

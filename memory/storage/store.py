@@ -61,15 +61,10 @@ class Store(ABC):
     Args:
         tables: the tables that the calls use; created if missing.
         options: see :class:`HandleOptions`.
-
-    Attributes:
-        place: the location for messages, never with a password.
-        shared: whether other machines can use the database.
-        closed: whether the handle was closed.
     """
 
-    place: str
-    shared: bool
+    place: str  # for messages, never with a password
+    shared: bool  # whether other machines can use the database
 
     def __init__(self, tables: Iterable[Tables] = (), **options: Unpack[HandleOptions]) -> None:
         self.tables = tuple(tables)
