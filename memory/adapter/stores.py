@@ -7,12 +7,9 @@ share. ``settings.partitions`` lists a plugin's native partitions. A plugin decl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from memory.contract._late import attach as _attach
+from memory.slot.recent_keys import RecentKeys
+from memory.storage.entries import OUTBOX, Entry, Lane, Verdict
 from memory.storage.files import (
-    append_bytes,
-    flush,
     remove_directory,
     replace_file,
     staged_directory,
@@ -20,15 +17,11 @@ from memory.storage.files import (
 )
 from memory.storage.insert import create_directory
 from memory.storage.lock import FileLock
+from memory.storage.outbox import Outbox
 from memory.storage.partitions import Partition, Partitions
 from memory.storage.shared_file import Durability
-from memory.storage.store import SqliteStore, Store, digest_of, scope_key, scope_of
+from memory.storage.store import SqliteStore, Store, scope_key, scope_of
 from memory.storage.tables import Tables
-
-if TYPE_CHECKING:
-    from memory.slot.recent_keys import RecentKeys
-    from memory.storage.entries import OUTBOX, Entry, Lane, Verdict
-    from memory.storage.outbox import Outbox
 
 __all__ = [
     "OUTBOX",
@@ -44,10 +37,7 @@ __all__ = [
     "Store",
     "Tables",
     "Verdict",
-    "append_bytes",
     "create_directory",
-    "digest_of",
-    "flush",
     "remove_directory",
     "replace_file",
     "scope_key",
@@ -55,12 +45,3 @@ __all__ = [
     "staged_directory",
     "sweep_directories",
 ]
-
-# The same names for the running program. A test keeps both equal.
-_LATE = {
-    "memory.slot.recent_keys": "RecentKeys",
-    "memory.storage.entries": "OUTBOX Entry Lane Verdict",
-    "memory.storage.outbox": "Outbox",
-}
-
-__getattr__, __dir__ = _attach(globals(), _LATE)

@@ -29,7 +29,6 @@ MAX_DEPTH = 32
 MAX_EVENT_BYTES = 16_000_000
 """UTF-8 bytes that the texts and JSON of an event may take together."""
 _LONGEST_NAME = 40
-_DEEPEST = 6
 
 
 def first_problem(error: ValidationError) -> str:
@@ -38,7 +37,7 @@ def first_problem(error: ValidationError) -> str:
     The path ends before any part that looks like user text, and after six parts.
     """
     problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
-    where = ".".join(map(str, takewhile(_is_name, problem["loc"][:_DEEPEST])))
+    where = ".".join(map(str, takewhile(_is_name, problem["loc"][:6])))
     what = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "missing":
         what = "is required"

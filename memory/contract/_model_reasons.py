@@ -38,17 +38,11 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """Facts that a model's answer carries about itself.
+    """Facts that a model's answer carries about itself."""
 
-    Attributes:
-        finish_reason: the provider's word; ``length`` for an answer that was cut.
-        json: whether the endpoint answered with JSON.
-        called_tool: whether the model called the tool; None if none was offered.
-    """
-
-    finish_reason: str | None = None
-    json: bool = True
-    called_tool: bool | None = None
+    finish_reason: str | None = None  # the provider's word; ``length`` for an answer that was cut
+    json: bool = True  # whether the endpoint answered with JSON
+    called_tool: bool | None = None  # None if no tool was offered
 
     @property
     def fault(self) -> str | None:
@@ -71,20 +65,13 @@ def note_answer(answer: ModelAnswer | None) -> None:
 
 
 def model_answer_fault() -> str | None:
-    """The fault of the last model answer in this context, or None.
-
-    It is for an adapter that cannot read an answer and has only its text.
-    """
+    """The fault of the last model answer in this context, or None."""
     answer = _last.get()
     return None if answer is None else answer.fault
 
 
 def reason_of(links: Iterable[BaseException]) -> tuple[str | None, dict[str, Any]]:
-    """Why a call failed, as a clause or None, and the facts behind it for diagnostics.
-
-    Args:
-        links: an error and its causes, nearest first.
-    """
+    """Why a call failed, as a clause or None, and the facts behind it. The error comes before its causes."""
     facts: dict[str, Any] = {}
     unread = False
     for link in links:
@@ -107,8 +94,8 @@ def reason_in(body: object) -> str | None:
 
 
 def _facts(link: BaseException) -> dict[str, Any]:
-    facts = _said(_attribute(link, "body"))
-    facts.update((name, word) for name in _NAMES if (word := _word(_attribute(link, name))))
+    facts = _said(attribute_of(link, "body"))
+    facts.update((name, word) for name in _NAMES if (word := _word(attribute_of(link, name))))
     if type(link).__name__ in _TIMEOUTS and (seconds := _timeout(link)) is not None:
         facts["timeout_s"] = seconds
     if type(link).__name__ == "LengthFinishReasonError":
@@ -134,14 +121,15 @@ def _said(body: object) -> dict[str, Any]:
 
 
 def _clause(facts: Mapping[str, Any]) -> str | None:
-    words = {facts.get("code"), facts.get("type")}
+    said = [word for word in (facts.get("code"), facts.get("type")) if word]
+    words = set(said)
     limit, prompt, param = facts.get("context_tokens"), facts.get("prompt_tokens"), facts.get("param")
     if limit is not None and prompt is not None:
         return f"the prompt has {prompt:,} tokens, the model accepts {limit:,}"
     if limit is not None or words & _TOO_LONG:
         accepted = f", which is {limit:,} tokens" if limit is not None else ""
         return f"the prompt is longer than the model's context{accepted}"
-    for word in sorted(filter(None, words)):
+    for word in sorted(words):
         if word in _WORDS:
             return _WORDS[word]
     if "timeout_s" in facts:
@@ -152,12 +140,11 @@ def _clause(facts: Mapping[str, Any]) -> str | None:
         return ModelAnswer(finish_reason="length").fault
     if words & {"unsupported_parameter", "unsupported_value"} and param:
         return f"the model does not take this {param}"
-    said = [word for word in (facts.get("code"), facts.get("type")) if word]
     named = [f"param {param}"] if param else []
     return ", ".join(dict.fromkeys(said + named)) or None
 
 
-def _attribute(owner: object, name: str) -> Any:
+def attribute_of(owner: object, name: str) -> Any:
     try:
         return getattr(owner, name, None)
     except Exception:  # a foreign property may fail
@@ -176,7 +163,7 @@ def _count(value: object) -> int | None:
 
 def _timeout(link: BaseException) -> float | None:
     """How many seconds an HTTP client waited for the next byte, or None."""
-    extensions = _attribute(_attribute(link, "request"), "extensions")
+    extensions = attribute_of(attribute_of(link, "request"), "extensions")
     waited = extensions.get("timeout") if isinstance(extensions, Mapping) else None
     seconds = waited.get("read") if isinstance(waited, Mapping) else None
     return float(seconds) if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) else None

@@ -16,8 +16,7 @@ class Failures:
 
     Args:
         loop: the loop's name, such as ``hooks``; it begins each line of the log.
-        log: gets one line for each failure. The line holds the message of a MemslotError, which has no user
-            text, and only the type of any other error.
+        log: gets one line for each failure, without user text.
 
     Attributes:
         count: failed items so far.
@@ -33,8 +32,7 @@ class Failures:
     def survived(self, item: str) -> _Survived:
         """Run one item: ``with failures.survived("request 5"): ...`` continues after the block if it fails.
 
-        Every exception counts as a failure of the item, ``SystemExit`` and ``KeyboardInterrupt`` included,
-        unless it ends the loop's own task (see :func:`ends_the_task`).
+        Every exception counts as a failure of the item, unless it ends the loop's task (:func:`ends_the_task`).
         """
         return _Survived(self, item)
 
@@ -46,21 +44,15 @@ class Failures:
 
 
 class _Survived(AbstractContextManager["_Survived"]):
-    """Attributes:
-    error: what the item raised; None if it raised nothing.
-    """
-
     def __init__(self, failures: Failures, item: str) -> None:
-        self.error: BaseException | None = None
+        self.error: BaseException | None = None  # what the item raised
         self._failures = failures
         self._item = item
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> bool:
-        if error is None:
-            return False
-        if ends_the_task(error):
+        if error is None or ends_the_task(error):
             return False
         self.error = error
         self._failures.note(self._item, error)
@@ -80,8 +72,7 @@ def ends_the_task(error: BaseException) -> bool:
         return False
     if type(loop).__module__.startswith("trio"):
         return _ends_on_trio(error)
-    asyncio = sys.modules["asyncio"]
-    task = asyncio.current_task()
+    task = sys.modules["asyncio"].current_task()
     return task is not None and task.cancelling() > 0
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from memory.contract._model import MAX_EVENT_BYTES, AwareDatetime, Frozen, Id, JsonObject, Text
 from memory.contract.foreign import fields_of
@@ -54,17 +54,10 @@ def read_message(value: object) -> tuple[Message | None, Counter[str]]:
     return Message(**fields) if fields is not None else None, left_out
 
 
-def _check_some(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    if not messages:
-        raise ValueError("is empty; an event needs at least one message")
-    return messages
-
-
 class MemoryEvent(Frozen):
     """Something that happened in the agent loop: the only thing ever written (spec section 1).
 
-    ``scope`` names exactly where it belongs. The spec's flat form works as well: ``run_id`` and ``user_id``
-    in place of ``scope`` mean ``MemoryScope(run_id, persona_id=user_id)``.
+    The spec's flat form works as well: ``run_id`` and ``user_id`` mean ``MemoryScope(run_id, persona_id=user_id)``.
 
     Attributes:
         event_id: unique per event; backends keep it as provenance and, if they can, for idempotence.
@@ -88,7 +81,7 @@ class MemoryEvent(Frozen):
     session_id: Id
     turn_id: Id
     timestamp: AwareDatetime
-    messages: Annotated[tuple[Message, ...], AfterValidator(_check_some)]
+    messages: tuple[Message, ...]
     scenario: Text | None = None
     context: Text | None = None
     attribute: Text | None = None
@@ -109,7 +102,9 @@ class MemoryEvent(Frozen):
         return {**fields, "scope": scope}
 
     @model_validator(mode="after")
-    def _check_size(self) -> MemoryEvent:
+    def _check_messages(self) -> MemoryEvent:
+        if not self.messages:
+            raise ValueError("messages is empty; an event needs at least one message")
         characters, plain = 0, not self.metadata
         for message in self.messages:
             characters += len(message.content)
@@ -144,10 +139,7 @@ class MemoryEvent(Frozen):
 
     @property
     def message_fields(self) -> dict[str, dict[str, object]]:
-        """The messages' other fields, JSON-ready: position -> those of name, tool_call_id, tool_calls.
-
-        A backend that stores only role and text keeps these as metadata (spec section 1).
-        """
+        """Position -> the message's name, tool_call_id and tool_calls, for a backend's metadata."""
         kept = {"name", "tool_call_id", "tool_calls"}
         found = {
             str(at): message.model_dump(mode="json", include=kept, exclude_none=True)

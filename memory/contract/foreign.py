@@ -1,14 +1,13 @@
 """Reads the messages of other libraries: dicts and objects of OpenAI, Anthropic, LangChain and the agents' SDKs.
 
-``fields_of`` extracts the words and the tool calls. A part without words, such as a picture or a thought, is
-counted by its kind and never kept. The host bindings read content by ``parts_of``.
+A part without words, such as a picture or a thought, is counted by its kind and never kept.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from memory.contract.errors import InputError
 
@@ -43,11 +42,10 @@ def parts_of(content: object) -> Iterator[tuple[str, str | None, object]]:
     key (Strands). The words are None if the kind has none. Content that is neither text nor a list has no parts.
     """
     if isinstance(content, str):
-        yield "text", content, content
+        content = [content]
+    elif not isinstance(content, Sequence) or isinstance(content, (bytes, bytearray)):
         return
-    for part in (
-        content if isinstance(content, Sequence) and not isinstance(content, (bytes, bytearray)) else ()
-    ):
+    for part in content:
         if isinstance(part, str):
             yield "text", part, part
             continue
@@ -59,23 +57,10 @@ def parts_of(content: object) -> Iterator[tuple[str, str | None, object]]:
         yield str(kind)[:40], (text if isinstance(text, str) else "") if field else None, part
 
 
-class ForeignMessage(NamedTuple):
-    """A message of another library.
+def fields_of(value: object) -> tuple[dict[str, Any] | None, Counter[str]]:
+    """The fields of a message from any supported library, and its parts without words, by kind.
 
-    Attributes:
-        fields: of a :class:`~memory.contract.events.Message`; None if it has neither words nor tool calls.
-        left_out: the number of parts without words, by kind, such as ``{"image_url": 1}``.
-    """
-
-    fields: dict[str, Any] | None
-    left_out: Counter[str]
-
-
-def fields_of(value: object) -> ForeignMessage:
-    """The fields of a message from any supported library.
-
-    Args:
-        value: a dict, or an object of OpenAI, Anthropic or LangChain with a role and a content.
+    The fields are None if the message has neither words nor tool calls.
 
     Raises:
         InputError: the role is unknown, or the content is neither text nor a list of parts.
@@ -101,7 +86,7 @@ def fields_of(value: object) -> ForeignMessage:
         left_out["tool_result"] += len(results)
     words = "\n".join(text for text in texts if text.strip())
     if not words.strip() and not calls:
-        return ForeignMessage(None, left_out)
+        return None, left_out
     name = _field(value, "name")
     fields = {
         "role": role,
@@ -110,7 +95,7 @@ def fields_of(value: object) -> ForeignMessage:
         "tool_call_id": call_id if role == "tool" and isinstance(call_id, str) else None,
         "tool_calls": tuple(calls) or None,
     }
-    return ForeignMessage(fields, left_out)
+    return fields, left_out
 
 
 def _role(value: object) -> str:

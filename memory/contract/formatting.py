@@ -1,7 +1,6 @@
 """Writes the ``<memory-context>`` section, fits it to a budget, and strips it from texts (DESIGN section 8).
 
-Stored text is data: it cannot close or forge the fence, begin a line that looks like another entry, or carry
-control characters into the prompt. The default token counter needs no download; tiktoken fetches its ranks.
+Stored text cannot close or forge the fence, look like another entry, or carry control characters.
 """
 
 from __future__ import annotations
@@ -147,11 +146,9 @@ def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bo
 @lru_cache(1024)  # entries often share a time, and successive answers often share entries
 def _time(moment: datetime) -> str:
     try:
-        if moment.tzinfo is not UTC:
-            moment = moment.astimezone(UTC)
+        return moment.astimezone(UTC).isoformat(" ", "minutes")[:-6]
     except OverflowError:  # a backend's time at either end of the calendar: shown unchanged
         return moment.isoformat(" ", "minutes")
-    return moment.isoformat(" ", "minutes")[:-6]
 
 
 def _one_line(text: str) -> str:

@@ -18,7 +18,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from memory.contract._model_reasons import reason_of
+from memory.contract._model_reasons import attribute_of, reason_of
 from memory.contract.errors import (
     BackendAuthError,
     BackendError,
@@ -105,9 +105,8 @@ def normalise_error(
 ) -> BackendError:
     """Map a native exception to exactly one :class:`BackendError`; the caller raises it ``from error``.
 
-    ``sent`` is False only if ``error`` itself says so. An adapter that knows better sets it. The message
-    names the exception's type, the HTTP status, and the allow-listed codes, fields and token counts of a
-    provider's answer. It omits native messages, which may repeat user text.
+    ``sent`` is False only if ``error`` itself says so. The message omits native messages, which may repeat
+    user text.
 
     Args:
         error: what was raised.
@@ -208,37 +207,27 @@ def _chain(error: BaseException, *, contexts: bool = True) -> Iterator[BaseExcep
         current = current.__cause__ or handled
 
 
-def _attribute(owner: object, name: str) -> Any:
-    """An attribute of a foreign error, or None. It may be a property that fails."""
-    try:
-        return getattr(owner, name, None)
-    except Exception:
-        return None
-
-
 def _status(error: BaseException) -> int | None:
-    for owner in (error, _attribute(error, "response")):
+    for owner in (error, attribute_of(error, "response")):
         for name in ("status_code", "status", "http_status"):
-            value = _attribute(owner, name)
+            value = attribute_of(owner, name)
             if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
                 return value
     return None
 
 
 def _safe_code(error: BaseException, name: str) -> str | None:
-    value = _attribute(error, name)
+    value = attribute_of(error, name)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value if isinstance(value, str) and _SAFE_CODE.match(value) else None
 
 
 def _retry_after(error: BaseException) -> float | None:
-    value = _attribute(error, "retry_after")
-    if value is None:
-        headers = _attribute(_attribute(error, "response"), "headers")
-        value = headers.get("retry-after") if isinstance(headers, Mapping) else None
+    headers = attribute_of(attribute_of(error, "response"), "headers")
+    value = headers.get("retry-after") if isinstance(headers, Mapping) else None
     try:
-        return float(value) if value is not None else None
+        return float(attribute_of(error, "retry_after") or value)
     except (TypeError, ValueError):
         return None
 
@@ -248,7 +237,7 @@ def _disk(error: BaseException) -> str | None:
     for link in _chain(error):
         if isinstance(link, OSError) and link.errno in _DISK_FAULTS:
             return errno.errorcode[link.errno]
-        name = _attribute(link, "sqlite_errorname")
+        name = attribute_of(link, "sqlite_errorname")
         if isinstance(name, str) and name.startswith(_OF_SQLITE):
             return name
     return None

@@ -242,8 +242,7 @@ class Operation:
     """The arguments of one native operation.
 
     Attributes:
-        optional: name -> type, as pydantic understands it, of each argument that may be absent.
-        required: the same for each argument that must be present.
+        optional, required: name -> type, as pydantic understands it, of arguments that may, or must not, be absent.
         native_id: whether the operation works on the one record that ``native_id`` names.
     """
 

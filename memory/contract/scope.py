@@ -141,8 +141,7 @@ class ScopeEncoder:
 
     Raises:
         ScopeError: a template is malformed, two of its fields could run into each other, or (unless
-            ``allow_sharing``) no template uses ``run_id`` or ``persona_id``. An omitted optional field is
-            refused by :meth:`encode` as soon as a scope sets it.
+            ``allow_sharing``) no template uses ``run_id`` or ``persona_id``.
     """
 
     def __init__(

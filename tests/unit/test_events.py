@@ -57,7 +57,7 @@ def test_time_is_kept_in_utc():
     ("change", "complaint"),
     [
         ({"timestamp": datetime(2024, 1, 1)}, "MemoryEvent.timestamp: must be timezone-aware"),
-        ({"messages": []}, "MemoryEvent.messages: is empty"),
+        ({"messages": []}, "MemoryEvent.messages is empty"),
         ({"messages": [{"role": "user", "content": "  "}]}, "MemoryEvent.messages.0: content is blank"),
         ({"messages": [{"role": "robot", "content": SECRET}]}, "MemoryEvent.messages.0.role: "),
         ({"messages": [{"role": "user", "content": f"{SECRET}\ud800"}]}, "messages.0.content: holds half"),

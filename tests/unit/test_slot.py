@@ -37,7 +37,7 @@ async def test_a_turn_goes_in_and_comes_back(slot):
 async def test_blank_halves_of_a_turn_are_left_out(slot, adapter):
     await slot.after_turn(user="hi", assistant="  ", session_id="s")
     assert [message.role for message in adapter.rows[0].messages] == ["user"]
-    with pytest.raises(InputError, match="messages: is empty"):
+    with pytest.raises(InputError, match="messages is empty"):
         await slot.after_turn(user="", assistant=None, session_id="s")
 
 
