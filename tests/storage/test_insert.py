@@ -48,18 +48,6 @@ async def test_what_was_inserted_is_delivered(tmp_path):
         assert await Outbox(store, "turn").counts() == {entry.lane: 1}
 
 
-def test_the_documented_statement_works(tmp_path):
-    path = tmp_path / "memslot.db"
-    insert(path, "turn", "a", "{}")
-    values = {"kind": "turn", "destination": "", "scope": "", "key": "b", "payload": "{}"}
-    documented = insert.__globals__["__doc__"].partition("INSERT INTO")[2].partition(";")[0]
-    with closing(sqlite3.connect(path)) as db:
-        db.execute(f"INSERT INTO{documented}", values)
-        db.commit()
-    with closing(SqliteStore(path, [OUTBOX])) as store:
-        assert [entry.key for entry in list_entries(store)] == ["a", "b"]
-
-
 def test_a_file_that_is_no_store_is_refused(tmp_path):
     path = tmp_path / "memslot.db"
     with closing(sqlite3.connect(path)) as db:
