@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache, wraps
 from typing import Any
 
 import anyio
 
-from memory.adapter._mode import GuardedWrites
 from memory.adapter._worker import NativeWorker, ShieldedCalls
 from memory.contract.admission import yield_turn
-from memory.contract.errors import BackendError, MemslotError
+from memory.contract.errors import BackendError, MemslotError, ReadOnlyError
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import Utf8TokenCounter, fit_entries, render_section, section_overhead
 from memory.contract.native_errors import normalise_error
 from memory.contract.receipts import (
     BackendHealth,
     BackendReadiness,
+    FeedbackReceipt,
     HealthStatus,
     ModeReceipt,
+    NativeMutationReceipt,
     RetrieveResult,
     Trace,
     WriteReceipt,
@@ -29,6 +30,7 @@ from memory.contract.receipts import (
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.contract.traits import AdapterTraits, declared_health
+from memory.slot.gate import InFlight
 
 _CLOSE_S = 8.0
 _STEP_S = 30.0
@@ -54,7 +56,40 @@ async def release(*steps: Callable[[], Awaitable[object]]) -> None:
 _trace = lru_cache(maxsize=256)(Trace)
 
 
-class BaseAdapter(GuardedWrites):
+def _skipped_event(event: MemoryEvent) -> WriteReceipt:
+    return WriteReceipt(event_id=event.event_id, status="skipped_read_only")
+
+
+def _refuse_reset(scope: object) -> None:
+    raise ReadOnlyError("reset_scope is refused while the adapter is read-only; set_mode first")
+
+
+_READ_ONLY_ANSWERS: Mapping[str, Callable[[Any], Any]] = {
+    "record_event": _skipped_event,
+    "record_events": lambda events: [_skipped_event(event) for event in events],
+    "apply_feedback": lambda feedback: FeedbackReceipt(
+        feedback_id=feedback.feedback_id, status="skipped_read_only"
+    ),
+    "native_mutation": lambda request: NativeMutationReceipt(status="skipped_read_only"),
+    "reset_scope": _refuse_reset,
+}
+
+
+def _guarded(method: Callable[..., Awaitable[Any]], answer: Callable[[Any], Any]) -> Any:
+    """The method as it is called: while the adapter is read-only, ``answer`` takes its place."""
+
+    @wraps(method)
+    async def guarded(self: BaseAdapter, argument: Any) -> Any:
+        if self._read_only:
+            return answer(argument)
+        with self._writing:
+            return await method(self, argument)
+
+    guarded.skips_read_only = True  # type: ignore[attr-defined]
+    return guarded
+
+
+class BaseAdapter:
     """A base for adapters. The protocol, and not this class, is the contract.
 
     Set ``backend_name`` and ``traits``; implement ``native_scope``, ``record_event``, ``retrieve``,
@@ -77,6 +112,19 @@ class BaseAdapter(GuardedWrites):
     max_unclear_looks: int = 1
     """:meth:`wait_until_ready` gives up after this number of polls that say ``unknown`` or ``failed``."""
 
+    _read_only = False
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        for name, answer in _READ_ONLY_ANSWERS.items():
+            method = getattr(cls, name, None)
+            if method is not None and not hasattr(method, "skips_read_only"):
+                setattr(cls, name, _guarded(method, answer))
+
+    @cached_property
+    def _writing(self) -> InFlight:
+        return InFlight()
+
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Nothing to prepare, unless overridden."""
 
@@ -85,7 +133,14 @@ class BaseAdapter(GuardedWrites):
 
         While read-only, every write returns ``skipped_read_only`` and a reset raises ReadOnlyError.
         """
-        await self._switch(mode.read_only, self.join_abandoned)
+        try:
+            await self.join_abandoned()
+            while mode.read_only and not self._read_only and self._writing.count:
+                await self._writing.ended()
+                await self.join_abandoned()
+        finally:  # read-only even if a call failed
+            self._read_only = self._read_only or mode.read_only
+        self._read_only = mode.read_only
         return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
     async def join_abandoned(self) -> None:

@@ -1,17 +1,14 @@
-"""Server addresses, and answers of bounded size and time. Imports no HTTP client, so that options can use it.
-
-A megabyte of gzip may expand to a gigabyte, so answers are requested uncompressed.
-"""
+"""Server addresses, and answers of bounded size and time. Imports no HTTP client, so that options can use it."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -29,8 +26,9 @@ def bounded_answers(
 ) -> Callable[[Any], Any]:
     """A hook for ``event_hooks={"response": [...]}`` of an httpx client with ``accept-encoding: identity``.
 
-    A compressed or longer answer raises :class:`BackendProtocolError`. A body that is still arriving after the
-    request's read timeout raises ``ReadTimeout``, except for an event stream; httpx itself only limits pauses.
+    The hook reads the answer, unless it is an event stream. A compressed or longer answer raises
+    :class:`BackendProtocolError`. A body that is still arriving after the request's read timeout raises
+    ``ReadTimeout``, because httpx itself only limits pauses.
 
     Args:
         backend: its name, for errors.
@@ -38,16 +36,29 @@ def bounded_answers(
         wait: False for a blocking ``Client``.
     """
 
-    def bound(response: Any) -> None:
-        if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-            raise _unusable(backend, "it is packed, which was not asked for")
-        stream = _stream_class(type(response.stream))  # type: ignore[arg-type]  # a class is hashable
-        response.stream = stream(response, backend, max_bytes)
+    def read(response: Any) -> None:
+        if (body := _begun(response, backend, max_bytes)) is not None:
+            for piece in response.stream:
+                body.add(piece)
+            response.stream.close()
+            response.stream = body.stream()
 
-    async def bound_async(response: Any) -> None:
-        bound(response)
+    async def read_async(response: Any) -> None:
+        if (body := _begun(response, backend, max_bytes)) is not None:
+            pieces = aiter(response.stream)
+            try:
+                async for piece in pieces:
+                    body.add(piece)
+            except Exception:
+                with suppress(StopAsyncIteration), anyio.CancelScope() as scope:
+                    scope.cancel()  # ends the stream's generators; trio warns of open ones
+                    while True:
+                        await anext(pieces)
+                raise
+            await response.stream.aclose()
+            response.stream = body.stream()
 
-    return bound_async if wait else bound
+    return read_async if wait else read
 
 
 def http_client(
@@ -73,71 +84,42 @@ def http_client(
     )
 
 
-@cache
-def _stream_class(kind: type) -> Any:
-    """A bounded stream class for a library's streams. A successor of httpx accepts only its own streams."""
-    names = {base.__name__: base for base in kind.__mro__}
-    if "AsyncByteStream" in names:
-        return type("BoundedStream", (_Bounded, names["AsyncByteStream"]), {})
-    return type("BoundedStream", (_BoundedSync, names["SyncByteStream"]), {})
+def _begun(response: Any, backend: str, max_bytes: int) -> _Body | None:
+    """The body that is still to be read; None for an event stream."""
+    # A megabyte of gzip may expand to a gigabyte.
+    if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+        raise _unusable(backend, "it is packed, which was not asked for")
+    if "event-stream" in response.headers.get("content-type", ""):
+        return None
+    return _Body(response.request, backend, max_bytes)
 
 
 def _unusable(backend: str, why: str) -> BackendProtocolError:
     return BackendProtocolError(f"{backend}: the answer cannot be used: {why}", backend_name=backend)
 
 
-class _Counting:
-    """One answer, the number of bytes that may still come, and the time until which they may come."""
+class _Body:
+    """The pieces of one answer, its limit in bytes, and the time until which they may come."""
 
-    def __init__(self, response: Any, backend: str, max_bytes: int) -> None:
-        self._stream = response.stream
-        self._request = response.request
-        streamed = "event-stream" in response.headers.get("content-type", "")
-        seconds = None if streamed else self._request.extensions.get("timeout", {}).get("read")
-        self._until = None if seconds is None else time.monotonic() + seconds
-        self._pieces: Any = None
+    def __init__(self, request: Any, backend: str, max_bytes: int) -> None:
+        # openai may bring a successor of httpx, which accepts only its own streams.
+        self._library: Any = sys.modules[type(request).__module__.partition(".")[0]]
+        self._request = request
+        seconds = request.extensions.get("timeout", {}).get("read")
+        self._until = math.inf if seconds is None else time.monotonic() + seconds
         self._backend = backend
-        self._left = max_bytes
         self._max_bytes = max_bytes
+        self._data = bytearray()
 
-    def _counted(self, piece: bytes) -> bytes:
-        self._left -= len(piece)
-        if self._left < 0:
+    def add(self, piece: bytes) -> None:
+        self._data += piece
+        if len(self._data) > self._max_bytes:
             raise _unusable(self._backend, f"it is longer than {self._max_bytes} bytes")
-        if self._until is not None and time.monotonic() > self._until:
-            library: Any = sys.modules[type(self._request).__module__.partition(".")[0]]
-            raise library.ReadTimeout("the answer did not end", request=self._request)
-        return piece
+        if time.monotonic() > self._until:
+            raise self._library.ReadTimeout("the answer did not end", request=self._request)
 
-
-class _Bounded(_Counting):
-    """An iterator rather than a generator, because trio warns of abandoned generators."""
-
-    def __aiter__(self) -> Self:
-        self._pieces = aiter(self._stream)
-        return self
-
-    async def __anext__(self) -> bytes:
-        piece = await anext(self._pieces)
-        try:
-            return self._counted(piece)
-        except Exception:
-            with suppress(StopAsyncIteration), anyio.CancelScope() as scope:
-                scope.cancel()  # ends the stream's generators; trio warns of open ones
-                while True:
-                    await anext(self._pieces)
-            raise
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-class _BoundedSync(_Counting):
-    def __iter__(self) -> Iterator[bytes]:
-        yield from map(self._counted, self._stream)
-
-    def close(self) -> None:
-        self._stream.close()
+    def stream(self) -> Any:
+        return self._library.ByteStream(bytes(self._data))
 
 
 def server_address(url: str, example: str = "http://127.0.0.1:8765") -> str:

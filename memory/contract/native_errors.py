@@ -227,7 +227,7 @@ def _retry_after(error: BaseException) -> float | None:
     headers = attribute_of(attribute_of(error, "response"), "headers")
     value = headers.get("retry-after") if isinstance(headers, Mapping) else None
     try:
-        return float(attribute_of(error, "retry_after") or value)
+        return float(attribute_of(error, "retry_after") or value or "")
     except (TypeError, ValueError):
         return None
 

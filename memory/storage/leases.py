@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -189,9 +190,9 @@ class Leases:
             return
         if self._keeper is not None and self._keeper.is_alive():
             self._keeper.join(1.0)
-        if self._held and not self.store.closed:
+        for lease in list(self._held.values()):
             with suppress(StoreError):
-                self.store.call(lambda db: [self.give_back(db, lease) for lease in list(self._held.values())])
+                self.store.call(partial(self.give_back, lease=lease))
         if self._holder_lock is not None:
             self._holder_lock.release(remove=True)
         self._pid = 0

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack
@@ -84,8 +85,7 @@ class PostgresStore(Store):
     def call(self, work: Callable[[Any], T], *, writes: bool = True, within_s: float | None = None) -> T:
         self._check_open()
         ends = time.monotonic() + (self.within_s if within_s is None else within_s)
-        server = self._entered()
-        repeated = False
+        server, repeated = self._entered(), False
         while True:
             call = _Call(server, self, work, writes, ends)
             try:
@@ -137,25 +137,20 @@ class _Call:
         self._connection: psycopg.Connection[Any] | None = None
         self._changing = threading.Lock()
         self._given_up = False
-        self._ended = threading.Event()
-        self._result: Any = None
-        self._error: BaseException | None = None
 
     def result(self) -> Any:
-        store, server = self._store, self._server
-        left_s = max(0.0, self._ends - time.monotonic())
-        if not server.room.acquire(timeout=left_s):
-            raise self._late("all its connections are busy")
-        threading.Thread(target=self._carry_out, name="memslot-postgres", daemon=True).start()
-        if not self._ended.wait(max(0.0, self._ends - time.monotonic())):
+        called = self._server.threads.submit(self._carry_out)
+        try:
+            return called.result(max(0.0, self._ends - time.monotonic()))
+        except TimeoutError:
+            if called.cancel():
+                raise self._late("all its connections are busy") from None
             with self._changing:
                 self._given_up = True
-            if not self._ended.is_set():
-                _shut(self._connection)
-                raise self._late(f"no answer within {store.within_s:g} s")
-        if self._error is not None:
-            raise self._error
-        return self._result
+            if called.done():
+                return called.result()
+            _shut(self._connection)
+            raise self._late(f"no answer within {self._store.within_s:g} s") from None
 
     def _late(self, why: str) -> StoreError:
         store = self._store
@@ -164,20 +159,11 @@ class _Call:
         error.maybe_done = self.maybe_done
         return error
 
-    def _carry_out(self) -> None:
-        try:
-            with self._server.connection(self._ends) as self._connection:
-                self._server.make_tables(self._connection, self._store)
-                database = _Statements(self._connection)
-                if self._writes:
-                    self._result = self._in_transaction(database)
-                else:
-                    self._result = self._work(database)
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._ended.set()
-            self._server.room.release()
+    def _carry_out(self) -> Any:
+        with self._server.connection(self._ends) as self._connection:
+            self._server.make_tables(self._connection, self._store)
+            database = _Statements(self._connection)
+            return self._in_transaction(database) if self._writes else self._work(database)
 
     def _in_transaction(self, database: _Statements) -> Any:
         """Run the work as a transaction, which is not committed once the caller has given up."""
@@ -238,7 +224,7 @@ class _Server:
         self.place = _place_of(url)
         self.psycopg = psycopg
         self.pid = os.getpid()
-        self.room = threading.Semaphore(_CONNECTIONS)
+        self.threads = ThreadPoolExecutor(_CONNECTIONS, "memslot-postgres")
         self._url = url
         self._texts = _text_loader()
         self._given = make_conninfo("", **{**_DEFAULTS, **given})
@@ -264,6 +250,7 @@ class _Server:
             if self._users:
                 return
             self._all.pop((os.getpid(), self._url), None)
+        self.threads.shutdown(wait=False)
         self._drop_idle()
 
     def _drop_idle(self) -> None:
