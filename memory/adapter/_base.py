@@ -100,17 +100,13 @@ class BaseAdapter:
     traits: AdapterTraits = AdapterTraits()
     withheld_capabilities: frozenset[str] = frozenset()
 
-    worker: NativeWorker | None = None
-    """For a synchronous SDK: the threads its calls run on. Mode switches and closing then wait for them."""
+    # Mode switches and closing wait for the calls of both.
+    worker: NativeWorker | None = None  # for a synchronous SDK: the threads its calls run on
+    shielded: ShieldedCalls | None = None  # for an asynchronous SDK: writes that continue if abandoned
 
-    shielded: ShieldedCalls | None = None
-    """For an asynchronous SDK: writes that continue if abandoned. Mode switches and closing wait for them."""
-
+    # Of wait_until_ready: first and longest pause between polls, and the polls without a clear answer.
     readiness_pauses_s: tuple[float, float] = (0.02, 0.5)
-    """First and longest pause between polls of :meth:`wait_until_ready`. The pause doubles each time."""
-
     max_unclear_looks: int = 1
-    """:meth:`wait_until_ready` gives up after this number of polls that say ``unknown`` or ``failed``."""
 
     _read_only = False
 
@@ -151,10 +147,7 @@ class BaseAdapter:
             await self.worker.idle()
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """Poll the adapter's ``readiness`` until it is ``ready``, or unclear :attr:`max_unclear_looks` times.
-
-        After ``timeout_s`` seconds, return the last answer, or ``pending`` if there was none.
-        """
+        """Poll ``readiness`` until it is ``ready``, unclear :attr:`max_unclear_looks` times, or late."""
         asked: Any = self
         answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")
         with anyio.move_on_after(timeout_s):
@@ -264,10 +257,7 @@ class SynchronousWrites(BaseAdapter):
 
 
 class SequentialBulk(BaseAdapter):
-    """Bulk ingest one event at a time, for backends without an equivalent batch call.
-
-    Declare ``bulk_size=1`` in the traits, so that each event has the deadline of a single write.
-    """
+    """Bulk ingest one event at a time. Declare ``bulk_size=1``, so that each event has its own deadline."""
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """Write one event by the backend's native path."""

@@ -21,30 +21,27 @@ if TYPE_CHECKING:
 MAX_ANSWER_BYTES = 64_000_000
 
 
-def bounded_answers(
-    backend: str, max_bytes: int = MAX_ANSWER_BYTES, *, wait: bool = True
-) -> Callable[[Any], Any]:
+def bounded_answers(backend: str, *, wait: bool = True) -> Callable[[Any], Any]:
     """A hook for ``event_hooks={"response": [...]}`` of an httpx client with ``accept-encoding: identity``.
 
-    The hook reads the answer, unless it is an event stream. A compressed or longer answer raises
-    :class:`BackendProtocolError`. A body that is still arriving after the request's read timeout raises
-    ``ReadTimeout``, because httpx itself only limits pauses.
+    The hook reads the answer, unless it is an event stream. An answer that is compressed, or longer than
+    ``MAX_ANSWER_BYTES``, raises :class:`BackendProtocolError`. A body that is still arriving after the
+    request's read timeout raises ``ReadTimeout``, because httpx itself only limits pauses.
 
     Args:
         backend: its name, for errors.
-        max_bytes: limit of one answer.
         wait: False for a blocking ``Client``.
     """
 
     def read(response: Any) -> None:
-        if (body := _begun(response, backend, max_bytes)) is not None:
+        if (body := _begun(response, backend)) is not None:
             for piece in response.stream:
                 body.add(piece)
             response.stream.close()
             response.stream = body.stream()
 
     async def read_async(response: Any) -> None:
-        if (body := _begun(response, backend, max_bytes)) is not None:
+        if (body := _begun(response, backend)) is not None:
             pieces = aiter(response.stream)
             try:
                 async for piece in pieces:
@@ -61,9 +58,7 @@ def bounded_answers(
     return read_async if wait else read
 
 
-def http_client(
-    url: str, *, backend: str, timeout_s: float, max_answer_bytes: int = MAX_ANSWER_BYTES, **options: Any
-) -> httpx.AsyncClient:
+def http_client(url: str, *, backend: str, timeout_s: float, **options: Any) -> httpx.AsyncClient:
     """An httpx client for one server: bounded answers, no redirects, and no proxy that would see a key.
 
     Arguments are as for :class:`~memory.adapter.http.JsonHttp`; ``options`` are further ones of
@@ -77,21 +72,21 @@ def http_client(
         timeout=timeout_s,
         follow_redirects=False,
         headers={**options.pop("headers", {}), "accept-encoding": "identity"},
-        event_hooks={"response": [bounded_answers(backend, max_answer_bytes)]},
+        event_hooks={"response": [bounded_answers(backend)]},
         verify=secure,  # loading the certificates takes 70 ms
         trust_env=secure,  # a proxy would see the key of a plain http request
         **options,
     )
 
 
-def _begun(response: Any, backend: str, max_bytes: int) -> _Body | None:
+def _begun(response: Any, backend: str) -> _Body | None:
     """The body that is still to be read; None for an event stream."""
     # A megabyte of gzip may expand to a gigabyte.
     if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
         raise _unusable(backend, "it is packed, which was not asked for")
     if "event-stream" in response.headers.get("content-type", ""):
         return None
-    return _Body(response.request, backend, max_bytes)
+    return _Body(response.request, backend)
 
 
 def _unusable(backend: str, why: str) -> BackendProtocolError:
@@ -101,20 +96,19 @@ def _unusable(backend: str, why: str) -> BackendProtocolError:
 class _Body:
     """The pieces of one answer, its limit in bytes, and the time until which they may come."""
 
-    def __init__(self, request: Any, backend: str, max_bytes: int) -> None:
+    def __init__(self, request: Any, backend: str) -> None:
         # openai may bring a successor of httpx, which accepts only its own streams.
         self._library: Any = sys.modules[type(request).__module__.partition(".")[0]]
         self._request = request
         seconds = request.extensions.get("timeout", {}).get("read")
         self._until = math.inf if seconds is None else time.monotonic() + seconds
         self._backend = backend
-        self._max_bytes = max_bytes
         self._data = bytearray()
 
     def add(self, piece: bytes) -> None:
         self._data += piece
-        if len(self._data) > self._max_bytes:
-            raise _unusable(self._backend, f"it is longer than {self._max_bytes} bytes")
+        if len(self._data) > MAX_ANSWER_BYTES:
+            raise _unusable(self._backend, f"it is longer than {MAX_ANSWER_BYTES} bytes")
         if time.monotonic() > self._until:
             raise self._library.ReadTimeout("the answer did not end", request=self._request)
 

@@ -17,7 +17,7 @@ import anyio
 import httpx
 from pydantic import JsonValue, SecretStr
 
-from memory.adapter._bounded import MAX_ANSWER_BYTES, http_client, server_address
+from memory.adapter._bounded import http_client, server_address
 from memory.adapter._sdk import warnings_only
 from memory.contract._model_reasons import reason_in
 from memory.contract.errors import (
@@ -96,7 +96,6 @@ class JsonHttp:
         timeout_s: limit of each request, in seconds.
         connections: number of concurrent requests; further requests wait. None keeps httpx' 100.
         hints: HTTP status -> hint in errors, in place of the usual hint.
-        max_answer_bytes: limit of one answer. A longer answer is a :class:`BackendProtocolError`.
     """
 
     def __init__(
@@ -108,7 +107,6 @@ class JsonHttp:
         timeout_s: float = 10.0,
         connections: int | None = None,
         hints: Mapping[int, str] | None = None,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         self.url = url
         self._backend = backend
@@ -119,7 +117,6 @@ class JsonHttp:
             url,
             backend=backend,
             timeout_s=timeout_s,
-            max_answer_bytes=max_answer_bytes,
             limits=httpx.Limits(
                 max_connections=connections or 100, max_keepalive_connections=connections or 20
             ),

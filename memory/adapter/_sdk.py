@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
+from memory.adapter._bounded import bounded_answers
 from memory.contract._model_reasons import NOT_JSON, ModelAnswer, note_answer
 from memory.contract.admission import count_llm_call
 from memory.contract.errors import BackendProtocolError
@@ -83,22 +83,18 @@ _PATHS = ("/chat/completions", "/responses", "/completions")
 _EMBEDDINGS = "/embeddings"
 
 
-def counted_openai(
-    client: ClientT, *, max_answer_bytes: int = MAX_ANSWER_BYTES, backend: str = "model", **options: Any
-) -> ClientT:
+def counted_openai(client: ClientT, *, backend: str = "model", **options: Any) -> ClientT:
     """A copy of a client that counts answers of language models, and the tokens reported by the endpoint.
 
     Args:
         client: an ``OpenAI`` or ``AsyncOpenAI``, or an instance of a subclass.
-        max_answer_bytes: limit of one answer. A longer answer is a :class:`BackendProtocolError`, in the
-            cause of the SDK's ``APIConnectionError``.
-        backend: the name in that error.
+        backend: the name in the error of an answer that is too long.
         options: further options of its ``with_options``.
     """
     import openai
 
     wait = isinstance(client, openai.AsyncOpenAI)
-    hooks = [bounded_answers(backend, max_answer_bytes, wait=wait), _note_async if wait else _note]
+    hooks = [bounded_answers(backend, wait=wait), _note_async if wait else _note]
     kind: Any = openai.DefaultAsyncHttpxClient if wait else openai.DefaultHttpxClient
     http = kind(event_hooks={"response": hooks})
     http.headers["accept-encoding"] = "identity"

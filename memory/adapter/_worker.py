@@ -27,13 +27,11 @@ T = TypeVar("T")
 
 
 class NativeWorker:
-    """One or more daemon threads that run native calls, first come first served.
+    """Daemon threads that run native calls, first come first served, on asyncio and trio.
 
     Args:
         threads: number of concurrent calls; 1 for stores that are not thread-safe.
         name: thread name prefix, for debuggers.
-
-    Works on asyncio and trio. Threads start with the first call and end with :meth:`aclose`.
     """
 
     def __init__(self, threads: int = 1, name: str = "memslot") -> None:
@@ -181,9 +179,6 @@ class ShieldedCalls:
 
         A call of the key None waits for no other call. If cancelled during the wait, ``call`` never starts.
         If cancelled later, it continues in the background.
-
-        Raises:
-            BackendUnavailable: the event loop ended before ``call`` did.
         """
         if key is None:
             key = object()

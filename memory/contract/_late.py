@@ -10,12 +10,7 @@ from typing import Any
 def attach(
     page: dict[str, Any], late: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A page's ``__getattr__`` and ``__dir__``.
-
-    Args:
-        page: the page's globals.
-        late: module -> names, separated by spaces, that load from it at their first use.
-    """
+    """``__getattr__`` and ``__dir__`` of a page with these globals; ``late`` is module -> names, with spaces."""
     modules = {name: module for module, names in late.items() for name in names.split()}
 
     def __getattr__(name: str) -> Any:

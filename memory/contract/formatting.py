@@ -82,8 +82,7 @@ def without_controls(text: str) -> str:
 def strip_context(text: str) -> str:
     """Remove every memory section from a text, so that memory never feeds on itself. Takes linear time.
 
-    Nested and forged sections go as a whole. An unclosed section with attributes goes up to the end of the
-    text. Any other lone tag goes alone. If the removal joins pieces into a new tag, that tag is escaped.
+    An unclosed section with attributes goes up to the end of the text. Any other lone tag goes alone.
     """
     tags = find_tags(text)
     if not tags:

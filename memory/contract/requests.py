@@ -28,17 +28,10 @@ from memory.contract.scope import MemoryScope
 CROSS_CONTEXT = "cross_context"  # a filter that declares a deliberate search across CS contexts (spec 5.2)
 
 
-def _check_count(value: int) -> int:
-    if value > _MAX:
-        raise ValueError(f"is larger than {_MAX}, which no backend takes; leave it out for no limit")
-    return value
-
-
-_MAX = 2**31 - 1
 _TOKENS_OF_A_SHORT_ENTRY = 20  # labels, and a sentence of about ten words
 _MIN_ROWS = 20
 _MAX_ROWS = 1000
-Positive = Annotated[int, BeforeValidator(check_number), Field(gt=0), AfterValidator(_check_count)]
+Positive = Annotated[int, BeforeValidator(check_number), Field(gt=0, lt=2**31)]
 
 
 class AdapterMode(Frozen):

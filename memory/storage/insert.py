@@ -72,10 +72,8 @@ def insert(
 
     Args:
         path: the file, usually ``data_dir / FILE_NAME``. A new file or directory is for this user only.
-        kind: the kind of the entry, such as ``turn``.
-        key: identifies the entry within its kind, destination and scope.
+        kind, destination, scope, key: together identify the entry.
         payload: JSON text.
-        destination, scope: the lane of the entry. Entries of a lane are delivered in the order of their numbers.
         persona: the person whose words these are, so that they can be forgotten later.
         within_s: seconds to wait for other writers.
 

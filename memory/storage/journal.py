@@ -38,16 +38,11 @@ _PAST = (
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One event of the journal.
-
-    Attributes:
-        kept: its entry of the outbox.
-        receipt: the backend's receipt, without its trace.
-    """
+    """One event of the journal."""
 
     kept: Entry
     event: MemoryEvent
-    receipt: WriteReceipt | None
+    receipt: WriteReceipt | None  # the backend's, without its trace
 
     @classmethod
     def of(cls, entry: Entry) -> JournalEntry:
@@ -72,17 +67,10 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The result of :meth:`Journal.append`.
+    """The result of :meth:`Journal.append`; for each event its earlier entry, or None, and its number."""
 
-    Attributes:
-        lease: of the lane; None if another process delivers it, or if nothing is to be sent.
-        sent: whether new events are already marked as sent; if not, :meth:`Journal.mark_sent` has to do it.
-        before: for each event its earlier entry, or None.
-        seqs: for each event its number.
-    """
-
-    lease: Lease | None
-    sent: bool
+    lease: Lease | None  # of the lane; None if another process delivers it, or if nothing is to be sent
+    sent: bool  # whether new events are already marked as sent
     before: tuple[JournalEntry | None, ...]
     seqs: tuple[int, ...]
 
@@ -95,12 +83,6 @@ class Journal(AbstractContextManager["Journal"]):
         durability: as :data:`~memory.storage.shared_file.Durability`.
         past: whether events stay after their delivery or reset.
         within_s: seconds that a call of the store may take.
-
-    Attributes:
-        store: the journal's handle on the store.
-        place: the location, for messages.
-        outbox: the entries.
-        resets: the resets that have begun.
     """
 
     def __init__(
@@ -128,11 +110,7 @@ class Journal(AbstractContextManager["Journal"]):
         return not (isinstance(self.store, SqliteStore) and self.store.path is None)
 
     def open(self) -> None:
-        """Open the store now, and count the waiting events. Blocks.
-
-        Raises:
-            JournalError: the store cannot be used.
-        """
+        """Open the store now, and count the waiting events. Blocks. Raises JournalError if that fails."""
         self.store.call(self._count, writes=False)
 
     def close(self) -> None:
@@ -182,12 +160,7 @@ class Journal(AbstractContextManager["Journal"]):
             self._backlog.pop(lane, None)
 
     async def append(self, key: JournalKey, events: Sequence[MemoryEvent], *, send: bool = True) -> Appended:
-        """Make events of one scope durable, all or none.
-
-        Args:
-            key: the events' destination and scope.
-            events: of that scope.
-            send: whether the caller sends them now. If so, the lane is taken if it is free.
+        """Make events of one scope durable, all or none. With ``send``, take the lane if it is free.
 
         Raises:
             InputError: an id belongs to other messages.
@@ -273,10 +246,7 @@ class Journal(AbstractContextManager["Journal"]):
                 yield JournalEntry.of(entry)
 
     def forget(self, persona_id: str) -> list[JournalKey]:
-        """Remove a person's entries of every kind from the disk for good.
-
-        Returns the keys of the removed events, whose scopes are still to be reset.
-        """
+        """Remove a person's entries for good. Returns the keys of events, whose scopes are still to be reset."""
 
         def erase(db: Any) -> list[tuple[str, str]]:
             found = db.execute(

@@ -56,16 +56,7 @@ class EntryFields(TypedDict, total=False):
 
 
 class Outbox:
-    """The entries of one kind.
-
-    Args:
-        store: holds the entries; its owner closes it.
-        kind: the kind of the entries.
-        keep: whether delivered entries stay as a history.
-
-    Attributes:
-        leases: the leases of the lanes; ``leasing`` is theirs.
-    """
+    """The entries of one kind. With ``keep``, delivered entries stay as a history. The store's owner closes it."""
 
     def __init__(self, store: Store, kind: str, *, keep: bool = False) -> None:
         self.store = store
@@ -78,11 +69,7 @@ class Outbox:
     # Entries.
 
     async def add(self, lane: Lane, key: str, payload: str, **fields: Unpack[EntryFields]) -> Entry | None:
-        """Keep an entry. Returns the existing entry of that key, or None if the entry is new.
-
-        Raises:
-            StoreError: the entry could not be kept.
-        """
+        """Keep an entry. Returns the existing entry of that key, or None if the entry is new."""
         return await self.store.run(lambda db: self.insert(db, lane, key, payload, **fields))
 
     def insert(

@@ -82,9 +82,6 @@ class Partitions:
             exists: whether the engine has it.
             is_empty: tells whether it holds no row; called only if the embedder differs.
 
-        Returns:
-            The partition as it is listed now.
-
         Raises:
             StoreError: it is listed, but the engine does not have it.
             ConfigError: it was made with another embedder or vector length, and holds rows.

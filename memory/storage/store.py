@@ -89,11 +89,11 @@ class Store(ABC):
 
     @abstractmethod
     def call(self, work: Callable[[Any], T], *, writes: bool = True, within_s: float | None = None) -> T:
-        """Run ``work`` on the database and wait for it.
+        """Run ``work`` on the database and wait for it. Either all of its changes are kept, or none.
 
         Args:
             work: gets a :class:`Database`. It may run twice, so it must change nothing but the database.
-            writes: whether ``work`` changes anything. Either all of its changes are kept, or none.
+            writes: whether ``work`` changes anything.
             within_s: seconds that the call may take; by default the handle's.
 
         Raises:

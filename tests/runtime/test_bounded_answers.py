@@ -11,7 +11,7 @@ from openai import APIConnectionError, AsyncOpenAI, OpenAI
 
 import memory
 from memory import Message
-from memory.adapter import BackendProtocolError
+from memory.adapter import BackendProtocolError, _bounded
 from memory.adapter._http import JsonHttp
 from memory.adapter.http import http_client
 from memory.adapter.models import counted_openai
@@ -31,6 +31,11 @@ class Server(HttpServer):
         return LoopbackAnswer(200, self.body, {"content-type": "application/json", **packed})
 
 
+@pytest.fixture(autouse=True)
+def low_bound(monkeypatch):
+    monkeypatch.setattr(_bounded, "MAX_ANSWER_BYTES", MAX_BYTES)
+
+
 @pytest.fixture
 def server():
     with Server() as running:
@@ -38,7 +43,7 @@ def server():
 
 
 async def json_http(url):
-    http = JsonHttp(url, backend="test", max_answer_bytes=MAX_BYTES)
+    http = JsonHttp(url, backend="test")
     try:
         return await http.request("GET", "/")
     finally:
@@ -46,7 +51,7 @@ async def json_http(url):
 
 
 async def signet(url):
-    async with AdapterClient(url, harness="test", max_answer_bytes=MAX_BYTES) as client:
+    async with AdapterClient(url, harness="test") as client:
         return await client.health()
 
 
@@ -57,7 +62,6 @@ def model(kind):
             "base_url": url,
             "api_key": "k",
             "max_retries": 0,
-            "max_answer_bytes": MAX_BYTES,
         }
         provider = create_provider(kind, options)
         try:
@@ -70,14 +74,14 @@ def model(kind):
 
 async def of_an_sdk(url):
     """The client that Graphiti is given."""
-    options = {"max_answer_bytes": MAX_BYTES, "backend": "graphiti", "max_retries": 0}
+    options = {"backend": "graphiti", "max_retries": 0}
     async with AsyncOpenAI(api_key="k", base_url=url) as bare, counted_openai(bare, **options) as client:
         return await causing(client.chat.completions.create(model="m", messages=[]))
 
 
 async def of_a_synchronous_sdk(url):
     """The client that mem0 is given."""
-    options = {"max_answer_bytes": MAX_BYTES, "backend": "mem0", "max_retries": 0}
+    options = {"backend": "mem0", "max_retries": 0}
     with OpenAI(api_key="k", base_url=url) as bare, counted_openai(bare, **options) as client:
         ask = partial(client.embeddings.create, model="m", input="tea")
         return await causing(anyio.to_thread.run_sync(ask))
@@ -91,7 +95,7 @@ async def causing(call):
 
 
 async def plain(url):
-    async with http_client(url, backend="test", timeout_s=10, max_answer_bytes=MAX_BYTES) as http:
+    async with http_client(url, backend="test", timeout_s=10) as http:
         return (await http.get("/")).json()
 
 

@@ -213,26 +213,6 @@ async def test_a_clock_that_was_moved_holds_nothing_up(open_outbox, hours):
     assert await sent(outbox, Destination()) is None
 
 
-@pytest.mark.thorough
-async def test_two_hundred_changes_of_the_clock_repeat_and_reorder_nothing(open_outbox, monkeypatch):
-    chance, shift = random.Random(5), [0.0]
-    real = time.time
-    monkeypatch.setattr(time, "time", lambda: real() + shift[0])
-    outboxes, took = [open_outbox(), open_outbox()], []
-    for number in range(200):
-        shift[0] = chance.choice([-86400.0, -3600.0, 0.0, 3600.0, 86400.0])
-        outbox = outboxes[number % 2]
-        await outbox.add(LANE, f"{number:03}", "{}")
-        fate = Verdict(chance.choice(["committed", "committed", "waiting"]), "down")
-        destination = Destination(fate)
-        await sent(outbox, destination)
-        took += destination.took
-    await make_due(outboxes[0])
-    destination = Destination()
-    await sent(outboxes[0], destination)
-    assert took + destination.took == [f"{number:03}" for number in range(200)]
-
-
 def test_the_pauses_double_up_to_the_longest():
     pauses = [pause_s(attempts) for attempts in range(1, 12)]
     assert pauses[:4] == [0.5, 1, 2, 4]

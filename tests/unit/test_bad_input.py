@@ -92,7 +92,7 @@ MODELS = [
     (MemoryEvent, {**EVENT, "messages": SAID, "run_id": "other"}, "contradict scope"),
     (RetrieveRequest, {**ASKED, "query": " "}, "query: is blank"),
     (RetrieveRequest, {**ASKED, "filters": {"a": deep(5000)}}, "filters"),
-    (ContextBudget, {"max_items": 2**63}, "max_items: is larger than 2147483647"),
+    (ContextBudget, {"max_items": 2**63}, "max_items: Input should be less than 2147483648"),
     (Deadlines, {"write_s": math.nan}, "write_s: Input should be"),
     (Deadlines, {"retrieve_s": 0}, "retrieve_s: Input should be greater than 0"),
     (Deadlines, {"close_s": -1}, "close_s: Input should be greater than 0"),

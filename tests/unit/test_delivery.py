@@ -160,12 +160,6 @@ async def test_events_go_out_as_many_at_a_time_as_declared():
     assert ids(receipts) == ["e0", "e1", "e2", "e3", "e4"]
 
 
-@pytest.mark.parametrize("size", [0, -1])
-async def test_a_size_that_would_send_nothing_is_refused(size):
-    with pytest.raises(InputError, match=r"AdapterTraits\.bulk_size"):
-        Batches(bulk_size=size)
-
-
 async def test_a_late_bulk_write_keeps_the_receipts_of_what_was_written():
     adapter = OneByOne(bulk_size=1)
     adapter.next_write = [go_on, anyio.sleep_forever]

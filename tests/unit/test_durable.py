@@ -79,17 +79,6 @@ async def test_what_waits_is_delivered_by_the_next_process(tmp_path):
         assert stored(adapter) == ["e1", "e2"]
 
 
-async def test_what_a_full_journal_has_dropped_meanwhile_is_unknown_and_does_not_wait(tmp_path, monkeypatch):
-    async def dropped(*given):
-        return None
-
-    async with journaled(Obedient(), tmp_path) as slot:
-        await slot.record_event(event(1))
-        monkeypatch.setattr(slot.delivery.journal, "find", dropped)
-        again = await slot.record_event(event(1))
-    assert (again.status, "holds this event no longer" in again.warnings[0]) == ("unknown", True)
-
-
 async def test_an_event_without_any_answer_does_not_hold_the_others_up_for_ever(tmp_path):
     class Mute(Obedient):
         async def record_event(self, event):

@@ -95,11 +95,6 @@ def test_a_lone_tag_takes_nothing_else_with_it():
     assert strip_context("keep </memory-context> this") == "keep  this"
 
 
-@pytest.mark.thorough
-def test_stripping_a_hostile_megabyte_is_quick():
-    assert strip_context("<memory-context>" * 60_000) == ""
-
-
 def test_labels_stand_where_they_exist():
     entry = ContextEntry(
         "likes oolong",

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
-from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers, server_address
+from memory.adapter._bounded import bounded_answers, server_address
 from memory.contract import errors
 from memory.contract.errors import BackendError, BackendProtocolError, PluginLoadError
 from memory.contract.native_errors import ErrorTable, normalise_error
@@ -116,8 +116,6 @@ class ServiceOptions(PluginOptions):
     """Where the service asks for one; write ``${NAME}``. Default: its variable of the environment."""
     timeout_s: float = Field(default=60.0, gt=0)
     """For each attempt, seconds."""
-    max_answer_bytes: int = Field(default=MAX_ANSWER_BYTES, gt=0)
-    """Of one answer; a longer one is an error."""
     max_retries: int = Field(default=2, ge=0, le=10)
     """Attempts after one that was answered with 408, 409, 429 or 5xx, or not at all."""
 
@@ -139,7 +137,7 @@ class ServiceProvider:
         self._client = client
         http = client._client  # neither SDK accepts a hook together with its own client settings
         http.headers["accept-encoding"] = "identity"
-        http.event_hooks = {"response": [bounded_answers(id, options.max_answer_bytes)]}
+        http.event_hooks = {"response": [bounded_answers(id)]}
 
     async def available(self) -> bool:
         """Ask for ``models.list``. A server without that list (404, 405 or 501) is available, too."""

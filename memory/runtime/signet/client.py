@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 import anyio
 from pydantic import ValidationError
 
-from memory.adapter._bounded import MAX_ANSWER_BYTES, is_loopback, server_address
+from memory.adapter._bounded import is_loopback, server_address
 from memory.contract import errors
 from memory.contract._model import JsonObject
 from memory.runtime._provider import encodable
@@ -32,7 +32,6 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         token: bearer token, for loopback addresses and ``trusted_origins`` only. No redirect is followed.
         trusted_origins: further origins that may get the token, such as ``https://memory.example:3850``.
         timeout_s: seconds for each call. OpenCode grants a prompt 2 s.
-        max_answer_bytes: the most bytes of one answer. A longer answer is refused.
 
     Raises:
         ConfigError: the address is invalid, ``harness`` is blank, or the token would leave this machine.
@@ -47,7 +46,6 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         token: str | None = None,
         trusted_origins: Iterable[str] = (),
         timeout_s: float = 10.0,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         try:
             from memory.adapter._http import JsonHttp, bearer, none_if_404
@@ -77,7 +75,6 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
             backend="signet",
             server="daemon",
             timeout_s=timeout_s,
-            max_answer_bytes=max_answer_bytes,
         )
 
     async def __aexit__(self, *_: object) -> None:
