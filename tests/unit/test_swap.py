@@ -143,7 +143,7 @@ def test_a_control_under_either_word_is_the_same(directory):
         ),
         ("condition: static_profile", ":2: memory.conditions.static_profile: has no text"),
         ("backend: static_profile", ":2: memory.backends.static_profile: has no text"),
-        ("backend: mem0\n  token_counter: nowhere:count", ":3: memory.token_counter: 'nowhere:count' counts no tokens"),
+        ("backend: mem0\n  token_counter: no:way", ":3: memory.token_counter: 'no:way' counts no tokens"),
         (
             "backend: static_profile\n  backends: {static_profile: {path: gone.md}}",
             ":3: memory.backends.static_profile.path: ",
