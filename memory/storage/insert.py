@@ -108,7 +108,9 @@ def _inserted(db: sqlite3.Connection, row: tuple[str, ...]) -> bool:
     try:
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'lanes'").fetchone():
             begin(db)
-            make(db, "outbox", OUTBOX_VERSION, OUTBOX_TABLES)
+            for statement in filter(str.strip, OUTBOX_TABLES.split(";")):
+                db.execute(statement)
+            db.execute("INSERT INTO versions VALUES ('outbox', ?)", (OUTBOX_VERSION,))
         new = db.execute(_INSERT, row).rowcount == 1
         db.execute("COMMIT")
     except BaseException:
@@ -125,14 +127,6 @@ def begin(db: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError("file is not a store of memslot")
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(VERSIONS_TABLE)
-
-
-def make(db: sqlite3.Connection, what: str, version: int, tables: str) -> None:
-    """Create a group of tables if they are missing. The caller holds a transaction."""
-    for statement in tables.split(";"):
-        if statement.strip():
-            db.execute(statement)
-    db.execute("INSERT INTO versions VALUES (?, ?) ON CONFLICT DO NOTHING", (what, version))
 
 
 def create_file(path: Path) -> None:

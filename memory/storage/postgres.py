@@ -24,7 +24,7 @@ import anyio.to_thread
 from memory.contract.errors import ConfigError, StoreError
 from memory.storage.insert import VERSIONS_TABLE
 from memory.storage.store import HandleOptions, Store
-from memory.storage.tables import Tables, wrong_version
+from memory.storage.tables import Tables, make_missing
 
 if TYPE_CHECKING:
     import psycopg
@@ -45,7 +45,6 @@ _IN_ITS_WORDS = {
     "INTEGER PRIMARY KEY AUTOINCREMENT": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     "INTEGER": "BIGINT",
     " REAL ": " DOUBLE PRECISION ",
-    " BLOB ": " BYTEA ",
     "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')": (
         "to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
     ),
@@ -291,14 +290,7 @@ class _Server:
             if database.execute("SELECT to_regclass(?)", (f"{_SCHEMA}.versions",)).fetchone()[0] is None:
                 database.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
                 database.execute(VERSIONS_TABLE.replace("INTEGER", "BIGINT"))
-            for tables in store.tables:
-                known = "SELECT version FROM versions WHERE what = ?"
-                found = database.execute(known, (tables.what,)).fetchone()
-                if found is None:
-                    database.execute(_translated(tables.statements))
-                    database.execute("INSERT INTO versions VALUES (?, ?)", (tables.what, tables.version))
-                elif found[0] != tables.version:
-                    raise store.error(wrong_version(store.place, tables, found[0]))
+            make_missing(database, store, _translated)
         self._made.update(store.tables)
 
     def in_words(self, error: psycopg.Error, store: PostgresStore, *, maybe_done: bool) -> StoreError:

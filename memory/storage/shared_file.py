@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from memory.contract.errors import LifecycleError, StoreError
-from memory.storage.insert import APPLICATION_ID, begin, create_file, make
-from memory.storage.tables import Tables, wrong_version
+from memory.storage.insert import APPLICATION_ID, begin, create_file
+from memory.storage.tables import Tables, make_missing
 
 T = TypeVar("T")
 Durability = Literal["process", "machine"]
@@ -119,7 +119,10 @@ class SharedFile:
         db = self._db or self._connect(store)
         made = self._made.issuperset(store.tables)
         if not made:
-            self._make(db, store)
+            with _transaction(db):
+                begin(db)
+                make_missing(db, store)
+            self._made.update(store.tables)
         self._check_identity(store)
         if made and not writes:
             return work(db)
@@ -159,18 +162,6 @@ class SharedFile:
             raise
         self._db = db
         return db
-
-    def _make(self, db: sqlite3.Connection, store: Handle) -> None:
-        with _transaction(db):
-            begin(db)
-            for tables in store.tables:
-                known = "SELECT version FROM versions WHERE what = ?"
-                found = db.execute(known, (tables.what,)).fetchone()
-                if found is None:
-                    make(db, tables.what, tables.version, tables.statements)
-                elif found[0] != tables.version:
-                    raise store.error(wrong_version(store.place, tables, found[0]))
-        self._made.update(store.tables)
 
     def _check_identity(self, store: Handle) -> None:
         """Refuse to use a file that was removed or replaced: SQLite would keep writing to the old one."""

@@ -257,10 +257,10 @@ async def test_what_cannot_be_noted_is_not_sent_over_and_over(tmp_path, monkeypa
     async with journaled(adapter, tmp_path) as slot:
         assert (await slot.record_event(event(1))).status == "queued"
 
-        async def full(*_, **__):
+        def full(*_, **__):
             raise JournalError("j.db: the disk is full")
 
-        monkeypatch.setattr(slot.delivery.journal.outbox, "note", full)
+        monkeypatch.setattr(slot.delivery.journal.outbox, "note_all", full)
         adapter.calls.clear()
         adapter.next_write = [first] if first else []
         assert "disk is full" in await slot.delivery.deliver(ALICE)
