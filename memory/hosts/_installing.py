@@ -9,16 +9,15 @@ import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from memory import ConfigError, MemslotError
+from memory import ConfigError
 from memory.hosts._foreign_files import HostFile
 from memory.hosts._shared import check_exists
 from memory.hosts._table import HOSTS
 from memory.hosts.hooks import socket_path
-from memory.runtime import load_config, report_program, reports_file, waiting_reports
+from memory.runtime import load_config, report_program, reports_file
 
 _FILES = Path(__file__).with_name("_files")
 _START_S = 5.0  # longest wait of a session's first turn for the server that its host is starting
@@ -129,16 +128,8 @@ class HookFolder(HostFolder):
         found = [file.remove() for file in self.named(Path())]
         if not (any(found) or self.folder.exists()):
             return [f"nothing of memslot is in {self.directory}"]
-        lines = [f"removed {self.folder}"]
-        with suppress(OSError, ValueError, KeyError, MemslotError):
-            outbox = Path(json.loads(self.hook.with_name("settings.json").read_text("utf-8"))["outbox"])
-            if left := waiting_reports(outbox.parent):
-                lines.append(
-                    f"{left} reports of hooks in {outbox} are not recorded; "
-                    "'memslot tools mcp CONFIG --hooks' does it"
-                )
         shutil.rmtree(self.folder, ignore_errors=True)
-        return lines
+        return [f"removed {self.folder}"]
 
     def _command(self) -> str:
         return f"{shlex.quote(sys.executable)} -I -S {shlex.quote(str(self.hook))}"

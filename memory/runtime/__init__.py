@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         HookTurn,
         report_program,
         reports_file,
-        waiting_reports,
     )
     from memory.runtime._hosting import HostTurns, OpenMemory, UserOf, answer_text, tool_running, turns_of
     from memory.runtime._items import Item, MemoryItems, ShownSections
@@ -147,7 +146,6 @@ __all__ = [
     "strip_context",
     "tool_running",
     "turns_of",
-    "waiting_reports",
 ]
 
 # The same names for the running program. A test compares both lists.
@@ -162,7 +160,7 @@ _LATE = {
         AgentOutput Attachment Channel ChannelClosed Checkpoint CommandLine
         SessionSettings TurnReport UserTurn
     """,
-    "memory.runtime._hook_turns": "HookQueue HookTurn report_program reports_file waiting_reports",
+    "memory.runtime._hook_turns": "HookQueue HookTurn report_program reports_file",
     "memory.runtime._hosting": "HostTurns OpenMemory UserOf answer_text tool_running turns_of",
     "memory.runtime._items": "Item MemoryItems ShownSections",
     "memory.runtime._listening": "listening_socket",

@@ -310,20 +310,11 @@ def reports_file(data_dir: Path) -> Path:
     return data_dir / insert.FILE_NAME
 
 
-def waiting_reports(data_dir: Path) -> int:
-    """Count the reports of hooks that wait in a ``data_dir``. Blocks."""
-    with closing(SqliteStore(reports_file(data_dir), (OUTBOX,))) as store:
-        if not store.begun:
-            return 0
-        count = "SELECT count(*) FROM outbox WHERE kind = ?"
-        return int(store.call(lambda db: db.execute(count, (KIND,)).fetchone()[0]))
-
-
 def drop_reports(data_dir: Path) -> bool:
     """Remove the reports of hooks that were not recorded, and return whether there were any. Blocks."""
-    if not waiting_reports(data_dir):
-        return False
     with closing(SqliteStore(reports_file(data_dir), (OUTBOX,))) as store:
-        store.call(lambda db: db.execute("DELETE FROM outbox WHERE kind = ?", (KIND,)).rowcount)
+        if not store.begun:
+            return False
+        gone = store.call(lambda db: db.execute("DELETE FROM outbox WHERE kind = ?", (KIND,)).rowcount)
         store.fold()
-    return True
+    return bool(gone)

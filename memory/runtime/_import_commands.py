@@ -39,10 +39,6 @@ def import_(
             show_default=False,
         ),
     ] = None,
-    persona: Annotated[
-        str | None,
-        typer.Option(help="Whose conversations they all are, in place of memory.scope.", show_default=False),
-    ] = None,
     only_read: Annotated[bool, typer.Option("--dry-run", help="Read the file, and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -57,7 +53,7 @@ def import_(
     from memory.runtime._importing import dry_run
 
     loaded = load_config(into)
-    source = _source(loaded, file, kind, persona)
+    source = _source(loaded, file, kind)
     began = time.monotonic()
     report = dry_run(source, loaded.token_counter())
     if not report.events and not report.problems:
@@ -80,21 +76,17 @@ def import_(
         raise typer.Exit(1)
 
 
-def _source(loaded: MemslotConfig, file: Path, kind: str | None, persona: str | None) -> Source:
-    from memory.contract.scope import MemoryScope
+def _source(loaded: MemslotConfig, file: Path, kind: str | None) -> Source:
     from memory.runtime._importing import Source
     from memory.runtime._transcript_items import KINDS
 
     if kind is not None and kind not in KINDS:
         raise InputError(f"--as {kind}: is one of {', '.join(KINDS)}")
-    scope = loaded.memory.scope
-    if scope is None:
+    if loaded.memory.scope is None:
         raise ConfigError(
             "memory.scope is not set; give run_id and persona_id, so that it is known whose it is"
         )
-    if persona is not None:
-        scope = MemoryScope(**{**dict(scope), "persona_id": persona})
-    return Source(file, scope, kind, one_person=persona is not None)
+    return Source(file, loaded.memory.scope, kind)
 
 
 async def _imported(loaded: MemslotConfig, source: Source, report: ImportReport) -> None:

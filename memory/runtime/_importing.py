@@ -58,7 +58,6 @@ class Source:
     path: Path  # a file, zip file or directory; see :mod:`._transcripts`
     scope: MemoryScope  # of conversations that name no user
     kind: Kind | None = None  # None detects it
-    one_person: bool = False  # every conversation goes into ``scope``, whichever user it names
 
     def events(self, report: ImportReport) -> Iterator[MemoryEvent]:
         """Yield the events of the file: one per message of the user, with the answers that follow it.
@@ -72,7 +71,7 @@ class Source:
             report.kinds[conversation.kind or ""] += 1
             report.left_out.update(conversation.left_out)
             scope = self.scope
-            if conversation.user is not None and not self.one_person:
+            if conversation.user is not None:
                 scope = MemoryScope(**{**dict(scope), "persona_id": conversation.user})
             if conversation.events:
                 yield from (event.model_copy(update={"scope": scope}) for event in conversation.events)

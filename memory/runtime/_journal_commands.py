@@ -31,18 +31,13 @@ commands = typer.Typer(
 def list_(
     config: ConfigFile,
     persona: Persona = None,
-    waiting: Annotated[bool, typer.Option("--waiting", help="Only what is not delivered yet.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List every entry by its number. It shows ids, times and state, and no words."""
-    from memory.storage.entries import IS_OPEN, list_entries
+    from memory.storage.entries import list_entries
 
     with _outbox(config) as store:
-        entries = [
-            entry
-            for entry in list_entries(store, f"({IS_OPEN} OR state = 'aside')" if waiting else "seq > 0")
-            if persona in (None, entry.persona)
-        ]
+        entries = [entry for entry in list_entries(store, "seq > 0") if persona in (None, entry.persona)]
     rows = [_row(entry) for entry in entries]
     counts = Counter(entry.state for entry in entries)
     if as_json:

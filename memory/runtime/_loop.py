@@ -196,15 +196,11 @@ class AgentSession:
         return True
 
     async def end(self, ready_s: float = 5.0) -> bool:
-        """End the session: wait until the recorded events are written and the backend has processed them.
+        """End the session: wait until the recorded events are written, and ``ready_s`` seconds for the backend.
 
         A backend that does not report readiness is not waited for.
 
-        Args:
-            ready_s: longest wait in seconds for the backend's processing, such as a rolling summary.
-
-        Returns:
-            Whether all recorded events were written within the policy's ``drain_s``.
+        Returns whether all recorded events were written within the policy's ``drain_s``.
         """
         written = await self.memory.drain(self.memory.policy.drain_s)
         readiness = self.memory.slot.capability(SupportsReadiness)

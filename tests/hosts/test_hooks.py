@@ -680,7 +680,7 @@ def test_what_was_changed_meanwhile_stays_changed(folder):
 
 def test_reports_that_are_not_recorded_outlive_what_was_installed(folder):
     turn(folder, "I like oolong tea.", "Noted.", "one")
-    assert any("2 reports" in line and "not recorded" in line for line in folder.uninstall())
+    folder.uninstall()
     assert len(reports(data_of(folder))) == 2
     assert list(folder.directory.iterdir()) == []
 

@@ -9,9 +9,10 @@ from cli_support import invoke
 from conditions.full_history import FullHistory
 from memory import BackendUnavailable, InputError
 from memory.plugins.config import load_config
-from memory.runtime import reports_file, waiting_reports
+from memory.runtime import reports_file
 from memory.runtime._channel import CommandLine
 from memory.runtime._chat import Chat
+from memory.runtime._hook_turns import drop_reports
 from memory.storage.insert import insert
 
 REMEMBERS = ("mem0", "simple_rag", "full_history", "rolling_summary")
@@ -85,7 +86,7 @@ async def test_only_a_confirmed_command_forgets(tmp_path):
     said, notices = await talk(file, "/forget yes", "Which tea is my favourite?")
     assert notices[1].startswith("deleted")
     assert "oolong" not in said
-    assert waiting_reports(tmp_path / "kept") == 0, "turns of hooks are of this scope, too"
+    assert not drop_reports(tmp_path / "kept"), "turns of hooks are of this scope, too"
 
 
 async def test_a_tool_and_a_window_are_the_configurations(tmp_path):

@@ -119,8 +119,6 @@ def test_a_conversation_of_another_user_goes_into_that_users_memory(tmp_path, co
         [False],
         [],
     ]
-    _report(file, "--into", config, "--persona", "bob")
-    assert len(_stored(config)) == 2
 
 
 @pytest.mark.parametrize("adapter", [Obedient, Lookup])
