@@ -155,8 +155,8 @@ def write_record(results: Results, name: str) -> str:
 
 
 def section(config: str, directory: Path) -> Iterator[str]:
-    results = read_results([directory])
-    (manifest,) = results.manifests
+    results = read_results(directory)
+    manifest = results.manifest
     data = next(iter(manifest.data.values()))
     given = "" if data.name is None else f" --data {data.name}"
     config, _, note = config.partition("#")
@@ -173,10 +173,10 @@ def section(config: str, directory: Path) -> Iterator[str]:
         for role in manifest.roles
         if role.role == "reader" and role.model
     )
-    git = manifest.versions.git
+    revision = manifest.versions.revision
     yield (
         f"{manifest.created_at:%Y-%m-%d}, memslot {manifest.versions.memslot}"
-        + (f" at {git.revision[:12]}" if git else "")
+        + (f" at {revision}" if revision else "")
         + f", Python {manifest.versions.python}. {data.personas} persona{'s' * (data.personas > 1)}, "
         f"{data.sessions:,} sessions, {turns}{data.probes:,} requests. Data sha256 `{data.sha256[:16]}`."
         + (f" {note}." if note else "")

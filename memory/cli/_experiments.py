@@ -95,7 +95,7 @@ def show_results(results: Results, directory: Path, report: Path, *, as_json: bo
         if len(parts[1]) > 1:
             say("")
             print_table(*parts)
-    for what in (*(note for manifest in results.manifests for note in manifest.notes), *unequal(results)):
+    for what in (*results.manifest.notes, *unequal(results)):
         say(what, "yellow")
     for remark in remarks(results) if len(results.entries) == 1 else ():
         say(f"warning: {remark}", "yellow")
@@ -114,11 +114,11 @@ def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
     return {
         "directory": str(directory),
         "report": str(report),
-        "status": [manifest.status for manifest in results.manifests],
+        "status": results.manifest.status,
         "banner": banner(results),
         "verdict": verdict(results),
-        "notes": [note for manifest in results.manifests for note in manifest.notes],
-        "left_out": {item.label: item.why for manifest in results.manifests for item in manifest.left_out},
+        "notes": results.manifest.notes,
+        "left_out": {item.label: item.why for item in results.manifest.left_out},
         "problems": problems(results),
         "unequal": unequal(results),
         "metrics": results.metrics.model_dump(mode="json"),

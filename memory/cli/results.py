@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,14 +15,10 @@ from memory.cli._group import FAILED
 from memory.contract._quantity import quantity
 from memory.plugins.console import AsJson, print_json, print_table, say
 
-if TYPE_CHECKING:
-    from memory.bench.engine.verify import Verified
-
 
 def report(
-    directories: Annotated[
-        list[Path],
-        typer.Argument(help="Directory of a run; or several.", metavar="RUN_DIR...", show_default=False),
+    directory: Annotated[
+        Path, typer.Argument(help="Directory of a run.", metavar="RUN_DIR", show_default=False)
     ],
     failures: Annotated[
         bool, typer.Option("--failures", help="List the requests that lost, worst first, and nothing else.")
@@ -44,25 +40,23 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run's figures and page again, or several runs side by side."""
-    if failures and verify:
-        raise InputError("--failures and --verify each print something else; give one of them")
-    # A pattern such as manifests/* may also name the page of an earlier comparison.
-    directories = [*{at.resolve(): at for at in directories if not at.is_file()}.values()] or directories
+    """Show a run's figures and page again."""
     from memory.bench.report.report import write_report
 
+    if failures and verify:
+        raise InputError("--failures and --verify each print something else; give one of them")
+    found = newest(directory)
     if verify:
-        _verify(directories, data, as_json=as_json)
+        _verify(found, data, as_json=as_json)
         return
-    found = [newest(directories[0]), *directories[1:]]
     if failures:
         _failures(found, max_rows, as_json=as_json)
         return
     page, results = write_report(found)
-    show_results(results, page.parent, page, as_json=as_json)
+    show_results(results, found, page, as_json=as_json)
 
 
-def _failures(directories: list[Path], max_rows: int, *, as_json: bool) -> None:
+def _failures(directory: Path, max_rows: int, *, as_json: bool) -> None:
     """List requests that failed, are missing or not shown, or did not give what the user wanted."""
     from memory.bench.report.page import judged_requests
     from memory.bench.report.results import read_results
@@ -74,7 +68,7 @@ def _failures(directories: list[Path], max_rows: int, *, as_json: bool) -> None:
             **item.record.row(),
             "asked": item.said[0]["user"] if item.said else None,
         }
-        for entry in read_results(directories).entries
+        for entry in read_results(directory).entries
         for item in judged_requests(entry)[:max_rows]
         if item.rank < 3
     ]
@@ -90,36 +84,27 @@ def _failures(directories: list[Path], max_rows: int, *, as_json: bool) -> None:
     print_table(columns, rows)
 
 
-def _verify(directories: list[Path], data: Path | None, *, as_json: bool) -> None:
-    """Verify runs, and exit with 1 if anything differs. A part that cannot be checked is no failure."""
+def _verify(directory: Path, data: Path | None, *, as_json: bool) -> None:
+    """Verify a run, and exit with 1 if anything differs. A part that cannot be checked is no failure."""
     from memory.bench.engine.verify import verify as compute_anew
     from memory.bench.report.report import rendered
 
-    all_found = {directory: compute_anew(directory, data, render=rendered) for directory in directories}
+    found = compute_anew(directory, data, render=rendered)
     if as_json:
-        payload = [
-            {"directory": str(directory), "ok": not found.deviations, **asdict(found)}
-            for directory, found in all_found.items()
-        ]
-        print_json(payload[0] if len(payload) == 1 else payload)
+        print_json({"directory": str(directory), "ok": not found.deviations, **asdict(found)})
     else:
-        for directory, found in all_found.items():
-            _show(found, f"{directory}: " if len(all_found) > 1 else "")
-    if any(found.deviations for found in all_found.values()):
+        for item in found.checked:
+            say(f"checked: {item}", "dim")
+        for item in found.unchecked:
+            say(f"not checked: {item}", "yellow")
+        for memory in found.learning:
+            say(f"warning: {memory}", "bold yellow")
+        for deviation in found.deviations:
+            values = f"recorded {deviation.recorded}, computed {deviation.computed or 'nothing'}"
+            say(f"differs: {deviation.where}: {values}", "bold red")
+        say(quantity(len(found.deviations), "deviations") if found.deviations else "no deviation")
+    if found.deviations:
         raise typer.Exit(FAILED)
-
-
-def _show(found: Verified, of: str) -> None:
-    for item in found.checked:
-        say(f"checked: {item}", "dim")
-    for item in found.unchecked:
-        say(f"not checked: {item}", "yellow")
-    for memory in found.learning:
-        say(f"warning: {memory}", "bold yellow")
-    for deviation in found.deviations:
-        payload = f"recorded {deviation.recorded}, computed {deviation.computed or 'nothing'}"
-        say(f"differs: {deviation.where}: {payload}", "bold red")
-    say(f"{of}{quantity(len(found.deviations), 'deviations') if found.deviations else 'no deviation'}")
 
 
 def view(

@@ -463,7 +463,7 @@ async def test_providers_run_over_the_same_data_and_are_shown_side_by_side(compa
     page = outcome.report.read_text(encoding="utf-8")
     assert "Comparisons" in page
     outcome.report.unlink()
-    assert write_report([outcome.directory])[0].read_text(encoding="utf-8") == page
+    assert write_report(outcome.directory)[0].read_text(encoding="utf-8") == page
 
 
 async def test_one_that_lacks_its_sdk_is_left_out_and_said(compared):
@@ -482,33 +482,6 @@ async def test_a_name_that_nobody_offers_is_said_before_anything_runs(compared, 
     with pytest.raises(PluginNotFound, match="did you mean full_history"):
         await compared("no_memory", "full_histroy")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.thorough
-async def test_experiments_that_were_run_apart_can_be_shown_together(run_provider, tmp_path):
-    first, second = await run_provider(block=GAME), await run_provider(provider="full_history", block=GAME)
-    third = await run_provider(block={**GAME, "seeds": [8]})
-    page, results = write_report([first.directory, second.directory])
-    assert [entry.shown for entry in results.entries] == ["fake", "full_history"]
-    assert {(difference.first, difference.second) for difference in results.metrics.differences} == {
-        ("fake", "full_history")
-    }
-    _, other = write_report([first.directory, third.directory])
-    assert not other.metrics.differences, "requests of the same name are not the same"
-    assert {entry.shown for entry in other.entries} == {
-        f"fake, {first.manifest.experiment_id}", f"fake, {third.manifest.experiment_id}"
-    }  # fmt: skip
-    said = page.read_text(encoding="utf-8")
-    assert "data differ" in said
-
-
-@pytest.mark.thorough
-async def test_experiments_with_two_budgets_have_no_differences(run_provider, tmp_path):
-    """As within one experiment: more tokens are no better memory."""
-    less, more = [await run_provider(block=GAME, budget={"max_tokens": tokens}) for tokens in (200, 400)]
-    _, results = write_report([less.directory, more.directory])
-    assert len(results.entries) == 2
-    assert results.metrics.differences == ()
 
 
 @pytest.mark.thorough

@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field
 
-from memory.bench.data.reading import Answer, Filled, Part, data_set, dated, parsed_rows, read_rows
+from memory.bench.data.reading import Answer, Filled, Part, data_set, moment, parsed_rows, read_rows
 from memory.bench.data.timeline import (
     AbstainTruth,
     EvidenceTruth,
@@ -35,7 +34,7 @@ CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 
 _SESSION = re.compile(r"session_(\d+)\Z")
 _GAP = re.compile(r"[;,\s\[\](){}'\"]+")
 _TURN_ID = re.compile(r"D(\d+):(\d+)\Z", re.IGNORECASE)
-_MOMENT: TypeAdapter[datetime] = TypeAdapter(Annotated[datetime, dated("%I:%M %p on %d %B, %Y")])
+_FORM = "%I:%M %p on %d %B, %Y"
 
 
 class _Said(Part):
@@ -127,10 +126,9 @@ def _sessions(sample: _Sample) -> Iterator[Session]:
     for name, said in held.items():
         if (match := _SESSION.match(name)) and isinstance(said, list) and said:
             try:
-                start = _MOMENT.validate_python(held.get(f"{name}_date_time"))
-            except ValidationError as error:
-                what = error.errors()[0]["msg"].removeprefix("Value error, ")
-                raise ConfigError(f"{sample.sample_id}: {name}_date_time {what}") from None
+                start = moment(held.get(f"{name}_date_time"), _FORM)
+            except ValueError as error:
+                raise ConfigError(f"{sample.sample_id}: {name}_date_time {error}") from None
             dated_sessions.append((start, int(match[1]), said))
     if not dated_sessions:
         raise ConfigError(f"{sample.sample_id}: conversation has no session_1; is this a LoCoMo file?")

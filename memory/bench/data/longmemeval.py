@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from memory.bench.data.reading import Answer, Filled, Part, data_set, dated, parsed_rows, read_rows
+from memory.bench.data.reading import Answer, Filled, Part, data_set, moment, parsed_rows, read_rows
 from memory.bench.data.timeline import (
     AbstainTruth,
     EvidenceTruth,
@@ -25,7 +25,8 @@ from memory.bench.data.timeline import (
 from memory.contract.events import Message
 
 _ABSTAINS = "_abs"  # suffix of the id of a question without an answer
-_Moment = Annotated[datetime, dated("%Y/%m/%d (%a) %H:%M", "%Y/%m/%d %H:%M", "%Y/%m/%d")]
+_FORMS = ("%Y/%m/%d (%a) %H:%M", "%Y/%m/%d %H:%M", "%Y/%m/%d")
+_Moment = Annotated[datetime, BeforeValidator(lambda text: moment(text, *_FORMS))]
 
 
 class _Said(Part):

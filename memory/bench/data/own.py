@@ -20,7 +20,6 @@ from memory.runtime._transcripts import read_conversations
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)  # of conversations without times
 _USER = "user"  # of lines without a user
-_MOST = 50  # problems listed in one error
 
 
 def load_own(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
@@ -29,14 +28,12 @@ def load_own(path: str | Path, *, limit_questions: int | None = None) -> Timelin
     Each message is one event. A message without a time follows the one before it by a minute.
 
     Raises:
-        ConfigError: lists the first 50 problems of the file, each with its line.
+        ConfigError: lists all problems of the file, each with its line.
     """
     found, problems = read_own(path, limit_questions=limit_questions)
     if problems:
-        shown = [str(problem) for problem in problems[:_MOST]]
-        if len(problems) > _MOST:
-            shown.append(f"and {len(problems) - _MOST} more")
-        raise ConfigError(f"{Path(path).name}: {len(problems)} problems\n  " + "\n  ".join(shown))
+        shown = "\n  ".join(map(str, problems))
+        raise ConfigError(f"{Path(path).name}: {len(problems)} problems\n  {shown}")
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from memory.bench.data.dice import Dice
 from memory.bench.data.language import Attribute
@@ -33,8 +33,7 @@ class PlannedChange:
     way: Way
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTest:
+class PlannedTest(NamedTuple):
     """One test session."""
 
     after: int  # number of sessions before it

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from memory.bench.data.timeline import Timeline, TimelineSet
 from memory.contract._model import parse_time
@@ -33,19 +33,19 @@ class Part(BaseModel):
 PartT = TypeVar("PartT", bound=Part)
 
 
-def dated(*forms: str) -> BeforeValidator:
-    """Reads a time in one of the ``strptime`` forms or in ISO 8601. A time without a zone is UTC."""
+def moment(text: Any, *forms: str) -> datetime:
+    """A time in one of the ``strptime`` forms or in ISO 8601; without a zone it is UTC.
 
-    def moment(text: Any) -> datetime:
-        for form in forms:
-            with suppress(ValueError, TypeError):
-                return datetime.strptime(text.strip(), form).replace(tzinfo=UTC)
-        found = parse_time(text, naive_is_utc=True)
-        if found is None:
-            raise ValueError(f"is not a time like {datetime(2023, 5, 8, 13, 56).strftime(forms[0])!r}")
-        return found
-
-    return BeforeValidator(moment)
+    Raises:
+        ValueError: shows a time in the first form.
+    """
+    for form in forms:
+        with suppress(ValueError, TypeError):
+            return datetime.strptime(text.strip(), form).replace(tzinfo=UTC)
+    found = parse_time(text, naive_is_utc=True)
+    if found is None:
+        raise ValueError(f"is not a time like {datetime(2023, 5, 8, 13, 56).strftime(forms[0])!r}")
+    return found
 
 
 def read_text(path: Path, what: str) -> str:

@@ -1,4 +1,4 @@
-"""The page of one experiment or several: the winner, its lead, costs, and the lost requests."""
+"""The page of an experiment: the winner, its lead, costs, and the lost requests."""
 
 from __future__ import annotations
 
@@ -64,28 +64,25 @@ def rendered(directory: Path, manifest: Manifest, metrics: Metrics) -> str:
     return render(results_of(directory, manifest, metrics))
 
 
-def write_report(directories: Sequence[Path]) -> tuple[Path, Results]:
-    """Write the page of one experiment in its directory, or of several beside the first. Returns it as well."""
-    results = read_results(directories)
-    first = directories[0].absolute()
-    path = (first if len(directories) == 1 else first.parent) / REPORT_FILE
+def write_report(directory: Path) -> tuple[Path, Results]:
+    """Compute an experiment's figures again, and write its page. Returns both."""
+    results = read_results(directory)
+    path = directory / REPORT_FILE
     write_whole(path, render(results))
     return path, results
 
 
 def render(results: Results) -> str:
-    ended = [manifest.status for manifest in results.manifests]
-    data = [item for manifest in results.manifests for item in manifest.data.values()]
-    sentences = verdict(results)
+    manifest = results.manifest
     return Page(
-        title=f"memslot: {results.name}",
-        verdict=sentences,
-        badges=[(status, "good" if status == "completed" else "bad") for status in dict.fromkeys(ended)],
+        title=f"memslot: {manifest.experiment_id}",
+        verdict=verdict(results),
+        badges=[(manifest.status, "good" if manifest.status == "completed" else "bad")],
         banner=banner(results),
         lines=[
-            *_about(results),
-            *dict.fromkeys(note for manifest in results.manifests for note in manifest.notes),
-            *dict.fromkeys(note for item in data for note in item.notes),
+            _about(manifest),
+            *manifest.notes,
+            *dict.fromkeys(note for item in manifest.data.values() for note in item.notes),
             *unequal(results),
         ],
         problems=problems(results),
@@ -94,23 +91,21 @@ def render(results: Results) -> str:
     ).render()
 
 
-def _about(results: Results) -> Iterator[str]:
-    for manifest in results.manifests:
-        data = [*manifest.data.values()]
-        first = data[0]
-        held = {
-            "personas": sum(item.personas for item in data),
-            "sessions": sum(item.sessions for item in data),
-            "requests": sum(item.probes for item in data),
-            "cells": len(manifest.cells),
-        }
-        players = ", ".join(f"{role.role}: {role.model or role.kind}" for role in manifest.roles)
-        seeds = f" of seed {', '.join(manifest.data)}" if first.seed is not None else f" ({first.name})"
-        who = "nobody plays; the memory is asked" if manifest.settings.get("mode") == "probe" else players
-        yield (
-            f"{manifest.experiment_id}, {manifest.created_at:%Y-%m-%d %H:%M} UTC: {first.timeline}{seeds}, "
-            f"{', '.join(quantity(count, what) for what, count in held.items())}; {who}."
-        )
+def _about(manifest: Manifest) -> str:
+    data = [*manifest.data.values()]
+    held = {
+        "personas": sum(item.personas for item in data),
+        "sessions": sum(item.sessions for item in data),
+        "requests": sum(item.probes for item in data),
+        "cells": len(manifest.cells),
+    }
+    counts = ", ".join(quantity(count, what) for what, count in held.items())
+    seeds = f"({data[0].name})" if data[0].seed is None else f"of seed {', '.join(manifest.data)}"
+    who = ", ".join(f"{role.role}: {role.model or role.kind}" for role in manifest.roles)
+    if manifest.settings.get("mode") == "probe":
+        who = "nobody plays; the memory is asked"
+    began = f"{manifest.experiment_id}, {manifest.created_at:%Y-%m-%d %H:%M} UTC"
+    return f"{began}: {data[0].timeline} {seeds}, {counts}; {who}."
 
 
 def _blocks(results: Results) -> Iterator[Block]:
@@ -130,8 +125,7 @@ def _blocks(results: Results) -> Iterator[Block]:
     yield Block("How far the figures can be trusted", points=[METHOD, _TROUBLE], folded=True)
     if found := remarks(results):
         yield Block("Warnings", points=found, folded=True)
-    for manifest in results.manifests:
-        yield _record(manifest)
+    yield _record(results.manifest)
     facts = [(entry.shown, json.dumps(entry.variant.config, ensure_ascii=False)) for entry in results.entries]
     note = "As they ran; secrets hidden, files by name only."
     yield Block("Configurations", rows=facts, note=note, folded=True)
@@ -235,4 +229,4 @@ def _record(manifest: Manifest) -> Block:
         mode="json", include={"versions", "settings", "hashes", "data", "roles"}, exclude_none=True
     )
     facts = [(name, json.dumps(part, ensure_ascii=False)) for name, part in parts.items()]
-    return Block(f"Record: {manifest.experiment_id}", rows=facts, folded=True)
+    return Block("Record", rows=facts, folded=True)

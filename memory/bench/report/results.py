@@ -1,26 +1,22 @@
-"""The content of pages and tables: one experiment, or several side by side."""
+"""The content of pages and tables."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory.bench.engine.experiment import load_samples, measure, rival_of
-from memory.bench.engine.manifest import CellRecord, Manifest, VariantRecord, read_manifest, shown_labels
-from memory.bench.scores.metrics import experiment_metrics
+from memory.bench.engine.experiment import measure
+from memory.bench.engine.manifest import CellRecord, Manifest, VariantRecord, read_manifest
 from memory.bench.scores.model import Estimate, Measure, Metrics, ProviderMetrics
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A provider with one setting, in one experiment."""
+    """A provider with one setting."""
 
     variant: VariantRecord
     metrics: ProviderMetrics
     cells: tuple[tuple[Path, CellRecord], ...]  # directory and record of each
-    manifest: Manifest
 
     @property
     def shown(self) -> str:
@@ -44,10 +40,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Results:
-    """Experiments that are shown together, architectures first."""
+    """An experiment, its architectures first."""
 
-    name: str  # title of the page
-    manifests: tuple[Manifest, ...]
+    manifest: Manifest
     entries: tuple[Entry, ...]
     metrics: Metrics
 
@@ -58,42 +53,20 @@ class Results:
 
 
 def results_of(directory: Path, manifest: Manifest, metrics: Metrics) -> Results:
-    """One experiment with its figures."""
-    return _results(manifest.experiment_id, [(directory, manifest)], metrics)
-
-
-def read_results(directories: Sequence[Path]) -> Results:
-    """Experiments with figures recomputed from their cells. Repeated labels get the experiment's id."""
-    parts = [(directory, read_manifest(directory)) for directory in directories]
-    if len(parts) == 1:
-        ((directory, manifest),) = parts
-        return results_of(directory, manifest, measure(directory, manifest))
-    given = [(directory, manifest, variant) for directory, manifest in parts for variant in manifest.variants]
-    often = Counter(variant.label for _, _, variant in given)
-    played = [manifest.cells_of(variant.label) for _, manifest, variant in given]
-    texts = shown_labels([variant for _, _, variant in given], played)
-    samples, rivals = [], {}
-    for (directory, manifest, variant), cells, text in zip(given, played, texts, strict=True):
-        name = variant.label if often[variant.label] == 1 else f"{variant.label}, {manifest.experiment_id}"
-        samples.append((name, load_samples(directory, cells)))
-        rivals[name] = rival_of(manifest, variant, text.replace(variant.label, name, 1))
-    data = {tuple(sorted(item.sha256 for item in manifest.data.values())) for _, manifest in parts}
-    metrics = experiment_metrics("several", samples, rivals, comparable=len(data) == 1)
-    return _results(f"{len(parts)} experiments", parts, metrics)
-
-
-def _results(name: str, parts: Sequence[tuple[Path, Manifest]], metrics: Metrics) -> Results:
-    """Experiments with figures of all their providers in order."""
-    given = [(directory, manifest, variant) for directory, manifest in parts for variant in manifest.variants]
     entries = [
         Entry(
             variant,
             figures,
             tuple((directory / "cells" / cell.cell_id, cell) for cell in manifest.cells_of(variant.label)),
-            manifest,
         )
-        for (directory, manifest, variant), figures in zip(given, metrics.providers, strict=True)
+        for variant, figures in zip(manifest.variants, metrics.providers, strict=True)
     ]
     # Architectures, then controls, then references.
     entries.sort(key=lambda item: (not item.is_architecture, item.is_reference))
-    return Results(name, tuple(manifest for _, manifest in parts), tuple(entries), metrics)
+    return Results(manifest, tuple(entries), metrics)
+
+
+def read_results(directory: Path) -> Results:
+    """An experiment with its figures computed from its cells."""
+    manifest = read_manifest(directory)
+    return results_of(directory, manifest, measure(directory, manifest))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from memory.bench.engine.files import each_line
+from memory.bench.engine.manifest import Manifest
 from memory.bench.report.page import count, counted, interval, share, stacked
 from memory.bench.report.results import Entry, Results
 from memory.bench.scores.figures import BY_NAME, FIGURES, Figure
@@ -123,7 +124,7 @@ def costs(results: Results) -> Grid:
     """Tokens written, asked and read, and the cost of models. Writing is also given for 1,000 messages."""
     found = [
         {name: "unknown" if value is None else count(value) for name, value in cost_values(entry).items()}
-        | {"money": _money(entry)}
+        | {"money": _money(results.manifest, entry)}
         for entry in results.entries
     ]
     return ["", *(entry.shown for entry in results.entries)], [
@@ -155,13 +156,13 @@ def cost_values(entry: Entry) -> dict[str, float | None]:
     }
 
 
-def _money(entry: Entry) -> str:
+def _money(manifest: Manifest, entry: Entry) -> str:
     """The price of all model calls, by the file's price table."""
-    prices: Any = entry.manifest.settings.get("prices") or {}
+    prices: Any = manifest.settings.get("prices") or {}
     if not prices:
         return "no prices given"
     least = most = 0.0
-    for role in entry.manifest.roles:
+    for role in manifest.roles:
         if role.kind == "model":
             price = prices[role.model or role.provider]
             spent = [cell.models.get(role.role, {}) for _, cell in entry.cells]

@@ -26,10 +26,9 @@ def verdict(results: Results) -> list[str]:
     sentences += [
         f"{entry.shown} is not ranked: {why}." for entry in results.entries if (why := unranked(entry))
     ]
-    for manifest in results.manifests:
-        if manifest.left_out:
-            without = "; ".join(f"{item.label}, which {item.why}" for item in manifest.left_out)
-            sentences.append(f"Left out: {without}.")
+    if left_out := results.manifest.left_out:
+        without = "; ".join(f"{item.label}, which {item.why}" for item in left_out)
+        sentences.append(f"Left out: {without}.")
     return sentences
 
 
@@ -95,7 +94,7 @@ def _sentence(results: Results, figure: str, budget: int | None, entries: list[E
 
 def _against(results: Results, best: Entry, control: Entry, found: Difference) -> str:
     """The lead of the best provider over its best rival."""
-    named = any(manifest.settings.get("control") for manifest in results.manifests)
+    named = results.manifest.settings.get("control")
     which = "the named control" if named else "the best control" if best.is_architecture else "the next"
     name = f"{control.shown}, {which}"
     points = f"{abs(found.value or 0.0) * 100:.1f} points"
@@ -139,9 +138,8 @@ _REQUESTS = {  # field of ProviderMetrics -> what happened to the requests
 
 def problems(results: Results) -> list[str]:
     """Failures, one line each."""
-    found: list[str] = []
-    for manifest in results.manifests:
-        found += [f"{item.label}: not run. {item.why}" for item in manifest.left_out if item.broken]
+    left_out = results.manifest.left_out
+    found = [f"{item.label}: not run. {item.why}" for item in left_out if item.broken]
     for entry in results.entries:
         if entry.variant.error:
             found.append(f"{entry.shown}: {entry.variant.error.message}")
@@ -182,20 +180,15 @@ def resumption(results: Results, directory: Path) -> list[str]:
     return lines
 
 
-# Settings that affect no figure, or are compared for each provider.
-_BESIDE = {"providers", "budgets", "keep_texts"}
 _EQUAL = 1.1  # mean tokens shown count as equal up to this ratio
 
 
 def unequal(results: Results) -> list[str]:
     """Conditions in which providers differ, one line each. In these, the comparison is not fair."""
-    settings = {name for manifest in results.manifests for name in manifest.settings} - _BESIDE
-    is_sweep = all(manifest.settings.get("budgets") for manifest in results.manifests)
     found: dict[str, dict[str, str]] = {}
     for entry in results.entries:
-        given = {name.replace("_", " "): str(entry.manifest.settings.get(name)) for name in sorted(settings)}
-        for what, value in (_conditions(entry) | given).items():
-            if not (is_sweep and what == "token budgets"):
+        for what, value in _conditions(entry).items():
+            if what != "token budgets" or not results.manifest.settings.get("budgets"):
                 found.setdefault(what, {})[entry.shown] = value
     return _shown_unequally(results) + [
         f"{what} differ: {'; '.join(f'{name}: {value}' for name, value in values.items())}"
@@ -219,9 +212,8 @@ def _shown_unequally(results: Results) -> list[str]:
 
 
 def _conditions(entry: Entry) -> dict[str, str]:
-    """What compared providers must share, beside the settings of their experiments."""
-    variant, manifest = entry.variant, entry.manifest
-    budget, memory, versions = variant.budget, variant.config["memory"], manifest.versions
+    """What compared providers must share."""
+    variant, budget = entry.variant, entry.variant.budget
     # A memory that offers no readiness counts as ready.
     states = {state for _, cell in entry.cells for state in cell.readiness}
     ready = {"ready" if state == "not_offered" else state for state in states} or {"not tested"}
@@ -230,12 +222,7 @@ def _conditions(entry: Entry) -> dict[str, str]:
         "experiment groups": variant.group or "default",
         "test sessions": "read-only" if variant.read_only else "written",
         "readiness": ", ".join(sorted(ready)),
-        "data": manifest.hashes["data"][:12],
-        "versions of memslot": f"{versions.memslot}, {versions.revision or 'no checkout'}",
-        "roles": manifest.hashes["roles"][:12],
-        "deadlines": str(memory.get("deadlines")) if isinstance(memory, dict) else "",
         "token budgets": f"{budget.max_tokens or 'none'}, {budget.max_items or 'any'} items",
-        f"configurations of {variant.label}": variant.config_hash[:12],
     }
 
 
@@ -247,7 +234,7 @@ TOLD_LABELS = (
 
 def remarks(results: Results) -> list[str]:
     """Warnings of cells and health checks, each once for its provider, and doctor checks not passed."""
-    labelled = any(manifest.settings.get("labels") for manifest in results.manifests)
+    labelled = results.manifest.settings.get("labels")
     every = [TOLD_LABELS] if labelled else []
     for entry in results.entries:
         found = [warning for _, cell in entry.cells for warning in cell.warnings]

@@ -60,15 +60,12 @@ def experiment_metrics(
     experiment_id: str,
     providers: Sequence[tuple[str, Sequence[Sample]]],
     rivals: Mapping[str, Rival] | None = None,
-    *,
-    comparable: bool = True,
 ) -> Metrics:
     """The figures of an experiment.
 
     Args:
         providers: label and records of each provider. Equal clusters are the same persona.
         rivals: by label; a provider without an entry counts as a control.
-        comparable: whether all providers were asked the same, so that requests can be paired.
     """
     known = {label: Rival(label) for label, _ in providers} | dict(rivals or {})
     requests = {label: Requests(samples) for label, samples in providers}
@@ -83,7 +80,7 @@ def experiment_metrics(
         headlines=headlines,
         chance=_chance(headlines, requests.values()),
         providers=found,
-        differences=tuple(_differences(headlines[0], units, ranked)) if headlines and comparable else (),
+        differences=tuple(_differences(headlines[0], units, ranked)) if headlines else (),
     )
 
 

@@ -11,7 +11,7 @@ from memory.bench.data.generate import GameSize, make_game
 from memory.bench.engine.manifest import read_manifest
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.report import verdict
-from memory.bench.report.results import read_results, results_of
+from memory.bench.report.results import results_of
 
 
 def unequal(outcome):
@@ -275,34 +275,3 @@ def test_providers_of_a_persona_are_begun_in_an_order_that_its_seed_draws(tmp_pa
     assert len(set(orders)) > 3
     assert {order[0] for order in orders} == set(providers)
     assert experiment.in_order() == cells
-
-
-@pytest.mark.thorough
-def test_every_setting_that_decides_a_figure_is_named_where_experiments_differ_in_it(tmp_path):
-    game = {**SIZE, "sessions": 10, "tests": 1}
-    more = {
-        "wait timeout s": {"wait_timeout_s": 7.0},
-        "cs": {"cs": []},
-        "doctor": {"doctor": True},
-        "replicates": {"replicates": 2},
-        "seeds": {"seeds": [8]},
-        "game": {"game": {**game, "attributes": 4}},
-        "test sessions": {"memory": {"read_only_test_sessions": False}},
-        "deadlines": {"memory": {"deadlines": {"retrieve_s": 3.0}}},
-        "token counters": {"memory": {"token_counter": "game_counter:count"}},
-        "token budgets": {"memory": {"budget": {"max_tokens": 50}}},
-        "event context": {"event_context": "text"},
-        "configurations of rolling_summary": {
-            "providers": [{"provider": "rolling_summary", "options": {"max_tokens": 50}}]
-        },
-    }
-    first = play(tmp_path, "rolling_summary", game=game).directory
-    assert verdict.unequal(read_results([first, first])) == []
-    missed = []
-    for what, setting in more.items():
-        given = {"game": game, "memory": {}, **setting}
-        providers = given.pop("providers", ["rolling_summary"])
-        other = play(tmp_path, *providers, **given).directory
-        sentences = verdict.unequal(read_results([first, other]))
-        missed += [] if any(line.startswith(f"{what} differ") for line in sentences) else [(what, sentences)]
-    assert missed == []

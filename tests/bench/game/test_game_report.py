@@ -58,11 +58,10 @@ def _results(samples, kinds=None, **shown):
             _variant(provider.label, kinds.get(provider.label, "control"), condition=provider.label),
             provider,
             (),
-            manifest,
         )
         for provider in metrics.providers
     )
-    return Results("e", (manifest,), entries, metrics)
+    return Results(manifest, entries, metrics)
 
 
 def _fits(**fits):
@@ -128,7 +127,7 @@ def _won(low, high, value=0.25):
         figure="style fit", first="mem0", second="rag", value=value, n=4, clusters=6, low=low, high=high
     )
     metrics = results.metrics.model_copy(update={"differences": (found,)})
-    (sentence,) = verdict(Results(results.name, results.manifests, results.entries, metrics))
+    (sentence,) = verdict(Results(results.manifest, results.entries, metrics))
     return sentence
 
 
@@ -205,8 +204,8 @@ def _costed(tmp_path, prices=None):
     entries = []
     for entry, found in zip(results.entries, cells, strict=True):
         entry.variant.models = ("m",)
-        entries.append(Entry(entry.variant, entry.metrics, found, manifest))
-    return Results(results.name, (manifest,), tuple(entries), results.metrics)
+        entries.append(Entry(entry.variant, entry.metrics, found))
+    return Results(manifest, tuple(entries), results.metrics)
 
 
 def test_costs_are_summed_by_provider_and_what_was_not_said_is_unknown(tmp_path):
