@@ -19,7 +19,7 @@ import anyio
 from memory import BackendError, ConfigError, InputError, MemslotError
 from memory.adapter import BackendAuthError, BackendProtocolError
 from memory.adapter.http import check_url
-from memory.stigmem.client import MAX_LIMIT, NodeInfo, Query, StigmemNode
+from memory.stigmem.client import MAX_LIMIT, NodeInfo, StigmemNode
 from memory.stigmem.facts import Fact, build_uri, check_entity, check_uri, fold, render_context
 from memory.stigmem.writers import Surfaces, Write, carry_out, is_escalation, log
 
@@ -249,13 +249,8 @@ class StigmemAbi:
         async with self.open_node() as node:
             if write.what == "activity":
                 # Two valid pings contradict each other, and a default query would show neither.
-                asked = Query(
-                    entity=write.entity,
-                    relation=write.facts[0].relation,
-                    scope="local",
-                    include_contradicted=True,
-                )
-                if await node.query(limit=1, **asked):
+                asked = {"relation": write.facts[0].relation, "include_contradicted": True}
+                if await node.query(entity=write.entity, scope="local", limit=1, **asked):
                     return ()
             return await carry_out(node, write)
 

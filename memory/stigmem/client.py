@@ -10,7 +10,7 @@ import copy
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal
 from urllib.parse import quote
 
 from memory import InputError
@@ -29,19 +29,6 @@ class NodeInfo:
     node_url: str | None  # the node's address by its own account
     auth: str | None  # such as ``none`` or ``required``
     federation: str | None
-
-
-class Query(TypedDict, total=False):
-    """Filters of ``GET /v1/facts``. None means no filter."""
-
-    entity: str | None
-    relation: str | None
-    source: str | None
-    scope: FactScope | None
-    min_confidence: float | None
-    include_contradicted: bool
-    include_expired: bool
-    after: str | None  # an ISO time: only facts stored later, by the node's clock
 
 
 class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
@@ -85,8 +72,14 @@ class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
         """``POST /v1/facts``. Asserting the same content again returns the existing record, unchanged."""
         return Fact(**await self.object("POST", "/v1/facts", json=fact.body()))
 
-    async def query(self, *, limit: int = MAX_LIMIT, **narrowed: Unpack[Query]) -> list[Fact]:
-        """``GET /v1/facts``, newest first. There is one page, so narrow a query that may match more facts."""
+    async def query(self, *, limit: int = MAX_LIMIT, **narrowed: Any) -> list[Fact]:
+        """``GET /v1/facts``, newest first. There is one page, so narrow a query that may match more facts.
+
+        Args:
+            limit: the most facts.
+            narrowed: the node's filters: ``entity``, ``relation``, ``source``, ``scope``, ``min_confidence``,
+                ``include_contradicted``, ``include_expired``, ``after`` (an ISO time). None means no filter.
+        """
         if not 1 <= limit <= MAX_LIMIT:
             raise InputError(
                 f"limit: must be from 1 to {MAX_LIMIT}; the node has no second page that is complete"
@@ -146,7 +139,7 @@ class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
         await self._http.aclose()
 
 
-def _segment(value: str, where: str = "fact_id") -> str:
-    if not value.strip():
-        raise InputError(f"{where}: must not be blank")
-    return quote(value, safe=":")
+def _segment(fact_id: str) -> str:
+    if not fact_id.strip():
+        raise InputError("fact_id: must not be blank")
+    return quote(fact_id, safe=":")

@@ -51,14 +51,11 @@ class IntentClient:
 
     def __init__(self, node: StigmemNode) -> None:
         self._node = node
-        self._authority: str | None = None
 
     async def authority(self) -> str:
         """Return the node's authority, such as ``localhost:8765``, for the entities of recipients' facts."""
-        if self._authority is None:
-            stated = urlsplit((await self._node.well_known()).node_url or "").netloc
-            self._authority = (stated or urlsplit(self._node.url).netloc).lower()
-        return self._authority
+        stated = urlsplit((await self._node.well_known()).node_url or "").netloc
+        return (stated or urlsplit(self._node.url).netloc).lower()
 
     async def submit(self, envelope: IntentEnvelope) -> IntentReceipt:
         """Send an envelope. Its goal fact exists when this returns. Sending it again changes nothing.

@@ -157,7 +157,7 @@ class Surfaces:
         more = () if continuation is None else (("intent:continuation", continuation, "continuation"),)
         return self._write(
             "handoff",
-            self._minted("handoff"),
+            build_uri(self.authority, "handoff", str(uuid.uuid4())),
             ("intent:handoff_summary", summary, "summary"),
             *(("intent:context_ref", ref, "fact_refs") for ref in refs),
             *more,
@@ -173,7 +173,7 @@ class Surfaces:
         """The agent cannot continue without help. ``goal`` is what it could not complete."""
         return self._write(
             "escalation",
-            self._minted("escalation"),
+            build_uri(self.authority, "escalation", str(uuid.uuid4())),
             ("intent:goal", goal, "goal"),
             ("intent:escalate_to", self.as_ref(to), "to"),
             ("intent:escalation", priority, "priority"),
@@ -230,9 +230,6 @@ class Surfaces:
         if isinstance(ref, str) and "://" in ref:
             return ref
         return self._shared("fact_refs", "fact", ref.id if isinstance(ref, Fact) else ref)
-
-    def _minted(self, kind: str) -> str:
-        return build_uri(self.authority, kind, str(uuid.uuid4()))
 
 
 async def carry_out(node: StigmemNode, write: Write) -> tuple[Fact, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -29,12 +29,11 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
     Args:
         url: the daemon's address.
         harness: the name of the calling program.
-        token: bearer token, for loopback addresses and ``trusted_origins`` only. No redirect is followed.
-        trusted_origins: further origins that may get the token, such as ``https://memory.example:3850``.
+        token: bearer token, for ``https`` and loopback addresses only. No redirect is followed.
         timeout_s: seconds for each call. OpenCode grants a prompt 2 s.
 
     Raises:
-        ConfigError: the address is invalid, ``harness`` is blank, or the token would leave this machine.
+        ConfigError: the address is invalid, ``harness`` is blank, or the token would go out unencrypted.
         PluginLoadError: httpx is not installed.
     """
 
@@ -44,7 +43,6 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         *,
         harness: str,
         token: str | None = None,
-        trusted_origins: Iterable[str] = (),
         timeout_s: float = 10.0,
     ) -> None:
         try:
@@ -57,10 +55,9 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
             raise errors.ConfigError(f"daemon_url: {error}") from error
         if not harness.strip():
             raise errors.ConfigError("harness: is blank; name the program that calls")
-        if token and not _trusted(self.url, trusted_origins):
-            raise errors.ConfigError(
-                f"token: would leave this machine for {urlsplit(self.url).netloc}; name it in trusted_origins"
-            )
+        parts = urlsplit(self.url)
+        if token and parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+            raise errors.ConfigError("token: would leave this machine unencrypted; use an https address")
         self.harness = harness
         self._none_if_404 = none_if_404
         self._headers = {
@@ -229,10 +226,3 @@ def create_adapter(harness: str, daemon_url: str | None = None, *, token: str | 
 
 def _memory(memory_id: str) -> str:
     return f"/api/memory/{quote(memory_id, safe='')}"
-
-
-def _trusted(url: str, origins: Iterable[str]) -> bool:
-    parts = urlsplit(url)
-    own = (parts.scheme, parts.hostname, parts.port)
-    trusted = ((other.scheme, other.hostname, other.port) for other in map(urlsplit, origins))
-    return is_loopback(parts.hostname or "") or own in trusted

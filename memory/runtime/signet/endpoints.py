@@ -272,32 +272,32 @@ class Endpoints:
 
     async def health(self) -> JSONResponse:
         """The process answers; what it says of the memory is at ``/health/ready``."""
-        flags = {"db": True, "updateAvailable": False, "pendingRestart": False}
-        return JSONResponse({**self._process(), "status": "healthy", **flags})
+        return JSONResponse(
+            {
+                "status": "healthy",
+                "uptime": (datetime.now(UTC) - self._started).total_seconds(),
+                "pid": os.getpid(),
+                "version": version("memslot"),
+                "port": self.port,
+                "db": True,
+                "updateAvailable": False,
+                "pendingRestart": False,
+            }
+        )
 
     async def ready(self, call: Call[None]) -> JSONResponse:
         """Whether the memory answers; 503 where it does not."""
-        answer = await self._readiness()
-        return JSONResponse(answer, 503 if answer["status"] == "unavailable" else 200)
-
-    def _process(self) -> dict[str, Any]:
-        uptime_s = (datetime.now(UTC) - self._started).total_seconds()
-        return {"uptime": uptime_s, "pid": os.getpid(), "version": version("memslot"), "port": self.port}
-
-    async def _readiness(self) -> dict[str, Any]:
         health = await self.memory.health()
         turns: dict[str, Any] = self.memory.status()
         answer = {"status": health.status, "backend": health.backend_name}
         answer |= {name: turns[name] for name in _COUNTED}
-        answer |= {
-            "isolate": self.sessions.isolate,
-            "labels": f"kept in {without_directories(self.book.store.place)}",
-        }
+        labels = f"kept in {without_directories(self.book.store.place)}"
+        answer |= {"isolate": self.sessions.isolate, "labels": labels}
         try:
             self.book.store.check()
         except StoreError as error:
             answer |= {"status": "unavailable", "labels": without_directories(str(error))}
-        return answer
+        return JSONResponse(answer, 503 if answer["status"] == "unavailable" else 200)
 
 
 def _turns_of(transcript: str) -> list[Message]:
