@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
@@ -83,25 +84,18 @@ def pack_document(
     """
     parts = re.split(r"\n[ \t]*\n+", text)
     paragraphs = [part.strip().splitlines() for part in parts if part.strip()]
-    total = sum(map(len, paragraphs))
-    room = None if budget.max_tokens is None else budget.max_tokens - overhead
+    room = math.inf if budget.max_tokens is None else budget.max_tokens - overhead
     entries: list[ContextEntry] = []
     shown = 0
     for lines in paragraphs[: budget.max_items]:
-        whole = _prose(lines, sources or {})
-        if room is not None:
-            cost = entry_cost(whole, counter)
-            if cost > room:
-                lines = lines[: _fitting(lines, lambda part: entry_cost(_prose(part, {}), counter), room)]
-                whole, room = _prose(lines, sources or {}), 0
-            else:
-                room -= cost
-        if lines:
-            entries.append(whole)
-            shown += len(lines)
-        if room == 0:
+        fits = _fitting(lines, lambda part: entry_cost(_prose(part, {}), counter), room)
+        if fits:
+            entries.append(_prose(lines[:fits], sources or {}))
+            room -= entry_cost(entries[-1], counter)
+            shown += fits
+        if fits < len(lines):
             break
-    return tuple(entries), total - shown
+    return tuple(entries), sum(map(len, paragraphs)) - shown
 
 
 def _prose(lines: list[str], sources: Mapping[str, Iterable[str]]) -> ContextEntry:
@@ -113,6 +107,8 @@ def leading_lines(lines: list[str], max_tokens: int, counter: TokenCounter) -> i
     return _fitting(lines, lambda part: counter.count("\n".join(part)), max_tokens)
 
 
-def _fitting(lines: list[str], cost: Callable[[list[str]], int], room: int) -> int:
+def _fitting(lines: list[str], cost: Callable[[list[str]], int], room: float) -> int:
     """The number of leading lines that cost at most ``room``. The cost must grow with their number."""
+    if math.isinf(room):
+        return len(lines)
     return bisect_right(range(1, len(lines) + 1), room, key=lambda count: cost(lines[:count]))

@@ -170,6 +170,13 @@ class ScopeTables:
         rows = await self._all(f"{_EVENTS} AND seq > ? ORDER BY seq", (*self._key(scope), seq))
         return [Row(*row) for row in rows]
 
+    async def named(self, scope: MemoryScope, event_ids: Sequence[str]) -> list[Row]:
+        """The events with these ids, in order of arrival."""
+        among = ", ".join("?" for _ in event_ids)
+        statement = f"{_EVENTS} AND event_id IN ({among}) ORDER BY seq"
+        rows = await self._all(statement, (*self._key(scope), *event_ids)) if event_ids else []
+        return [Row(*row) for row in rows]
+
     async def history(self, scope: MemoryScope) -> list[str]:
         """The history of a scope, oldest first."""
         statement = f"SELECT entry FROM condition_history WHERE {_SCOPE} ORDER BY seq"
@@ -229,6 +236,11 @@ def event_in(row: Row, scope: MemoryScope) -> MemoryEvent | None:
     except ValidationError:
         return None
     return event if event.scope == scope else None
+
+
+def fields_of(event: MemoryEvent) -> dict[str, Any]:
+    """The fields of an event as JSON values, without its scope and messages."""
+    return event.model_dump(mode="json", exclude={"messages", "scope"}, exclude_none=True)
 
 
 def unreadable(rows: Sequence[int]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from conditions._control import ControlCondition
-from conditions._storage import Row, ScopeTables, event_in, said, unreadable
+from conditions._storage import Row, ScopeTables, event_in, fields_of, said, unreadable
 from memory import (
     BackendHealth,
     ContextBudget,
@@ -72,8 +72,7 @@ class _Turn:
         )
 
     def raw(self) -> dict[str, Any]:
-        of = self.of.model_dump(mode="json", exclude={"messages", "scope"}, exclude_none=True)
-        return {"id": self.native_id, "role": self.role, "text": self.text, **of}
+        return {"id": self.native_id, "role": self.role, "text": self.text, **fields_of(self.of)}
 
 
 class _Packing:

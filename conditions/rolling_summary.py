@@ -21,7 +21,7 @@ from conditions._control import ControlCondition, pack_document
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
 from conditions._notebook import Notebook, Summariser
-from conditions._storage import ScopeTables, unreadable
+from conditions._storage import ScopeTables, event_in, fields_of, unreadable
 from memory import (
     AdapterMode,
     BackendHealth,
@@ -52,6 +52,7 @@ from memory.adapter.stores import Durability, Store
 # Nanobot v0.1.4.post6 keeps this much of the window free for the answer and for estimation errors.
 _RESERVED_TOKENS = 4096 + 1024
 _PAUSE_S = 15.0  # after a failed summary
+_MAX_SOURCES = 500  # events of a summary that a payload describes
 
 
 class RollingSummaryOptions(PluginOptions):
@@ -226,6 +227,9 @@ class RollingSummary(ControlCondition):
             overhead=section_overhead(self.backend_name, request.scope.label, self._counter),
             sources=progress.sources,
         )
+        named = [event_id for entry in entries for event_id in entry.event_ids]
+        rows = await self.tables.named(request.scope, named[:_MAX_SOURCES])
+        sources = [event for row in rows if (event := event_in(row, request.scope)) is not None]
         warnings = [*self._caveat(), *unreadable(pages.unreadable)]
         if waiting:
             warnings.append(f"{quantity(waiting, 'messages are', 'message is')} not summarised yet")
@@ -240,6 +244,7 @@ class RollingSummary(ControlCondition):
             {
                 "memory": pages.memory,
                 "lines_left_out": left_out,
+                "sources": [fields_of(event) for event in sources],
                 "summariser": self._summariser.label,
                 "update_policy": self._options.update_policy,
                 "consolidations": progress.consolidations,

@@ -318,7 +318,7 @@ MUTANTS = {
     "restless_fingerprint": Mutant(FakeBackend, (_PRINT,), profile=RestlessFingerprint),
     **{
         f"blocks_the_loop_by_{call}": Mutant(wrong(call, blocks), ("the_event_loop_is_never_blocked",))
-        for call in ("retrieve", "setup_scope", "reset_scope", "aclose")
+        for call in ("retrieve", "setup_scope", "reset_scope")
     },
     **{
         f"breaks_its_limit_by_{call}": Mutant(

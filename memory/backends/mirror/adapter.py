@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import anyio
-from pydantic import BaseModel
 
 from memory import (
     AdapterMode,
@@ -25,7 +24,6 @@ from memory import (
     RetrieveRequest,
     RetrieveResult,
     SupportsBulkIngest,
-    SupportsReadiness,
     WriteReceipt,
 )
 from memory.adapter import (
@@ -33,8 +31,6 @@ from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
     BaseAdapter,
-    SupportsEventLookup,
-    SupportsProbeScopes,
     SupportsStart,
     close_adapter,
     native_scope_of,
@@ -46,11 +42,14 @@ from memory.backends.mirror import Mirrored, MirrorOptions
 from memory.backends.mirror.shadow import KIND, Shadow
 
 T = TypeVar("T")
-AnswerT = TypeVar("AnswerT", bound=BaseModel)
+_BY_PRIMARY = (
+    "readiness", "wait_until_ready", "find_event", "allocate_probe_scopes",
+    "apply_feedback", "native_mutation", "provenance", "native_query",
+)  # fmt: skip
 
 
 class MirrorAdapter(BaseAdapter):
-    """Answers like its primary, under its own name and with the primary's capabilities.
+    """Answers like its primary, with the primary's capabilities. Traces name the primary.
 
     A shadow gets only a part of each deadline, so that it never delays the primary.
     """
@@ -85,17 +84,9 @@ class MirrorAdapter(BaseAdapter):
         self._reset_s = deadlines.reset_s * 0.9
         self.native_scope = partial(native_scope_of, primary)
         # The slot detects these by their presence, so they are set only if the primary has them.
-        for name in ("apply_feedback", "native_mutation", "provenance", "native_query"):
-            if hasattr(primary, name):
-                vars(self)[name] = self._answered(getattr(primary, name))
-        if isinstance(primary, SupportsReadiness):
-            vars(self).update(readiness=primary.readiness, wait_until_ready=primary.wait_until_ready)
-        if isinstance(primary, SupportsEventLookup):
-            self.find_event = primary.find_event
+        vars(self).update({name: getattr(primary, name) for name in _BY_PRIMARY if hasattr(primary, name)})
         if isinstance(primary, SupportsStart):
             self.start = self._start
-        if isinstance(primary, SupportsProbeScopes):
-            self.allocate_probe_scopes = primary.allocate_probe_scopes
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         await self._primary.setup_scope(scope)
@@ -117,15 +108,15 @@ class MirrorAdapter(BaseAdapter):
         return receipt
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        return self._own(await self._copied([event], self._primary.record_event(event)))
+        return await self._copied([event], self._primary.record_event(event))
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         call = cast(SupportsBulkIngest, self._primary).record_events(events)
-        return [self._own(receipt) for receipt in await self._copied(events, call)]
+        return await self._copied(events, call)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         began = anyio.current_time()
-        result = self._own(await self._primary.retrieve(request))
+        result = await self._primary.retrieve(request)
         took_ms = (anyio.current_time() - began) * 1000
         for shadow in self.shadows:
             shadow.ask(request, result, took_ms)
@@ -148,7 +139,7 @@ class MirrorAdapter(BaseAdapter):
             if why := await shadow.reset(scope, max(0.0, ends - anyio.current_time())):
                 left.append(f"shadow {shadow.name}: {why}")
 
-        receipt = self._own(await self._primary.reset_scope(scope))
+        receipt = await self._primary.reset_scope(scope)
         await self._each(clear)
         if not left:
             return receipt
@@ -188,14 +179,6 @@ class MirrorAdapter(BaseAdapter):
             self._outbox.close()
             self._outbox.store.close()
 
-    def _answered(self, call: Callable[[Any], Awaitable[AnswerT]]) -> Callable[[Any], Awaitable[AnswerT]]:
-        """A capability of the primary alone, because it refers to the primary's answers and native ids."""
-
-        async def answer(request: Any) -> AnswerT:
-            return self._own(await call(request))
-
-        return answer
-
     async def _copied(self, events: Sequence[MemoryEvent], call: Awaitable[T]) -> T:
         """Call the primary. Shadows get the events that the primary has stored, or may have stored."""
         goes = events
@@ -218,15 +201,6 @@ class MirrorAdapter(BaseAdapter):
             return True
         name, table = self.backend_name, self.traits.errors
         return normalise_error(error, backend_name=name, operation="the write", table=table).ambiguous
-
-    def _own(self, answer: AnswerT) -> AnswerT:
-        """The answer with a trace that names the mirror, and the primary in its operation."""
-        traced: Any = answer
-        if (trace := traced.trace) is None:
-            return answer
-        operation = f"{self._primary.backend_name}: {trace.native_operation}"
-        renamed = {"backend_name": self.backend_name, "native_operation": operation}
-        return answer.model_copy(update={"trace": trace.model_copy(update=renamed)})
 
     async def _each(self, do: Callable[[Shadow], Coroutine[Any, Any, None]]) -> None:
         """Call ``do`` for all shadows concurrently."""

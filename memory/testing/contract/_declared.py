@@ -48,9 +48,6 @@ class Declarations:
     answers_at_once: ClassVar[str] = ""
     """The reason why no native call can wait, such as ``answers come from memory``. Empty if one can."""
 
-    blocks_loop_ms: ClassVar[float] = 50.0
-    """The milliseconds that the event loop may be blocked. A higher value needs a comment with the reason."""
-
     lists_in_order: ClassVar[bool] = False
     """Whether ``native_query`` lists writes in the order of their arrival."""
 
