@@ -76,31 +76,26 @@ def _served(act: Call) -> Call:
         texts = [row.get("text") for row in rows if isinstance(row, Mapping)]  # verbatim
         said = " ".join(map(str, (*sent, *named.values(), *texts)))
         self.operations.append(act.__name__)
-        self.in_flight += 1
-        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
-        try:
-            await anyio.sleep(self.latency_s)
-            fault = self.faults.take(act.__name__)
-            if fault is None:
-                return await act(self, *sent, **named)
-            if fault.kind == "refused":
-                raise ConnectionRefusedError(f"no connection for key {FAKE_KEY}: {said}")
-            if fault.kind.isdigit():
-                after = fault.retry_after_s if fault.kind == "429" else None
-                raise FakeNativeError(int(fault.kind), said, retry_after=after)
-            if fault.kind == "slow":
-                await anyio.sleep(fault.delay_s)
-            answer = await act(self, *sent, **named)
-            if fault.kind == "late":
-                await anyio.sleep(fault.delay_s)
-            if fault.kind == "lost":
-                raise ConnectionResetError(f"connection lost for key {FAKE_KEY}: {said}")
-            if fault.kind == "truncated":
-                raise EOFError(f"the answer ends in its middle, for key {FAKE_KEY}: {said}")
-            # Any reader fails on a plain object, as it does on a proxy's HTML page.
-            return object() if fault.kind == "unreadable" else answer
-        finally:
-            self.in_flight -= 1
+        await anyio.sleep(self.latency_s)
+        fault = self.faults.take(act.__name__)
+        if fault is None:
+            return await act(self, *sent, **named)
+        if fault.kind == "refused":
+            raise ConnectionRefusedError(f"no connection for key {FAKE_KEY}: {said}")
+        if fault.kind.isdigit():
+            after = fault.retry_after_s if fault.kind == "429" else None
+            raise FakeNativeError(int(fault.kind), said, retry_after=after)
+        if fault.kind == "slow":
+            await anyio.sleep(fault.delay_s)
+        answer = await act(self, *sent, **named)
+        if fault.kind == "late":
+            await anyio.sleep(fault.delay_s)
+        if fault.kind == "lost":
+            raise ConnectionResetError(f"connection lost for key {FAKE_KEY}: {said}")
+        if fault.kind == "truncated":
+            raise EOFError(f"the answer ends in its middle, for key {FAKE_KEY}: {said}")
+        # Any reader fails on a plain object, as it does on a proxy's HTML page.
+        return object() if fault.kind == "unreadable" else answer
 
     return served  # type: ignore[return-value]
 
@@ -119,7 +114,6 @@ class FakeNativeStore:
         faults: the ordered faults.
         derivation_fails: while True, no search ever finds a row stored now.
         clients: the number of connected clients.
-        in_flight, peak_in_flight: the number of running calls, and the highest number so far.
     """
 
     def __init__(self, *, derivation_s: float = 0.0, latency_s: float = 0.0) -> None:
@@ -130,7 +124,7 @@ class FakeNativeStore:
         self.operations: list[str] = []
         self.faults = Faults(STORE_FAULTS)
         self.derivation_fails = False
-        self.clients = self.in_flight = self.peak_in_flight = 0
+        self.clients = 0
         self._history: list[dict[str, Any]] = []
         self._derived_at: dict[str, float | None] = {}
         self._next = 1

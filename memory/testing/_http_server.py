@@ -23,7 +23,6 @@ class LoopbackRequest:
     Attributes:
         method: such as ``POST``.
         path: the decoded path, without the query.
-        raw_path: the path with its escapes.
         params: the query's parameters; the last one of each name counts.
         headers: the headers, with names in lower case.
         body: the body's bytes.
@@ -31,7 +30,6 @@ class LoopbackRequest:
 
     method: str
     path: str
-    raw_path: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
@@ -233,7 +231,6 @@ class _Connection(BaseHTTPRequestHandler):
         request = LoopbackRequest(
             method=self.command,
             path=unquote(path),
-            raw_path=path,
             params=dict(parse_qsl(query, keep_blank_values=True)),
             headers={name.lower(): value for name, value in self.headers.items()},
             body=self.rfile.read(int(self.headers.get("content-length", 0))),

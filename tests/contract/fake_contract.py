@@ -25,10 +25,6 @@ class FakeContract(MemoryContract):
         return lambda: self.adapter_type(store)
 
     @pytest.fixture
-    def native_peak(self, store):
-        return lambda: store.peak_in_flight
-
-    @pytest.fixture
     def described(self):
         return PluginInfo(
             name="fake", kind="architecture", summary="for tests", capabilities=capabilities_of(FakeBackend())

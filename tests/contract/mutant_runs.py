@@ -25,9 +25,6 @@ class FakeProfile(ConformanceProfile):
     def fingerprint(self, adapter):
         return adapter.store.fingerprint()
 
-    def native_peak(self, adapter):
-        return adapter.store.peak_in_flight
-
     @contextmanager
     def native_fault(self, adapter, kind):
         adapter.store.faults.add(kind, times=None, delay_s=0.5)

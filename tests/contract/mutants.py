@@ -7,7 +7,7 @@ how it is made and to the names of contract tests that fail for it.
 import math
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar
 
@@ -72,22 +72,6 @@ def nothing_found(adapter, request):
 async def blocks(adapter, sound, *arguments):
     """Calls a synchronous SDK where the event loop runs."""
     time.sleep(1.0)  # noqa: ASYNC251 (the mistake itself; most of the call, on a busy machine, too)
-    return await sound(*arguments)
-
-
-class Narrow(FakeBackend):
-    """Not a mutant: a client that stands one call at a time."""
-
-    def __init__(self, *args, **settings):
-        super().__init__(*args, **settings)
-        self.traits = replace(self.traits, max_concurrency=1)
-
-
-async def asks_twice(adapter, sound, *arguments):
-    """Sends two requests at once in one kind of call, over a client that stands one at a time."""
-    async with anyio.create_task_group() as tasks:
-        for _ in range(2):
-            tasks.start_soon(adapter.store.ping)
     return await sound(*arguments)
 
 
@@ -194,10 +178,6 @@ _ROWS = "every_native_row_becomes_an_entry"
 _READY = "readiness_of_a_failing_backend_is_not_ready"
 _PRINT = "the_fingerprint_sees_a_write"
 _COMMITTED = "a_committed_write_is_retrievable_at_once"
-_LIMITED = (
-    "setup_scope", "record_event", "record_events", "retrieve", "health", "readiness", "provenance", "native_query",
-    "native_mutation", "apply_feedback",
-)  # fmt: skip
 SWALLOWS = {
     "swallows_errors": (swallows("retrieve", nothing_found), "a_failing_backend_never_looks_empty"),
     "swallows_write_errors": (
@@ -319,14 +299,6 @@ MUTANTS = {
     **{
         f"blocks_the_loop_by_{call}": Mutant(wrong(call, blocks), ("the_event_loop_is_never_blocked",))
         for call in ("retrieve", "setup_scope", "reset_scope")
-    },
-    **{
-        f"breaks_its_limit_by_{call}": Mutant(
-            wrong(call, asks_twice, Narrow),
-            ("declared_concurrency_holds_for_every_kind_of_call",),
-            healthy=Narrow,
-        )
-        for call in _LIMITED
     },
 }
 """Mutant name -> the broken adapter and the tests that must fail for it."""

@@ -34,7 +34,7 @@ class MemoryContract(Declarations):
     Class attributes: ``config``, ``profile``, ``anyio_backends``, and the declarations of
     :class:`~memory.testing.ConformanceProfile`.
 
-    Fixtures to override: ``adapter_factory``, ``fingerprint``, ``native_fault``, ``native_peak``, ``described``.
+    Fixtures to override: ``adapter_factory``, ``fingerprint``, ``native_fault``, ``described``.
     Without ``fingerprint`` the kit compares retrieved rows alone. Without ``native_fault`` it reaches no level.
     """
 
@@ -93,11 +93,6 @@ class MemoryContract(Declarations):
         return profiled.aids(adapter).native_fault if profiled else None
 
     @pytest.fixture
-    def native_peak(self, adapter: MemoryAdapter, profiled: _Profile) -> Callable[[], int] | None:
-        """Override to return a function that gives the highest number of concurrent native calls."""
-        return profiled.aids(adapter).native_peak if profiled else None
-
-    @pytest.fixture
     def adapter(self, adapter_factory: Callable[[], MemoryAdapter]) -> MemoryAdapter:
         return adapter_factory()
 
@@ -115,13 +110,12 @@ class MemoryContract(Declarations):
         adapter_factory: Callable[[], MemoryAdapter],
         fingerprint: Fingerprint | None,
         native_fault: FaultInjector | None,
-        native_peak: Callable[[], int] | None,
         described: PluginInfo | None,
         profiled: _Profile,
         anyio_backend_name: str,
     ) -> AsyncIterator[Kit]:
         """The kit, with the slot under test and one scope set up."""
-        aids = Aids(adapter_factory, fingerprint, native_fault, native_peak, described)
+        aids = Aids(adapter_factory, fingerprint, native_fault, described)
         kit = Kit(adapter, declared=profiled or self, aids=aids, loop=anyio_backend_name)
         async with kit.slot:
             yield kit

@@ -98,7 +98,6 @@ class Aids:
     make_adapter: Callable[[], MemoryAdapter] | None = None  # makes another adapter of the same native system
     fingerprint: Fingerprint | None = None
     native_fault: FaultInjector | None = None
-    native_peak: Callable[[], int] | None = None  # the highest number of concurrent native calls
     described: PluginInfo | None = None
 
 
@@ -130,17 +129,9 @@ class ConformanceProfile(Declarations):
         """
         raise NotImplementedError
 
-    def native_peak(self, adapter: Any) -> int:
-        """The highest number of concurrent native calls.
-
-        Raises:
-            NotImplementedError: by default; the kit then counts the adapter's calls.
-        """
-        raise NotImplementedError
-
     def aids(self, adapter: MemoryAdapter, **given: Any) -> Aids:
         """This profile's overridden methods, bound to an adapter."""
-        for name in ("fingerprint", "native_fault", "native_peak"):
+        for name in ("fingerprint", "native_fault"):
             if getattr(type(self), name) is not getattr(ConformanceProfile, name):
                 given[name] = partial(getattr(self, name), adapter)
         return Aids(**given)

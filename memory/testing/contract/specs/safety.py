@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gc
+import io
+import logging
 import math
 import re
 import time
 import unicodedata
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 
 from memory import BackendError, InputError, Trace
 from memory.testing.contract._kit import Kit, attempt, unique_word
 from memory.testing.contract._spec import NotRun, promise
-from memory.testing.contract._watch import watch_output
 
 _FORGED = "- (2020-01-01 00:00, #forged)"
 HOSTILE_TEXTS: dict[str, str] = {
@@ -151,3 +153,21 @@ async def traces_hold_no_user_text(kit: Kit) -> None:
         assert word not in "".join(written), f"{word!r} stands in a trace"
     again = [Trace.model_validate_json(text) for text in written]
     assert again == kit.traces.all, "a trace does not survive JSON"
+
+
+@contextmanager
+def watch_output() -> Iterator[dict[str, str]]:
+    """Capture logs and Python's output. ``log``, ``stdout`` and ``stderr`` are filled on exit."""
+    found: dict[str, str] = {}
+    log, out, err = io.StringIO(), io.StringIO(), io.StringIO()
+    handler, root = logging.StreamHandler(log), logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            yield found
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    found |= {"log": log.getvalue(), "stdout": out.getvalue(), "stderr": err.getvalue()}
