@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,7 @@ from memory.plugins.console import AsJson, ConfigFile, Persona, print_json, prog
 if TYPE_CHECKING:
     from memory.plugins.config import MemslotConfig
     from memory.runtime._importing import ImportReport, Source
+    from memory.storage.journal import Journal
 
 importing = typer.Typer(add_completion=False, rich_markup_mode=None)
 exporting = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -137,7 +140,6 @@ def export(
     any other tool reads the file. It holds what was said.
     """
     from memory.plugins.opening import recorded_journal
-    from memory.runtime._past import exported
 
     with recorded_journal(config) as journal:
         lines = exported(journal, persona)
@@ -162,3 +164,20 @@ def export(
         print_json({"file": str(out), "events": count})
     else:
         say(f"{quantity(count, 'events')} in {out}")
+
+
+def exported(journal: Journal, persona: str | None = None) -> Iterator[str]:
+    """Yield the lines of an export, without line breaks. They hold user text.
+
+    Raises:
+        InputError: the journal holds no events, or none of this person.
+    """
+    if not any(persona in (None, scope.persona_id) for scope, _ in journal.scopes()):
+        whom = f" of persona {persona!r}" if persona else ""
+        raise InputError(f"{journal.place} holds no events{whom}; nothing was exported")
+    yield json.dumps({"format": "memslot-journal-1"})
+    for entry in journal.entries():
+        if persona in (None, entry.event.scope.persona_id):
+            event = entry.event.model_dump(mode="json", exclude_none=True)
+            line = {"event": event, "status": entry.kept.state, "destination": entry.kept.destination}
+            yield json.dumps(line, ensure_ascii=False)

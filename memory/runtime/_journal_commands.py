@@ -17,7 +17,9 @@ from memory.contract.errors import ConfigError
 from memory.plugins.console import AsJson, ConfigFile, Persona, print_json, print_table, say
 
 if TYPE_CHECKING:
+    from memory.plugins.config import MemslotConfig
     from memory.storage.entries import Entry
+    from memory.storage.journal import Journal
     from memory.storage.store import Store
 
 commands = typer.Typer(
@@ -120,7 +122,6 @@ def forget(
     from memory.plugins.config import load_config
     from memory.plugins.opening import recorded_journal
     from memory.runtime._hook_turns import drop_reports
-    from memory.runtime._past import forget_person
     from memory.storage.entries import forget_entries
 
     if number:
@@ -136,17 +137,44 @@ def forget(
     if not yes:
         typer.confirm(f"Remove all events of {persona} and reset their memory?", abort=True, err=True)
     loaded = load_config(config)
+    with recorded_journal(config) as journal:
+        scopes, recorded, left = anyio.run(_forgotten, journal, persona, loaded)
+    if (own := loaded.memory.scope) is not None and own.persona_id == persona:  # hooks report for it alone
+        recorded |= drop_reports(loaded.data_dir)
+    if as_json:
+        print_json({"persona": persona, "scopes": scopes, "left": left})
+        return
+    what = f"forgot {persona}: {quantity(scopes, 'scopes')}"
+    if not recorded:
+        what = f"nothing was recorded of {persona!r}"
+    say("; left in the backend: ".join([what, *(["; ".join(left)] if left else [])]))
+
+
+async def _forgotten(journal: Journal, persona: str, loaded: MemslotConfig) -> tuple[int, bool, list[str]]:
+    """Reset a person's scopes, then remove their events from the journal for good.
+
+    If the backend is down, the events stay, because they tell which scopes to reset. Returns the number of
+    scopes, whether anything was recorded, and phrases for the data that remains elsewhere.
+    """
+    from memory.plugins.opening import build_slot
+    from memory.storage.resets import JournalKey
+
     # The journal is open already, and each scope of the person is reset by its own name.
     memory = loaded.memory.model_copy(update={"scope": None, "journal": None})
-    alone = dataclasses.replace(loaded, memory=memory)
-    with recorded_journal(config) as journal:
-        forgotten = anyio.run(forget_person, journal, persona, alone)
-    if (own := loaded.memory.scope) is not None and own.persona_id == persona:  # hooks report for it alone
-        forgotten.recorded |= drop_reports(loaded.data_dir)
-    if as_json:
-        print_json({"persona": persona, "scopes": forgotten.scopes, "left": forgotten.left})
-        return
-    what = f"forgot {persona}: {quantity(forgotten.scopes, 'scopes')}"
-    if not forgotten.recorded:
-        what = f"nothing was recorded of {persona!r}"
-    say("; left in the backend: ".join([what, *(["; ".join(forgotten.left)] if forgotten.left else [])]))
+    events = (entry.event for entry in journal.entries(everything=True))
+    scopes = {event.scope for event in events if event.scope.persona_id == persona}
+    left: list[str] = []
+    reset: set[JournalKey] = set()
+    if scopes:
+        async with build_slot(dataclasses.replace(loaded, memory=memory)) as slot:
+            for scope in scopes:
+                reset.add(JournalKey.of_adapter(slot, scope))
+                await slot.setup_scope(scope)
+                receipt = await slot.reset_scope(scope)
+                left.extend(receipt.left)
+                if not receipt.verified:
+                    left.append(f"scope {scope.label} was not verified empty")
+    removed = journal.forget(persona)  # the resets have already removed some events
+    for other in sorted({key.destination for key in removed if key not in reset}):
+        left.append(f"what was delivered to {other}; run forget with its configuration")
+    return len(scopes), bool(scopes or removed), left

@@ -133,7 +133,7 @@ async def test_another_store_of_the_same_backend_is_named_by_whoever_forgets(fil
     with closing(sqlite3.connect(tmp_path / "first" / "memslot.db")) as db, db:
         db.execute("UPDATE outbox SET destination = 'full_history:0123456789ab'")
     printed = await memslot("journal", "forget", first, "--persona", "ada", "--yes")
-    assert "left in the backend: what was delivered to another store of full_history" in printed
+    assert "left in the backend: what was delivered to full_history:0123456789ab" in printed
     assert kept(tmp_path / "first")
 
 

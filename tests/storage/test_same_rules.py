@@ -12,7 +12,7 @@ from slot_support import ALICE
 from memory import InputError, MemoryEvent, Message
 from memory.contract._model import MAX_DEPTH, MAX_EVENT_BYTES
 from memory.plugins.opening import build_slot
-from memory.runtime._past import exported
+from memory.runtime._import_commands import exported
 from memory.runtime._transcripts import read_conversations
 from memory.slot.rendering import without_recalled_context
 
