@@ -330,10 +330,7 @@ class NativeGraph:
         return await self.alone(delete)
 
     async def search(self, query: str, limit: int) -> SearchResults:
-        """Search with a copy of the recipe, because ``Graphiti.search`` changes the recipe used by ingestion.
-
-        An abandoned search continues, because a cancelled one would leave coroutines unawaited.
-        """
+        """Search with a copy of the recipe: ``Graphiti.search`` changes that of ingestion. Runs on if abandoned."""
 
         async def find() -> SearchResults:
             return await self.graphiti.search_(

@@ -1,7 +1,4 @@
-"""One scope's Kuzu database, with a lock on its directory. Synchronous, one call at a time.
-
-Kuzu protects its own file and log. Its lock is per process only, so memslot's lock is taken first.
-"""
+"""One scope's Kuzu database, one call at a time. Kuzu's own lock is per process, so memslot's is taken first."""
 
 from __future__ import annotations
 

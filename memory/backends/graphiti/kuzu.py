@@ -43,8 +43,7 @@ class KuzuStore(Store):
 class ScopeDriver(ScopeGraph, KuzuDriver):
     """Graphiti's Kuzu driver over a :class:`Database`, which only one worker thread uses.
 
-    The parent returns nothing for a cancelled query, and Graphiti continues with an empty result. Here the
-    query stays cancelled. Each save of Graphiti is one transaction, which nothing interrupts.
+    The parent returns nothing for a cancelled query, and Graphiti continues with an empty result.
     """
 
     counted: Mapping[str, str] = {**NODES, "RelatesToNode_": "(n:RelatesToNode_)"}

@@ -40,8 +40,7 @@ _LEXICAL_DIMENSIONS = 1024
 class ExtractingLlm(OpenAIGenericClient):
     """Graphiti's client for OpenAI-compatible endpoints. memslot builds the request and parses the answer.
 
-    Every option of ``llm`` reaches the request. Graphiti itself asks for 16,384 tokens to extract facts,
-    always sends a temperature, and retries an unreadable answer three times after pauses of 5 to 120 s.
+    Graphiti itself asks for 16,384 tokens, always sends a temperature, and retries unreadable answers after pauses.
     """
 
     def __init__(self, options: GraphitiLlm, client: AsyncOpenAI) -> None:
@@ -81,10 +80,9 @@ def _response_format(options: GraphitiLlm, response_model: type[BaseModel] | Non
 
 
 def _read(response: Any, response_model: type[BaseModel] | None) -> dict[str, Any]:
-    """Parse a model's answer as an object.
+    """Parse a model's answer as an object. A bare list becomes the value of the only list field.
 
-    A bare list becomes the value of the only list field in ``response_model``. Answers of the user's own
-    types are not checked here, because Graphiti checks them after it has merged them with known values.
+    Graphiti checks answers of the user's own types itself, after it has merged them with known values.
     """
     if isinstance(response, str):  # a page that is no JSON; the SDK hands it on
         raise BackendProtocolError(NOT_JSON)
@@ -117,7 +115,9 @@ def _only_list(response_model: type[BaseModel] | None) -> str | None:
 
 class _InBatches(EmbedderClient):
     async def create(self, input_data: Any) -> list[float]:
-        return (await self.create_batch([_one_text(input_data)]))[0]
+        # Graphiti passes a string, or a list with one string.
+        text = input_data if isinstance(input_data, str) else " ".join(map(str, input_data))
+        return (await self.create_batch([text]))[0]
 
 
 class LexicalModel(_InBatches, CrossEncoderClient):
@@ -198,10 +198,6 @@ class EndpointEmbedder(_InBatches):
                     f"{self.length}; configure the embedder that made it, or set dimensions"
                 )
         return vectors
-
-
-def _one_text(given: Any) -> str:
-    return given if isinstance(given, str) else " ".join(map(str, given))
 
 
 class YesOrNo(BaseModel):

@@ -49,11 +49,7 @@ DEFAULT_TYPE = "Entity"
 
 
 def build_ontology(options: GraphitiOptions, owner: str) -> dict[str, Any]:
-    """Import the user's types, and return them as arguments of ``add_episode`` and ``add_episode_bulk``.
-
-    Raises:
-        ConfigError: a path leads to no usable pydantic model.
-    """
+    """Import the user's types, and return them as arguments of ``add_episode`` and ``add_episode_bulk``."""
     from graphiti_core.edges import EntityEdge
     from graphiti_core.nodes import EntityNode
 

@@ -31,7 +31,6 @@ from memory.backends.graphiti.options import Ingest
 GROUP_IDS = IdAlphabet(safe="", escape="_", separator="_x", max_length=120, prefix="ms_")
 # Kinds of search results, plural and singular, in the order of the context section.
 KINDS = {"edges": "edge", "nodes": "node", "episodes": "episode", "communities": "community"}
-_ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
 _VECTORS = frozenset({"fact_embedding", "name_embedding"})
 
 # An episode takes many calls, so none of these errors proves that nothing is stored.
@@ -137,32 +136,19 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def json_ready(record: Any, score: float | None = None) -> dict[str, Any]:
-    row: dict[str, Any] = vars(record).copy()
-    for name in _VECTORS:
-        row.pop(name, None)
-    for name, value in row.items():
-        if type(value) not in _ALREADY_PLAIN:
-            row[name] = _plain(value)
+    row = {name: _plain(value) for name, value in vars(record).items() if name not in _VECTORS}
     if score is not None:
         row["score"] = score
     return row
 
 
-@lru_cache(maxsize=4096)  # searches find the same facts again, each with three or four datetimes
-def _time_text(moment: datetime) -> str:
-    return in_utc(moment).isoformat()
-
-
 def _plain(value: Any) -> Any:
-    kind = type(value)
-    if kind is datetime:
-        return _time_text(value)
-    if kind is list or kind is tuple:
-        return [item if type(item) in _ALREADY_PLAIN else _plain(item) for item in value]
-    if kind is dict:
-        return {
-            str(key): item if type(item) in _ALREADY_PLAIN else _plain(item) for key, item in value.items()
-        }
+    if isinstance(value, datetime):
+        return in_utc(value).isoformat()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, Enum):
         return value.value
     if hasattr(value, "iso_format"):

@@ -117,8 +117,7 @@ class HonchoAdapter(BaseAdapter):
         """Write up to a hundred messages per call, session by session, in order.
 
         Raises:
-            BackendError: ``receipts`` are of the events stored before. Writing the events again by this
-                adapter sends only the missing messages.
+            BackendError: ``receipts`` are of the events stored before. A repeat sends only the missing messages.
         """
         if not events:
             return []
@@ -247,12 +246,8 @@ class HonchoAdapter(BaseAdapter):
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """Return a message with its event, or a conclusion with the peer's messages in its session.
 
-        Honcho names the session of a conclusion, but not its message. The id of a representation is its
-        peer's; it gives all conclusions on that peer. Without ``native_id``, return the conclusions derived
-        in the time range, by the server's clock.
-
-        Raises:
-            ScopeError: the scope has no such record.
+        Honcho does not name a conclusion's message. The id of a representation is its peer's, with all conclusions.
+        Without ``native_id``, return the conclusions derived in the time range, by the server's clock.
         """
         workspace = self.workspace(request.scope)
         raw: dict[str, Any]
@@ -292,10 +287,7 @@ class HonchoAdapter(BaseAdapter):
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Clear the workspace except for its peers, which Honcho cannot delete.
-
-        ``verified`` is False if the worker is not done within nine tenths of the deadline.
-        """
+        """Clear the workspace except for its peers, which Honcho cannot delete. The worker must be done."""
         workspace = self.workspace(scope)
         await self.shielded.idle(workspace.workspace_id)
         began = anyio.current_time()

@@ -1,9 +1,7 @@
 """The SDK's objects over memslot's connection, with one pool for all scopes. Reads create nothing.
 
-``honcho-ai`` itself builds an HTTP client for every workspace, repeats writes that may have been carried out,
-has no public close, and creates a workspace before it reads from it. Its objects take their transport from
-``Honcho._async_http``. They create the workspace unless ``_workspace_ensured`` is set. ``test_honcho_drift``
-checks both attributes.
+``honcho-ai`` itself builds an HTTP client for every workspace, repeats writes that may have been carried out, has
+no public close, and creates a workspace before it reads. ``test_honcho_drift`` checks the two private attributes.
 """
 
 from __future__ import annotations

@@ -20,10 +20,8 @@ _OF_SEVERAL = {"metadata": {"message_ids": {"contains": ","}}}
 class NamedMessages:
     """The messages of one peer in one session that a conclusion names alone, by Honcho's internal numbers.
 
-    A conclusion keeps the numbers of all messages that the model received for it. Answers do not show these
-    numbers, but filters match them. If the model received several messages, its conclusion does not tell
-    which message it came from. So only a conclusion that names a single message proves that this message was
-    used.
+    A conclusion keeps the numbers of all messages that the model received for it. Answers do not show them, but
+    filters match them. Only a conclusion that names a single message proves that this message was used.
     """
 
     def __init__(self, workspace: WorkspaceReader, session: Session, peer_id: str) -> None:

@@ -98,9 +98,6 @@ def split_text(text: str, where: str = "content") -> list[str]:
     """Split a text into pieces that Honcho accepts. Joined, they are the text again, without NUL.
 
     It is cut at :data:`MAX_CONTENT` characters, and within each control token of the server's tokenizers.
-
-    Raises:
-        InputError: a piece would be blank.
     """
     text = without_nul(text)
     if not text.strip():
@@ -135,11 +132,7 @@ def search_text(request: RetrieveRequest, *, with_cs: bool) -> tuple[str, bool]:
 
 
 def native_filters(request: RetrieveRequest) -> dict[str, Any] | None:
-    """``RetrieveRequest.where`` in Honcho's dialect.
-
-    Equality is written as ``contains``, because Honcho reads a bare ``*`` as everything and a nested ``in``
-    as an operator.
-    """
+    """``RetrieveRequest.where`` in Honcho's dialect: it reads a bare ``*`` as all, but not in ``contains``."""
     clauses: list[dict[str, Any]] = []
     for key, conditions in request.where.items():
         field = key if key in request.cs_filters else METADATA_PREFIX + key

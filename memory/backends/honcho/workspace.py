@@ -33,12 +33,8 @@ _UNNAMED = (
 class Watch:
     """Tracks whether Honcho has derived all its conclusions.
 
-    An empty queue does not prove this. Rows enter it after the write was answered, or never if the API ends
-    before. A failed derivation also finishes its row. So each message of an observed peer must have a
-    conclusion that names it alone. A new process comes to the same result.
-
-    Attributes:
-        derived: the last look found this proof, and nothing was written since.
+    An empty queue does not prove this: rows may enter it late or never, and a failed derivation also finishes its
+    row. So each message of an observed peer must have a conclusion that names it alone.
     """
 
     def __init__(self, server: WorkspaceReader, quiet_s: float) -> None:

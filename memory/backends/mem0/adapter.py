@@ -145,11 +145,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         return await self._run(lambda: self._write(event, stage), stage.give_up)
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Write the events one by one. Verbatim texts are first embedded in one batch.
-
-        Raises:
-            MemslotError: an event failed. Its ``receipts`` cover the events written before it.
-        """
+        """Write the events one by one. Verbatim texts are first embedded in one batch."""
         texts: list[str] = []
         if not self._options.infers:
             for event in events:

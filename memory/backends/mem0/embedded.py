@@ -3,9 +3,7 @@
     <path>/qdrant/.lock                        held by one process at a time
     <path>/qdrant/scopes/<collection>/<scope>/ Qdrant's files and mem0's history of one scope
 
-Embedded Qdrant loads a whole collection when it opens it, and every search scans all of it. With a directory
-for each scope, the cost of a search depends on its scope alone, and a reset removes the directory. Qdrant and
-SQLite protect their own files. The table of partitions lists the scopes.
+Embedded Qdrant loads and searches a whole collection, so the cost of a search depends on its scope alone here.
 """
 
 from __future__ import annotations

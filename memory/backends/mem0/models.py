@@ -1,8 +1,7 @@
 """mem0's native configuration, and the models that mem0 calls, under memslot's deadlines.
 
-mem0 hides some failures: it treats an unreadable answer as "nothing extracted", and keeps the unranked order if
-the reranker fails. memslot notes both. The SDK of a model is imported only if that model is configured,
-because these imports take most of mem0's start-up time.
+mem0 hides an unreadable answer and a failed reranker; memslot notes both. The SDK of a model is imported only if
+that model is configured, because these imports take most of mem0's start-up time.
 """
 
 from __future__ import annotations

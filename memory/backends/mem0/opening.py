@@ -62,10 +62,7 @@ def _missing(error: ImportError) -> str:
 
 
 def keyword_encoder(where: str) -> str | None:
-    """The reason why mem0's keyword search on Qdrant cannot work, or None if its BM25 encoder loads.
-
-    mem0 itself loads the encoder with the first write, and retries for 40 s if no model hub can be reached.
-    """
+    """Why mem0's keyword search on Qdrant cannot work, or None. mem0 itself would retry for 40 s."""
     if importlib.util.find_spec("fastembed") is None:
         return "pip install 'memslot[local]'"
     from fastembed import SparseTextEmbedding

@@ -1,7 +1,4 @@
-"""Vector stores with one collection for all scopes, on a server or in a library. Ids separate the scopes.
-
-Each scope has a separate history on this machine, so that a reset removes it completely.
-"""
+"""Vector stores with one collection for all scopes. Each scope has its own history on this machine."""
 
 from __future__ import annotations
 

@@ -12,9 +12,7 @@ from typing import Any
 from memory import BackendTimeout, BackendUnavailable, InputError, MemoryEvent, MemoryScope
 from memory.adapter import (
     OPENAI_ERRORS,
-    BackendAuthError,
     BackendProtocolError,
-    BackendRateLimited,
     BackendRejected,
     ContextEntry,
     ErrorTable,
@@ -38,11 +36,7 @@ _KEYS = IdAlphabet(safe=string.ascii_uppercase + "_", escape="-")
 ERRORS: ErrorTable = {
     **OPENAI_ERRORS,
     "mem0.exceptions.MemoryError": NativeError(BackendUnavailable, sent=True),
-    "mem0.exceptions.AuthenticationError": NativeError(BackendAuthError, sent=True),
-    "mem0.exceptions.RateLimitError": NativeError(BackendRateLimited, sent=True),
-    "mem0.exceptions.MemoryQuotaExceededError": NativeError(BackendRateLimited, sent=True),
     "mem0.exceptions.ValidationError": NativeError(BackendRejected, sent=True),
-    "mem0.exceptions.MemoryNotFoundError": NativeError(BackendRejected, sent=True),
     "mem0.exceptions.ConfigurationError": NativeError(BackendRejected, sent=True),
     "qdrant_client.http.exceptions.UnexpectedResponse": NativeError(sent=True),
     "qdrant_client.http.exceptions.ResponseHandlingException": NativeError(BackendUnavailable),

@@ -77,10 +77,9 @@ def by_id(data: Any, operation: str) -> dict[str, Item]:
 
 
 def to_entries(data: Any, shared: Sequence[str] = ()) -> tuple[ContextEntry, ...]:
-    """The memories of a search as entries under their group and native type, then the preference note.
+    """The memories of a search under their group and native type, then the preference note.
 
-    MemOS returns cubes in any order. Here the scope's own cube comes first, then ``shared`` in order.
-    Memories of a shared cube name that cube, but no scope.
+    The scope's own cube comes first, then ``shared`` in order. Memories of a shared cube name that cube alone.
     """
     order = {cube: number for number, cube in enumerate(shared, 1)}
     rows = sorted(items(data, "search"), key=lambda row: (GROUPS.index(row[0]), order.get(row[1], 0)))

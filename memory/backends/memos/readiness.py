@@ -1,9 +1,7 @@
 """Checks that written events are processed, stored and found by a search.
 
-MemOS counts the tasks of all users together. A finished task may have kept the raw text, because the model
-failed. It may also have stored nothing, or a memory that no search finds. So the memory's outbox notes the id
-of each event before it is sent, and drops it once the event was seen stored and found. Every process comes to
-the same result.
+A finished task of MemOS may have kept the raw text, or stored nothing, or a memory that no search finds. So the
+memory's outbox notes the id of each event before it is sent, and drops it once the event was seen stored and found.
 """
 
 from __future__ import annotations
@@ -100,10 +98,7 @@ class Readiness:
         return False
 
     async def _busy(self) -> int:
-        """The number of tasks under way, of all users.
-
-        A zero after a write is counted again, because the local queue misses a task that it is handing over.
-        """
+        """The number of tasks under way. A zero after a write is counted again: a task may be on its way."""
         writes = self._writes
         busy = await self._native.busy()
         if not busy and self.may_be_busy:
