@@ -8,6 +8,7 @@ from typing import Any
 from graphiti_core.driver import neo4j_driver
 from graphiti_core.driver.driver import GraphDriver
 from graphiti_core.driver.neo4j_driver import Neo4jDriver
+from graphiti_core.graph_queries import get_fulltext_indices, get_range_indices
 from neo4j import AsyncDriver, AsyncGraphDatabase
 
 from memory.backends.graphiti.stores import ScopeGraph, Store, equip
@@ -64,3 +65,8 @@ class Neo4jGraph(ScopeGraph, Neo4jDriver):
         if not self._store.indexed:
             await self.build_indices_and_constraints()
             self._store.indexed = True
+
+    async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:
+        """Build indexes one by one. The parent gathers its queries, and leaves sockets open if abandoned."""
+        for query in (*get_range_indices(self.provider), *get_fulltext_indices(self.provider)):
+            await self._execute_index_query(query)

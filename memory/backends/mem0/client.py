@@ -233,7 +233,8 @@ class NativeMem0:
         notes.waiting = None
         # mem0 wraps its model's errors in an LLMError. Our own error says more.
         own = error.__cause__ if isinstance(error.__cause__, BackendError) else error
-        failure = self._mapped(notes.insert_error or own)
+        cause = notes.insert_error or own
+        failure = normalise_error(cause, backend_name=self._name, operation="Memory.add", table=ERRORS)
         # An embedded engine cannot carry out a write after it has failed.
         uncertain = notes.insert_error is not None and failure.sent and not embedded
         try:
@@ -243,9 +244,6 @@ class NativeMem0:
             uncertain = True
         failure.sent = uncertain
         return failure
-
-    def _mapped(self, error: BaseException) -> BackendError:
-        return normalise_error(error, backend_name=self._name, operation="Memory.add", table=ERRORS)
 
     def search(self, query: str, ids: Ids, filters: Mapping[str, Any], top_k: int) -> tuple[Row, bool]:
         """Call ``Memory.search``. Returns its answer, and whether its reranker failed."""
