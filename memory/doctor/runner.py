@@ -115,8 +115,7 @@ class Doctor:
         hidden = hides_us(Path.cwd(), *(Path(path).parent for path in beside))
         note = f"; {hidden}" if hidden else ""
         unread = "".join(f"; {place}" for place in self.registry.unread(loaded))
-        served = f"; serve.isolate is {loaded.isolate}" if loaded.isolate else ""
-        return "passed", f"memory.{loaded.spelling} is {loaded.provider}{served}{journal}{note}{unread}"
+        return "passed", f"memory.{loaded.spelling} is {loaded.provider}{journal}{note}{unread}"
 
     async def _open(self) -> Outcome:
         assert self.config is not None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 
@@ -46,8 +46,6 @@ from memory.storage.store import SqliteStore, Store
 _NOT_HASHED = ("backend", "condition", "backends", "conditions", "journal", "state")
 Spelling = Literal["backend", "condition"]
 Group = Literal["backends", "conditions"]
-# Whether one user's projects and agents share a memory on a server, or are separate.
-Isolate = Literal["shared", "strict"]
 
 
 @dataclass(frozen=True)
@@ -113,21 +111,6 @@ class MemslotConfig:
             return PostgresStore(self.memory.state.get_secret_value())
         return SqliteStore((data_dir or self.data_dir) / FILE_NAME)
 
-    @property
-    def isolate(self) -> Isolate | None:
-        """``serve.isolate``, even if other variables of the block are unset; None without the block.
-
-        Raises:
-            ConfigError: it is neither ``shared`` nor ``strict``.
-        """
-        block = self.sections.get("serve")
-        if not isinstance(block, Mapping):
-            return None
-        given = self.resolver.fill(block.get("isolate", "shared"), ("serve", "isolate"))
-        if given not in get_args(Isolate):
-            raise self.problem(("serve", "isolate"), "must be shared or strict")
-        return cast(Isolate, given)
-
     def section(self, name: Literal["agent", "serve", "hooks"], model: type[ModelT]) -> ModelT:
         """A block that only some commands read, so others need no variables of it. Absent: its defaults.
 
@@ -174,8 +157,7 @@ class MemslotConfig:
         redaction, path = Redaction(self.base, self.resolver.secrets), ("memory", self.group, self.provider)
         memory = _without_blocks(redaction.shown(self.memory, ("memory",)))
         memory[self.group] = {self.provider: redaction.shown(options, path)}
-        shown = {"memory": memory, **({} if run is None else {"run": redaction.shown(run, ("run",))})}
-        return shown if self.isolate is None else {**shown, "serve": {"isolate": self.isolate}}
+        return {"memory": memory, **({} if run is None else {"run": redaction.shown(run, ("run",))})}
 
     def config_hash(self, options: BaseModel, run: BaseModel | None = None) -> str:
         """64 hexadecimal digits over everything that determines results.

@@ -236,21 +236,14 @@ class Redaction:
             return self.shown(value, spot.path)
         if spot.secret:
             return HIDDEN
-        if isinstance(value, (Mapping, list, tuple, set, frozenset)):
-            return self._show_many(value, spot)
+        if isinstance(value, Mapping):
+            if value and "public" not in spot.marks:  # its keys are the user's own
+                return HIDDEN
+            return {key: self._show(item, place) for key, item, place in spot.items(value)}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self._show(item, place) for _, item, place in spot.items(value)]
         if "public" in spot.marks or hasattr(value, "unicode_string"):
             return _bare(value)
-        return HIDDEN
-
-    def _show_many(self, value: Any, spot: _Spot) -> Any:
-        """The items if all may be shown, else :data:`HIDDEN`."""
-        items = list(spot.items(value))
-        listed = not isinstance(value, Mapping) and all(
-            isinstance(item, BaseModel) or item is None or place.plain(item) for _, item, place in items
-        )
-        if listed or not items or "public" in spot.marks:
-            shown = {key: self._show(item, place) for key, item, place in items}
-            return shown if isinstance(value, Mapping) else list(shown.values())
         return HIDDEN
 
     def _hash(self, value: Any, spot: _Spot) -> Any:

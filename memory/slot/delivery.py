@@ -158,10 +158,9 @@ class Delivery:
             Whether the event is new. None if the slot is read-only or closed, so that nothing was kept.
 
         Raises:
-            JournalError: the store cannot keep the event.
+            JournalError, ScopeError: the store cannot keep the event, or the adapter cannot represent its scope.
             InputError: the event holds nothing but recalled context, or its id belongs to other messages.
             BackendRejected: the backend refused the event for good before.
-            ScopeError: the adapter cannot represent the event's scope.
         """
         if self._calls.gate.read_only or self._calls.closed:
             return None
@@ -280,10 +279,7 @@ class Delivery:
         self._calls.sinks.append(sink)
 
     def emit_trace(self, operation: str, scope: MemoryScope | None, **fields: object) -> Trace:
-        """Emit a trace for a decision that called no backend, such as ``recall``.
-
-        ``fields`` must hold no user text.
-        """
+        """Emit a trace without user text for a decision that called no backend, such as ``recall``."""
         return self._calls.finish(Span(self._calls, operation, scope, {}), None, **fields)
 
 

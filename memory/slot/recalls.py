@@ -22,13 +22,9 @@ _ROWS, _CHARACTERS = 50, 1000  # of a recall
 
 
 class Recalls:
-    """The recalls of one memory.
+    """The recalls of one memory; without a store, none is kept.
 
     The recall of a turn is the last one of its session, if it asked what the user said in the turn.
-
-    Args:
-        memory: name of the backend.
-        store: the memory's store. None keeps nothing.
     """
 
     def __init__(self, memory: str, store: Store | None) -> None:

@@ -169,16 +169,12 @@ class MemorySlot(MemoryAdapter):
         """The guarded capability, e.g. ``slot.capability(SupportsReadiness)``; None if the adapter lacks it.
 
         The mode gate, scope check, deadline, trace and error mapping apply as for the contract's calls.
-
-        Raises:
-            InputError: ``protocol`` is not a capability protocol.
+        Raises InputError if ``protocol`` is not a capability protocol.
         """
         return guard(self._calls, self.delivery, protocol)
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Make a scope usable until the slot is closed. Idempotent.
-
-        A read-only slot sets up a new scope only if ``traits.setup_writes`` is False.
 
         Raises:
             ScopeError: the adapter cannot represent the scope without sharing.
@@ -340,11 +336,7 @@ class MemorySlot(MemoryAdapter):
         return shown.formatted_context
 
     def for_prompt(self, result: RetrieveResult) -> RetrieveResult:
-        """The result as :meth:`before_turn` shows it.
-
-        Raises:
-            BackendError: the adapter's own rendering failed.
-        """
+        """The result as :meth:`before_turn` shows it."""
         with self._calls.mapping("format_context"):
             return self._rendering.for_prompt(result, self._calls.traits.score_floor)
 

@@ -55,18 +55,14 @@ class TurnFields(TypedDict, total=False):
 def request_of(
     user: str, session_id: str, scope: MemoryScope, **fields: Unpack[RecallFields]
 ) -> RetrieveRequest:
-    """The coming turn's request, without recalled context; fields as for :meth:`MemorySlot.before_turn`."""
+    """The coming turn's request, without recalled context."""
     _check_text("user", user)
     given = _given(fields, RecallFields)
     return RetrieveRequest(query=strip_json(user), scope=scope, session_id=session_id, **given)
 
 
 def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFields]) -> MemoryEvent:
-    """The event of a turn; fields as for :meth:`MemorySlot.after_turn`.
-
-    Raises:
-        InputError: a field is malformed, or nothing was said.
-    """
+    """The event of a turn. Raises InputError if a field is malformed, or nothing was said."""
     given = _given(fields, TurnFields)
     user, assistant = given.pop("user", ""), given.pop("assistant", "")
     _check_text("user", user)

@@ -47,13 +47,7 @@ _READ_ONLY_BEHIND = "the memory behind it is read-only"
 
 
 class Writes:
-    """Writes the events of one slot, and resets its scopes in turn with that.
-
-    Args:
-        calls: the way to the adapter.
-        journal: keeps every event before it is sent. None keeps only events that wait.
-        store: this memory's store, for waiting events and notes of resets. None notes nothing.
-        host_store: holds the hosts' data that a reset removes; None holds nothing.
+    """Writes the events of one slot, and resets its scopes in turn with that; arguments as for :class:`Delivery`.
 
     Attributes:
         write: sends events of one scope, and returns a receipt for each.

@@ -88,22 +88,3 @@ def test_a_block_that_no_plugin_reads_is_told(tmp_path):
         f"warning: {path}:4: memory.backends.grafiti: no plugin has this name; did you mean graphiti?\n"
     )
     assert "memory.backends.grafiti: no plugin has this name" in invoke("doctor", path).stdout
-
-
-@pytest.mark.parametrize(("block", "known"), [("", "shared"), ("isolate: strict, ", "strict")])
-def test_how_far_a_served_memory_is_shared_is_told_without_its_tokens(block, known, tmp_path):
-    file = tmp_path / "m.yaml"
-    file.write_text(
-        "memory: {condition: no_memory, scope: {run_id: r, persona_id: p}}\n"
-        f"serve: {{{block}tokens: [{{token: '${{UNSET_TOKEN}}', persona_id: a}}]}}\n"
-    )
-    assert json.loads(invoke("tools", "config", "show", file, "--json").stdout)["config"]["serve"] == {
-        "isolate": known
-    }
-    assert f"serve.isolate is {known}" in invoke("doctor", file).stdout
-
-
-def test_a_word_that_isolate_does_not_know_is_an_error(tmp_path):
-    file = tmp_path / "m.yaml"
-    file.write_text("memory: {condition: no_memory}\nserve: {isolate: some}\n")
-    assert "serve.isolate: must be shared or strict" in error_line(invoke("tools", "config", "show", file), 2)

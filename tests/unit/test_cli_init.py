@@ -12,7 +12,6 @@ from memory.cli._template import render
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.plugins.settings import MemorySettings
-from memory.runtime._serving import ServeSettings
 
 ROWS = {row.name: row for row in MemoryAdapterRegistry().rows() if row.info is not None}
 EACH_ROW = pytest.mark.parametrize("name", plain("mem0", "memos", of=ROWS))
@@ -56,7 +55,6 @@ def test_the_common_part_shows_the_defaults_too(tmp_path):
     settings = load_config(path).memory
     defaults = MemorySettings()
     assert settings.budget == defaults.budget
-    assert load_config(path).isolate == ServeSettings().isolate == "shared"
     comments = re.findall(r"^  (?:# )?((?:data_dir|token_counter): .+|deadlines:|  \w+_s: .+)$", text, re.M)
     shown = yaml.safe_load("\n".join(comments))
     assert shown == {

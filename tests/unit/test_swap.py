@@ -131,7 +131,7 @@ def test_a_control_under_either_word_is_the_same(directory):
             "backend: full_histroy",
             ":2: memory.backend: no plugin is named 'full_histroy'; did you mean full_history?",
         ),
-        ("condition: zep", ":2: memory.condition: no plugin is named 'zep'; known: full_history, no_memory"),
+        ("condition: zep", ":2: memory.condition: no plugin is named 'zep'; known: full_history, "),
         ("backend: [mem0]", ":2: memory.backend: must be the name of one"),
         ("budget: {}", ":1: memory: selects nothing; set backend to a name that 'memslot doctor' lists"),
         ("backend: mem0\n  backends: [mem0]", ":3: memory.backends: must be a mapping"),

@@ -15,7 +15,7 @@ from memory.contract._model import MAX_ID_LENGTH
 from memory.contract.events import Message
 from memory.contract.formatting import strip_context
 from memory.contract.scope import MemoryScope
-from memory.plugins.config import Isolate
+from memory.runtime.signet.settings import Isolate
 from memory.runtime.signet.types import SessionParams
 from memory.storage.kept import HostStore, StoredObject
 

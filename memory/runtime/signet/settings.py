@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from memory.contract._model import Id
-from memory.plugins.config import Isolate
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import DataPath, Public
 from memory.runtime._policy import TurnPolicy
 
+# Whether one user's projects and agents share a memory, or are separate.
+Isolate = Literal["shared", "strict"]
 _MIN_TOKEN_LENGTH = 16
 
 
