@@ -18,33 +18,11 @@ from memory.bench.report.page import Bar, Block, Curve, Line, Page, request_bloc
 from memory.bench.report.results import Entry, Results, read_results, results_of
 from memory.bench.report.verdict import banner, problems, remarks, unequal, verdict
 from memory.bench.scores.figures import BY_NAME
-from memory.bench.scores.intervals import METHOD, MIN_CLUSTERS, TOO_FEW
+from memory.bench.scores.intervals import MIN_CLUSTERS, TOO_FEW
 from memory.bench.scores.model import Metrics, Standing
 from memory.contract._quantity import quantity
 
 REPORT_FILE = "report.html"
-_TROUBLE = (
-    "Nothing leaves a denominator. A request that the provider failed is a miss. One that was asked while nobody "
-    "knew that the memory was ready counts as it behaved. What the harness broke is missing, and a figure of which "
-    "more than 2 % is missing has no value."
-)
-_FAULTS = (
-    "Some figures rank nobody: a memory that shows less has fewer faults, and one that prints everything shows "
-    "everything."
-)
-_NOTES = {
-    "Cost": "Model calls and tokens are the provider's own. Money counts the roles' models too, by the price table "
-    "of the file. Where sessions are played, the user corrects what does not suit: a memory that does worse is "
-    "told more.",
-    "Time": "Wall time in milliseconds, over all calls of a provider. Compare on one machine alone.",
-}
-_AGAIN = (
-    "Each test session meets the memory as it stood before any test. Then the same memory is asked all of it once "
-    "more, in reverse order. A difference means that it learns from what it is asked, or answers by chance. The "
-    "figures of this page are those of the first time."
-)
-
-
 _KNOWN = {
     "mem0": "#2f6f8f", "graphiti": "#d98b2b", "honcho": "#b0517c", "memos": "#7b68b0", "stigmem": "#3f9f95",
     "full_history": "#8a7350", "rolling_summary": "#6a9a4f", "simple_rag": "#4a5fa8", "static_profile": "#a8503f",
@@ -114,21 +92,18 @@ def _blocks(results: Results) -> Iterator[Block]:
     yield from _comparisons(results)
     if names := tables.further_figures(results):
         columns, rows = tables.side_by_side(results, names)
-        yield Block("More figures", columns=columns, rows=rows, note=_FAULTS, folded=True)
+        yield Block("More figures", columns=columns, rows=rows, folded=True)
     for figure in results.metrics.headlines:
         columns, rows = tables.by_category(results, figure)
         if len(rows) > 1:
             yield Block(f"{figure.capitalize()} by category", columns=columns, rows=rows, folded=True)
     yield from _contamination(results)
     for what, (columns, rows) in (("Cost", tables.costs(results)), ("Time", tables.times(results))):
-        yield Block(what, columns=columns, rows=rows, note=_NOTES[what], folded=True)
-    yield Block("How far the figures can be trusted", points=[METHOD, _TROUBLE], folded=True)
+        yield Block(what, columns=columns, rows=rows, folded=True)
+    yield Block("How far the figures can be trusted", folded=True)
     if found := remarks(results):
         yield Block("Warnings", points=found, folded=True)
-    yield _record(results.manifest)
-    facts = [(entry.shown, json.dumps(entry.variant.config, ensure_ascii=False)) for entry in results.entries]
-    note = "As they ran; secrets hidden, files by name only."
-    yield Block("Configurations", rows=facts, note=note, folded=True)
+    yield _record(results)
 
 
 def _ranking(results: Results, headline: str) -> Iterator[Block]:
@@ -188,10 +163,7 @@ def over_budgets(results: Results, name: str) -> Iterator[Block]:
         lines.append(Line(label, colour_of(label), _DASHES[number % len(_DASHES)], tuple(known)))
     ticks = tuple((places[budget], f"{budget:,}") for budget in budgets)
     curve = Curve(tuple(lines), ticks)
-    note = (
-        "Across: tokens of the budget. One budget decides a ranking; where lines cross, so does the winner."
-    )
-    yield Block(f"{name.capitalize()} over the token budget", curve=curve, note=note)
+    yield Block(f"{name.capitalize()} over the token budget", curve=curve)
 
 
 def _comparisons(results: Results) -> Iterator[Block]:
@@ -220,13 +192,14 @@ def _contamination(results: Results) -> Iterator[Block]:
             rows.append([entry.shown, f"{asked:,}", f"{otherwise:,}", f"{failed:,}", shifts])
     columns = ["provider", "asked again", "answered otherwise", "failed then", "figures then, in points"]
     if rows:
-        yield Block("Control of contamination", columns=columns, rows=rows, note=_AGAIN, folded=True)
+        yield Block("Control of contamination", columns=columns, rows=rows, folded=True)
 
 
-def _record(manifest: Manifest) -> Block:
+def _record(results: Results) -> Block:
     """Everything that decides what was played, and on what."""
-    parts = manifest.model_dump(
-        mode="json", include={"versions", "settings", "hashes", "data", "roles"}, exclude_none=True
-    )
+    kept = {"versions", "settings", "hashes", "data", "roles"}
+    parts = results.manifest.model_dump(mode="json", include=kept, exclude_none=True)
+    parts |= {entry.shown: entry.variant.config for entry in results.entries}
     facts = [(name, json.dumps(part, ensure_ascii=False)) for name, part in parts.items()]
-    return Block("Record", rows=facts, folded=True)
+    note = "Configurations as they ran; secrets hidden, files by name only."
+    return Block("Record", rows=facts, note=note, folded=True)

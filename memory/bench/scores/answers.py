@@ -1,4 +1,4 @@
-"""Scores on words and ranks: token F1, exact match, IDF-weighted share, recall@k, reciprocal rank, nDCG."""
+"""Scores on words and ranks: token F1, exact match, IDF-weighted share, nDCG."""
 
 from __future__ import annotations
 
@@ -74,22 +74,12 @@ class Vocabulary:
         return shown / total if total else None
 
 
-def recall_at(ranks: Sequence[int], gold: int, first: int) -> float:
-    """Recall@k: the share of the ``gold`` turns in the ``first`` entries.
+def ndcg(ranks: Sequence[int], gold: int) -> float:
+    """nDCG@k (Järvelin and Kekäläinen 2002) with k = :data:`FIRST`. Each of ``gold`` turns has gain 1.
 
     Args:
         ranks: ranks of the found turns, from 1.
     """
-    return sum(rank <= first for rank in ranks) / gold
-
-
-def reciprocal_rank(ranks: Sequence[int]) -> float:
-    """The reciprocal rank of the first entry that holds a gold turn; 0 without one. Its mean is the MRR."""
-    return 1 / min(ranks) if ranks else 0.0
-
-
-def ndcg(ranks: Sequence[int], gold: int) -> float:
-    """nDCG@k (Järvelin and Kekäläinen 2002) with k = :data:`FIRST`. Each gold turn has gain 1."""
     gain = math.fsum(1 / math.log2(rank + 1) for rank in ranks if rank <= FIRST)
     best = math.fsum(1 / math.log2(rank + 1) for rank in range(1, min(gold, FIRST) + 1))
     # An entry that holds several gold turns may exceed the ideal order of single ones.

@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from statistics import fmean
 from typing import NamedTuple
 
-from memory.bench.scores.answers import FIRST, ndcg, recall_at, reciprocal_rank
+from memory.bench.scores.answers import FIRST, ndcg
 from memory.bench.scores.model import Better, Group, ProbeRecord, ProbeStatus, Sample
 
 
@@ -170,10 +170,6 @@ def _judged(record: ProbeRecord) -> bool:
     return record.judged and record.kind != "question"
 
 
-def _differing(record: ProbeRecord) -> bool:
-    return _judged(record) and record.of_memory and record.has_other
-
-
 def _wanted(record: ProbeRecord) -> bool:
     return record.of_memory and record.wanted
 
@@ -222,7 +218,7 @@ def _recall(first: int) -> Figure:
     entries = "the first entry" if first == 1 else f"the first {first} entries"
     return of_requests(
         f"recall@{first}", "retrieval", "higher", f"The same share within {entries} of the section.",
-        applies=_evidence, value=lambda item: recall_at(item.ranks or (), item.gold, first),
+        applies=_evidence, value=lambda item: sum(rank <= first for rank in item.ranks or ()) / item.gold,
     )  # fmt: skip
 
 
@@ -235,7 +231,7 @@ FIGURES: tuple[Figure, ...] = (
     of_requests(
         "discrimination", "CS", "higher",
         "First replies that suit, of the requests where the settings of the two contexts differ.",
-        applies=_differing, value=lambda item: item.fit_first,
+        applies=lambda item: _judged(item) and item.of_memory and item.has_other, value=lambda item: item.fit_first,
     ),
     Figure(
         "detection", "PET", "higher",
@@ -321,7 +317,7 @@ FIGURES: tuple[Figure, ...] = (
     of_requests(
         "MRR", "retrieval", "higher",
         "Mean of one over the place of the first entry that holds such a turn.",
-        applies=_evidence, value=lambda item: reciprocal_rank(item.ranks or ()),
+        applies=_evidence, value=lambda item: 1 / min(item.ranks) if item.ranks else 0.0,
     ),
     of_requests(
         f"nDCG@{FIRST}", "retrieval", "higher",

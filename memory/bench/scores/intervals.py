@@ -31,13 +31,6 @@ TOO_FEW = (
     f"Fewer than {MIN_CLUSTERS} personas: no interval can be given. What holds for these need not hold for others; "
     "play more personas or seeds."
 )
-METHOD = (
-    "Intervals are at 95 % and hold for other personas like these. Replicates are averaged first. A share has "
-    "Wilson's interval at the effective sample size of its standard error, which is clustered by persona. "
-    "Differences are paired by request, with clustered standard errors and Student's t. All differences on a page "
-    "are one family. Bonferroni's inequality corrects their intervals and p values, so that among equals a "
-    f"difference is claimed on at most 5 % of pages. Below {MIN_CLUSTERS} personas no interval is given."
-)
 _LEVEL = 0.95
 _NORMAL = 1.959964
 

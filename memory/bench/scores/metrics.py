@@ -113,8 +113,6 @@ def provider_metrics(
         measures=tuple(
             Measure(
                 name=item.name,
-                group=item.group,
-                better=item.better,
                 estimate=_estimated(item, requests.units[item.name], reference=reference),
             )
             for item in FIGURES

@@ -60,8 +60,6 @@ class Measure(Record):
     """One figure of one provider."""
 
     name: str
-    group: Group
-    better: Better  # the direction that is good
     estimate: Estimate
     again: float | None = None  # second share minus the first; null if nothing was asked a second time
 

@@ -17,7 +17,6 @@ from memory.bench.report.page import Block, Page
 from memory.bench.report.results import Entry, Results, results_of
 from memory.bench.report.verdict import verdict
 from memory.bench.scores.figures import BY_NAME
-from memory.bench.scores.intervals import METHOD
 from memory.bench.scores.metrics import Rival, experiment_metrics
 from memory.bench.scores.model import Difference, ProbeRecord, Sample
 
@@ -255,9 +254,10 @@ def test_the_page_says_what_its_figures_count_and_how_far_to_trust_them(tmp_path
     page = _page_of(outcome)
     results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
     names = tables.further_figures(results)
-    for meaning in (METHOD, *(BY_NAME[name].meaning for name in names), *verdict(results)):
+    for meaning in (*(BY_NAME[name].meaning for name in names), *verdict(results)):
         assert all(part in page for part in meaning.partition("; no")[::2])
     assert BY_NAME["right answers"].meaning not in page
+    assert "Wilson's interval at the effective sample size" in page
     assert "game of seed 7, 1 persona" in page
 
 
