@@ -1,11 +1,12 @@
 """A summariser that asks a language model behind any OpenAI-compatible endpoint.
 
-The answer is a JSON object with two texts, ``history_entry`` and ``memory_update``, as in Nanobot v0.1.4's
-consolidation. The request asks for it by a JSON schema, or only in words if the server refuses schemas.
+The answer has two texts, ``history_entry`` and ``memory_update``, as in Nanobot v0.1.4's consolidation. The
+request asks for them by a JSON schema or by a tool. In either case, JSON in the answer's text is accepted.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -47,7 +48,8 @@ _BESIDES_MEMORY = 1024  # tokens of the answer
 
 _INSTRUCTIONS = """\
 You maintain the long-term memory of a personal assistant. You are given the memory as it is and a conversation
-that is not yet covered by it. Answer with one JSON object that has the two texts memory_update and history_entry.
+that is not yet covered by it. Answer by calling save_memory exactly once; without tools, answer with a JSON object
+that has the two texts memory_update and history_entry.
 
 memory_update replaces the whole memory, so repeat everything that is still true. Keep who the user is, what they
 prefer and in which situation, their plans, and facts they will expect the assistant to know. Where the
@@ -68,18 +70,34 @@ _SCHEMA: Mapping[str, Any] = {
     "required": ["history_entry", "memory_update"],
     "additionalProperties": False,
 }
+_TOOL: Mapping[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "save_memory",
+        "description": "Store the result of this consolidation.",
+        "parameters": _SCHEMA,
+    },
+}
 _BY_SCHEMA: Mapping[str, Any] = {
     "response_format": {
         "type": "json_schema",
         "json_schema": {"name": "save_memory", "strict": True, "schema": _SCHEMA},
     }
 }
+# Some servers refuse a schema, some refuse a forced tool call, and some ignore unknown fields.
+# ``tool_choice`` is a word, because llama.cpp ignores an object that names the tool.
+_WAYS = (
+    _BY_SCHEMA,
+    {"tools": [_TOOL], "tool_choice": "required"},
+    {"tools": [_TOOL], "tool_choice": "auto"},
+)
 
 
 class LlmSummariser:
     """Calls the model once for each consolidation. Text beyond ``max_tokens`` goes into the history.
 
-    If the server refuses the schema, the request is repeated without it at once, and later ones go without it.
+    If the server refuses a way of asking, the next way is tried at once. After an unreadable answer, the next
+    consolidation asks in the next way.
     """
 
     def __init__(self, options: LlmOptions, max_tokens: int, counter: TokenCounter, owner: str) -> None:
@@ -102,7 +120,7 @@ class LlmSummariser:
         self._counter = counter
         self._owner = owner
         self._sampling = options.for_memory(max_tokens).sampling()
-        self._format = _BY_SCHEMA
+        self._way = 0
         self.label = f"llm {options.model}"
 
     async def summarise(self, memory: str, sources: Sources, lines: list[Line]) -> Draft:
@@ -130,17 +148,21 @@ class LlmSummariser:
         await self._http.aclose()
 
     async def _saved(self, prompt: str) -> tuple[str, str]:
+        answer = await self._ask(prompt)
         try:
-            answer = await self._complete(prompt)
-        except BackendRejected:
-            if not self._format:
-                raise
-            self._format = {}
-            answer = await self._complete(prompt)
-        try:
-            return _texts_of(answer)
+            return _texts_of(answer, asked_by_tool="tools" in _WAYS[self._way])
         except BackendProtocolError as error:
+            self._way = (self._way + 1) % len(_WAYS)
             raise BackendProtocolError(f"{self._owner}: {error}") from None
+
+    async def _ask(self, prompt: str) -> Any:
+        while True:
+            try:
+                return await self._complete(prompt)
+            except BackendRejected:
+                if self._way == len(_WAYS) - 1:
+                    raise
+                self._way += 1
 
     async def _complete(self, prompt: str) -> Any:
         body: dict[str, Any] = {
@@ -149,7 +171,7 @@ class LlmSummariser:
                 {"role": "system", "content": _INSTRUCTIONS.format(max_tokens=self._max_tokens)},
                 {"role": "user", "content": prompt},
             ],
-            **self._format,
+            **_WAYS[self._way],
             **self._sampling,
             **self._options.extra_body,
         }
@@ -170,15 +192,32 @@ def _prompt(memory: str, conversation: str) -> str:
     return f"## Current Long-term Memory\n{memory or '(empty)'}\n\n## Conversation to Process\n{conversation}"
 
 
-def _texts_of(answer: Any) -> tuple[str, str]:
-    """The history entry and the memory."""
+def _texts_of(answer: Any, *, asked_by_tool: bool) -> tuple[str, str]:
+    """The history entry and the memory, from a call of the tool or from JSON in the text."""
     try:
         choice = answer["choices"][0]
-        content = choice["message"].get("content")
+        message = choice["message"]
+        functions = [call["function"] for call in message.get("tool_calls") or ()]
+        called = [function["arguments"] for function in functions if function["name"] == "save_memory"]
     except (KeyError, IndexError, TypeError, AttributeError):
         raise BackendProtocolError("the answer of chat/completions has no message") from None
-    given: Any = json_of_answer(content, finish_reason=choice.get("finish_reason"))
+    given: Any = called[0] if called else message.get("content")
+    if not isinstance(given, (dict, list)):
+        try:
+            given = json_of_answer(given, finish_reason=choice.get("finish_reason"))
+        except BackendProtocolError as error:
+            uncalled = "; the model did not call save_memory" if asked_by_tool and not called else ""
+            raise BackendProtocolError(f"{error}{uncalled}") from None
+    # Some servers wrap the arguments in a list. Some models wrap the object in a call, or return objects
+    # instead of texts.
+    first = given[0] if isinstance(given, list) and given else given
+    if isinstance(first, dict) and isinstance(first.get("arguments"), dict):
+        first = first["arguments"]
     for name in ("history_entry", "memory_update"):
-        if not isinstance(given, dict) or not isinstance(given.get(name), str):
-            raise BackendProtocolError(f"the model's answer has no text {name}")
-    return given["history_entry"].strip(), given["memory_update"].strip()
+        if not isinstance(first, dict) or name not in first:
+            raise BackendProtocolError(f"the model's answer has no {name}")
+    return _text(first["history_entry"]), _text(first["memory_update"])
+
+
+def _text(value: Any) -> str:
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).strip()

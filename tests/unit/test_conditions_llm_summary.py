@@ -16,6 +16,7 @@ from memory import (
     SupportsReadiness,
     open_memory,
 )
+from memory.adapter._scripted_rules import ToolCall
 from memory.testing._faults import FAKE_KEY
 from memory.testing._scripted_api import BadRequest
 from memory.testing._scripted_llm import ScriptedLLM
@@ -73,6 +74,7 @@ async def test_what_the_model_is_sent(llm):
     first, second = llm.bodies("chat/completions")
     asked = first["response_format"]["json_schema"]
     assert asked["schema"]["required"] == ["history_entry", "memory_update"]
+    assert "tools" not in first
     assert first["temperature"] == 0.0
     assert first["max_tokens"] == 777 + 1024
     assert "777" in first["messages"][0]["content"]
@@ -96,29 +98,40 @@ async def test_a_given_limit_is_sent_and_null_sends_none(llm, given, sent):
     assert ("max_tokens" in body) == (sent is not None)
 
 
-def refuses_schemas(request):
-    """A server that knows no JSON schemas."""
-    if request.schema_name:
-        raise BadRequest("this is not supported")
+def refuses(*what):
+    """A server that knows neither of these fields and values."""
+
+    def rule(request):
+        by_schema = request.schema_name == "save_memory"
+        if ("schema" in what and by_schema) or (request.forced_tool is not None and "required" in what):
+            raise BadRequest("this is not supported")
+        return None
+
+    return rule
 
 
-async def test_a_server_that_refuses_schemas_is_asked_in_words():
-    with ScriptedLLM(rules=[refuses_schemas]) as llm:
+@pytest.mark.parametrize(("refused", "way"), [(("schema",), "required"), (("schema", "required"), "auto")])
+async def test_a_server_is_asked_in_the_way_it_accepts(refused, way):
+    with ScriptedLLM(rules=[refuses(*refused)]) as llm:
         async with open_memory(config(llm), scope=ALICE) as slot:
             await slot.after_turn(session_id="s1", user="I live in Porto.")
             assert (await ready(slot)).state == "ready"
             await slot.after_turn(session_id="s2", user="My boat is called Wren.")
             assert (await ready(slot)).state == "ready"
             assert "My boat is called Wren." in (await ask(slot)).raw["memory"]
-        asked = ["response_format" in body for body in llm.bodies("chat/completions")]
-    assert asked == [True, False, False], "asked once, then known"
+        choices = [body.get("tool_choice") for body in llm.bodies("chat/completions")]
+    assert choices[-2:] == [way, way], "asked once, then known"
+    assert len(choices) == 2 + len(refused)
 
 
-@pytest.mark.parametrize("wrap", ["```json\n{}\n```", "<think>hm {{</think>{}", "Here it is: {} Done."])
-async def test_json_in_the_text_counts(wrap):
+@pytest.mark.parametrize(
+    "wrap", ["```json\n{}\n```", "<think>hm {{</think>{}", "Here it is: {} Done.", "[{}]"]
+)
+async def test_json_in_the_text_counts_where_the_tool_was_not_called(wrap):
+    """llama.cpp ignores tools that it does not know, and small models write the call as text."""
     saved = {"history_entry": "[2026-01-01 10:00] ok", "memory_update": "- I live in Porto."}
-    text = wrap.replace("{{", "{").replace("{}", json.dumps(saved))
-    with ScriptedLLM(rules=[refuses_schemas, lambda request: text]) as llm:
+    text = wrap.replace("{{", "{").replace("{}", json.dumps({"name": "save_memory", "arguments": saved}))
+    with ScriptedLLM(rules=[refuses("schema", "required"), lambda request: text]) as llm:
         async with open_memory(config(llm), scope=ALICE) as slot:
             await slot.after_turn(session_id="s1", user="I live in Porto.")
             assert (await ready(slot)).state == "ready"
@@ -214,7 +227,7 @@ async def test_an_endpoint_that_does_not_list_its_models_is_taken_to_work(llm):
 
 
 def answers(**arguments):
-    return lambda request: arguments
+    return lambda request: ToolCall("save_memory", arguments) if request.tools else arguments
 
 
 @pytest.mark.parametrize(
@@ -223,10 +236,9 @@ def answers(**arguments):
         {"history_entry": "[2026-01-01 10:00] ok"},
         {"memory_update": "text"},
         {"history_entry": " ", "memory_update": "text"},
-        {"history_entry": {"when": "now"}, "memory_update": "text"},
     ],
 )
-async def test_incomplete_answers_are_failures(arguments):
+async def test_incomplete_tool_calls_are_failures(arguments):
     with ScriptedLLM(rules=[answers(**arguments)]) as llm:
         async with open_memory(config(llm), scope=ALICE) as slot:
             await slot.after_turn(session_id="s1", user="I live in Porto.")
@@ -257,3 +269,11 @@ async def test_an_update_that_is_too_long_is_cut_and_the_rest_is_in_the_history(
     assert 5 < len(kept) < 50
     assert kept == lines[: len(kept)]
     assert entry.splitlines()[1:] == ["[CUT FROM MEMORY]", *lines[len(kept) :]]
+
+
+async def test_objects_where_text_was_asked_for_are_kept_as_json():
+    with ScriptedLLM(rules=[answers(history_entry={"when": "now"}, memory_update={"city": "Pörto"})]) as llm:
+        async with open_memory(config(llm), scope=ALICE) as slot:
+            await slot.after_turn(session_id="s1", user="I live in Porto.")
+            assert (await ready(slot)).state == "ready"
+            assert (await ask(slot)).raw["memory"] == '{"city": "Pörto"}'
