@@ -89,7 +89,7 @@ async def answer(
     memory = TurnMemory(slot, settings.policy)
     grants = _grants(settings.tokens, slot.scope)
     async with AsyncExitStack() as stack:
-        store = HostStore(slot.backend_name, slot.delivery.store if settings.keep else None)
+        store = HostStore(slot.backend_name, slot.delivery.store)
         stack.callback(store.close)
         if settings.read_only:
             await only_read(slot, Callers(grants, slot.scope).known())

@@ -155,10 +155,6 @@ class StigmemAbi:
         return cls(url, api_key, source, archetype=archetype, **options)
 
     @property
-    def enabled(self) -> bool:
-        return self._surfaces is not None
-
-    @property
     def surfaces(self) -> Surfaces:
         """The builders of this agent's writes, for :meth:`perform`.
 

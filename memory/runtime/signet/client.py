@@ -133,7 +133,7 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
 
     async def get(self, memory_id: str) -> JsonObject | None:
         """``GET /api/memory/:id``. Returns None if the memory does not exist."""
-        row = await self._none_if_404(self._call("GET", _memory(memory_id)))
+        row = await self._none_if_404(self._call("GET", f"/api/memory/{quote(memory_id, safe='')}"))
         return None if row is None or row.get("is_deleted") in (1, True) else row
 
     async def modify(
@@ -222,7 +222,3 @@ def create_adapter(harness: str, daemon_url: str | None = None, *, token: str | 
         token: the bearer token, if the daemon requires one.
     """
     return AdapterClient(DEFAULT_URL if daemon_url is None else daemon_url, harness=harness, token=token)
-
-
-def _memory(memory_id: str) -> str:
-    return f"/api/memory/{quote(memory_id, safe='')}"

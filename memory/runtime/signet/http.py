@@ -18,7 +18,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from memory.adapter._bounded import is_loopback
+from memory.contract import errors
 from memory.contract._surviving import ends_the_task
+from memory.contract.errors import MemslotError
 from memory.contract.scope import MemoryScope
 from memory.runtime.signet.sessions import Caller, TokenGrant
 from memory.runtime.signet.settings import ServeSettings
@@ -31,6 +33,15 @@ _DIRECTORIES = re.compile(r"(?<![\w:/.])/(?:[^\s/:;,'\"]+/)+")
 _OWN_SITES = ("none", "same-origin", "same-site")
 
 
+_STATUS: tuple[tuple[type[MemslotError], int], ...] = (
+    (errors.IsolationError, 500),
+    (errors.InputError, 400),
+    (errors.ScopeError, 400),
+    (errors.ReadOnlyError, 403),
+    (errors.CapabilityNotSupported, 501),
+    (errors.BackendError, 503),
+    (errors.StoreError, 503),
+)
 P = TypeVar("P")
 
 
@@ -156,20 +167,26 @@ class Mounted:
                 return await receive()
 
             await app(scope, read, send)
-        except Refused as refused:
-            await refused_answer(refused)(scope, receive, send)
-        except ClientDisconnect:
-            return
         except BaseException as error:
             if ends_the_task(error):
                 raise
-            log.error("%s: unexpected %s", request.url.path, type(error).__name__)
             with suppress(RuntimeError):  # the answer has already begun
-                await error_answer(500, "internal error")(scope, receive, send)
+                await failure_answer(request.url.path, error)(scope, receive, send)
 
 
-def refused_answer(refused: Refused) -> JSONResponse:
-    return JSONResponse({**refused.more, "error": str(refused)}, refused.status)
+def failure_answer(route: str, error: BaseException) -> JSONResponse:
+    """Return the answer to a request that failed, and log an unforeseen failure."""
+    if isinstance(error, Refused):
+        return JSONResponse({**error.more, "error": str(error)}, error.status)
+    if isinstance(error, ClientDisconnect):
+        return error_answer(499, "the client went away")
+    if isinstance(error, MemslotError):
+        log.warning("%s: %s", route, error)
+        return error_answer(
+            next((code for kind, code in _STATUS if isinstance(error, kind)), 500), str(error)
+        )
+    log.error("%s: unexpected %s", route, type(error).__name__)
+    return error_answer(500, "internal error")
 
 
 def error_answer(status: int, why: str) -> JSONResponse:

@@ -15,13 +15,11 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from memory.contract import errors
 from memory.contract._surviving import ends_the_task
-from memory.contract.errors import ConfigError, MemslotError
+from memory.contract.errors import ConfigError
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import MemoryItems
 from memory.runtime._policy import TurnMemory
@@ -37,16 +35,6 @@ from memory.storage.kept import HostStore
 log = logging.getLogger("memslot.signet")
 
 Endpoint = Callable[[http.Call[Any]], Awaitable[Any]]
-
-_STATUS: tuple[tuple[type[MemslotError], int], ...] = (
-    (errors.IsolationError, 500),
-    (errors.InputError, 400),
-    (errors.ScopeError, 400),
-    (errors.ReadOnlyError, 403),
-    (errors.CapabilityNotSupported, 501),
-    (errors.BackendError, 503),
-    (errors.StoreError, 503),
-)
 
 
 class RuntimeAdapterServer:
@@ -122,21 +110,11 @@ class RuntimeAdapterServer:
             caller = self.caller(request)
             asked = params and types.parse(params, await http.given_in(request, self.settings))
             found = await endpoint(http.Call(caller, request, asked))
-            response: Response = found if isinstance(found, Response) else JSONResponse(found)
-        except Refused as refused:
-            response = http.refused_answer(refused)
-        except MemslotError as error:
-            status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-            log.warning("%s: %s", path, error)
-            response = http.error_answer(status, str(error))
-        except ClientDisconnect:
-            response = http.error_answer(499, "the client went away")
+            return found if isinstance(found, Response) else JSONResponse(found)
         except BaseException as error:
             if ends_the_task(error):
                 raise
-            log.error("%s: unexpected %s", path, type(error).__name__)
-            response = http.error_answer(500, "internal error")
-        return response
+            return http.failure_answer(path, error)
 
     def caller(self, request: Request) -> Caller:
         """Identify the sender of a request, see :meth:`Callers.of`. Mounted applications use this, too."""

@@ -70,9 +70,6 @@ class ServeSettings(PluginOptions):
     """Change nothing, whoever calls."""
     identity: dict[str, str] = Field(default_factory=lambda: {"name": "Agent"})
     """``name`` and ``description`` of the agent, told at a session's start."""
-    keep: bool = True
-    """Keep what clients say of single memories, and where sessions left off, in ``memory.data_dir``, so that a
-    restart finds it. Without, it is gone when the process ends."""
     max_body_bytes: int = Field(default=2_000_000, gt=0)
     """Of one request."""
     max_requests: int = Field(default=1000, gt=0)

@@ -23,7 +23,6 @@ def env(**variables):
 @pytest.mark.parametrize("environ", [{}, env(URL=""), env(URL="  ", API_KEY="k", SOURCE_ENTITY=AGENT)])
 async def test_middleware_without_a_url_is_silently_off(environ, caplog, capfd):
     abi = StigmemAbi.from_env(environ=environ)
-    assert not abi.enabled
     assert await abi.boot(USER) == BootContext([], "", ())
     assert await abi.fire(lambda build: build.handoff(OTHER, "s")) == ()
     assert caplog.text == ""
@@ -47,7 +46,6 @@ async def test_a_wrong_setting_stops_a_process_and_turns_middleware_off(environ,
     with pytest.raises(ConfigError, match=message):
         StigmemAbi.from_env("process", environ)
     abi = StigmemAbi.from_env(environ=environ)
-    assert not abi.enabled
     context = await abi.boot(USER)
     assert (context.facts, context.summary) == ([], "")
     assert message in context.problems[0]
