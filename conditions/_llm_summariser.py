@@ -32,18 +32,8 @@ class LlmOptions(Sampling):
     """The key, best as ${VARIABLE}; None for endpoints that want none."""
     timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """Seconds one answer may take."""
-    max_tokens: Annotated[int, Field(gt=0)] | None = None
-    """Longest answer, in tokens; ``null`` sends no limit. Default: the memory's bound and 1,024 more, for the
-    history entry and the JSON."""
-
-    def for_memory(self, max_tokens: int) -> LlmOptions:
-        """This block with the default of ``max_tokens`` for a memory of so many tokens."""
-        if "max_tokens" in self.model_fields_set:
-            return self
-        return self.model_copy(update={"max_tokens": max_tokens + _BESIDES_MEMORY})
-
-
-_BESIDES_MEMORY = 1024  # tokens of the answer
+    max_tokens: Annotated[int, Field(gt=0)] | None = 9024
+    """Longest answer, in tokens: the memory, the history entry and the JSON. ``null`` sends no limit."""
 
 
 _INSTRUCTIONS = """\
@@ -119,7 +109,7 @@ class LlmSummariser:
         self._max_tokens = max_tokens
         self._counter = counter
         self._owner = owner
-        self._sampling = options.for_memory(max_tokens).sampling()
+        self._sampling = options.sampling()
         self._way = 0
         self.label = f"llm {options.model}"
 

@@ -81,9 +81,6 @@ class RollingSummaryOptions(PluginOptions):
             )
         return self
 
-    def effective(self) -> Mapping[str, object]:
-        return {} if self.llm is None else {"llm": self.llm.for_memory(self.max_tokens)}
-
     @property
     def fallback_components(self) -> tuple[str, ...]:
         return ("extractive summariser",) if self.summariser == "extractive" else ()

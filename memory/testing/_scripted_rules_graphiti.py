@@ -295,11 +295,6 @@ def _description(prompt: str) -> Reply | None:
     return None if value is None else {"description": next(sentences(str(value)), "nothing")}
 
 
-def _saga_summary(prompt: str) -> Reply:
-    said = [fact.text for item in _tag(prompt, "MESSAGES").split("\n---\n") for fact in _facts(item)]
-    return {"summary": " ".join(filter(None, dict.fromkeys([_tag(prompt, "EXISTING_KNOWLEDGE"), *said])))}
-
-
 def _attributes(request: ChatRequest) -> Reply | None:
     """The attributes of an entity or a fact, as its text tells them; else those it has."""
     prompt, schema = request.last_user, request.schema
@@ -339,7 +334,6 @@ _BY_SCHEMA: Mapping[str, Callable[[str], Reply | None]] = {
     "SummarizedEntities": _entity_summaries,
     "Summary": _joint_summary,
     "SummaryDescription": _description,
-    "SagaSummary": _saga_summary,
 }
 
 

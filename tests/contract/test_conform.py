@@ -151,7 +151,7 @@ def test_validate_in_code_says_full_of_the_reference(loop):
 
     report = anyio.run(run, backend=loop)
     assert report.level == FULL, report.to_text()
-    assert sum(result.outcome == "passed" for result in report.results) > 90
+    assert sum(result.outcome == "passed" for result in report.results) > 80
 
 
 @pytest.mark.thorough

@@ -76,7 +76,7 @@ async def test_what_the_model_is_sent(llm):
     assert asked["schema"]["required"] == ["history_entry", "memory_update"]
     assert "tools" not in first
     assert first["temperature"] == 0.0
-    assert first["max_tokens"] == 777 + 1024
+    assert first["max_tokens"] == 9024
     assert "777" in first["messages"][0]["content"]
     prompt = first["messages"][1]["content"]
     assert prompt.startswith("## Current Long-term Memory\n(empty)\n\n## Conversation to Process\n[")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -361,16 +360,6 @@ class Kit:
 def as_json(value: Any) -> str:
     """A native payload as JSON text. A TypeError means that it holds other values."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-async def quickest(call: Callable[[], Awaitable[T]], within_s: float) -> tuple[T, float]:
-    """A call's answer and its seconds. Slow calls are repeated: a busy machine does not slow them all."""
-    for _ in range(5):
-        began = time.monotonic()
-        answer = await call()
-        if (took := time.monotonic() - began) < within_s:
-            break
-    return answer, took
 
 
 async def attempt(call: Awaitable[Any]) -> tuple[Any, BackendError | None]:

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-import anyio
-
 from memory import (
     BackendError,
-    BackendTimeout,
-    Deadlines,
-    MemoryEvent,
-    MemorySlot,
     MemslotError,
     ProvenanceRequest,
     SupportsFeedback,
     SupportsNativeQuery,
     SupportsProvenance,
     SupportsReadiness,
-    WriteReceipt,
 )
 from memory.adapter import ContextEntry, SupportsEventLookup
 from memory.testing._faults import FAKE_KEY
 from memory.testing.contract._kit import Kit, as_json, attempt, raises
-from memory.testing.contract._spec import HEALTH_OF, ON_A_WORKER, SHIELDED, NotRun, promise
+from memory.testing.contract._spec import HEALTH_OF, NotRun, promise
 from memory.testing.contract.specs.capabilities import calls_about
 
 _LET_IT_PASS = "let the native error pass: the slot turns it into memslot's, with yours as the cause"
-_SHORT = Deadlines(retrieve_s=0.1, write_s=0.1, query_s=0.1, health_s=0.1)
 
 
 @promise(_LET_IT_PASS, "where the SDK hides its errors and answers empty, use a call of it that does not")
@@ -72,34 +63,6 @@ async def health_tells_of_a_failing_backend(kit: Kit) -> None:
     assert health.status != "ok", "a backend that fails is called ok"
     assert health.warnings, "health does not say what is wrong"
     assert FAKE_KEY not in health.model_dump_json(), "health repeats a key"
-
-
-@promise(ON_A_WORKER, SHIELDED)
-async def an_abandoned_write_does_not_land_after_the_flip(kit: Kit) -> None:
-    """DESIGN 5.1: a write past its deadline may still run. The switch to read-only waits for it."""
-    await kit.remember("blue")
-    slot = kit.make_slot(deadlines=_SHORT)
-    await slot.setup_scope(kit.scope)
-    with kit.fault("late"):
-        for _ in range(5):  # on a busy machine, a write may time out before it began
-            started = time.monotonic()
-            if await _written(slot, kit.event(kit.fact("slow"))) is not None:
-                break
-        await kit.read_only()
-    flipped = await kit.observe()
-    while time.monotonic() - started < 0.65:  # the fault delays it by half a second
-        await anyio.sleep(0.05)
-        assert await kit.observe() == flipped, "a write landed while the slot was read-only"
-
-
-async def _written(slot: MemorySlot, event: MemoryEvent) -> WriteReceipt | None:
-    """The receipt. None if the write never began, because it waited inside the adapter."""
-    try:
-        return await slot.record_event(event)
-    except BackendTimeout as error:
-        if error.ambiguous:
-            raise
-        return None
 
 
 @promise(_LET_IT_PASS, core=False)
