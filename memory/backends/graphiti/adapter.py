@@ -319,12 +319,10 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
     async def _close(self) -> None:
         graphs = list(self._graphs.opened.values())
         self._graphs.opened.clear()
-        await release(
-            *(graph.close for graph in graphs), self._store.aclose, self._models.aclose, self._unlist
-        )
-
-    async def _unlist(self) -> None:
-        self._partitions_store.close()
+        try:
+            await release(*(graph.close for graph in graphs), self._store.aclose, self._models.aclose)
+        finally:
+            self._partitions_store.close()
 
 
 def _changes(edge: Any) -> Iterator[datetime]:

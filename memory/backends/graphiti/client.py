@@ -20,7 +20,7 @@ from graphiti_core.search.search_config import SearchConfig, SearchResults
 from graphiti_core.search.search_filters import ComparisonOperator, DateFilter, SearchFilters
 from graphiti_core.utils.bulk_utils import RawEpisode
 
-from memory import BackendError, MemoryEvent, ScopeError
+from memory import BackendError, MemoryEvent, MemslotError, ScopeError
 from memory.adapter import ShieldedCalls, awaiting_turn, normalise_error
 from memory.backends.graphiti.models import Models
 from memory.backends.graphiti.options import GraphitiOptions
@@ -168,7 +168,7 @@ class NativeGraph:
         except asyncio.CancelledError:
             write.abandon()
             raise
-        except (BackendError, ScopeError) as error:
+        except MemslotError as error:
             if isinstance(error, BackendError):
                 error.sent = write.saving
             raise

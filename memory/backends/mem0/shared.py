@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from memory.backends.mem0.models import Models, close_handle
 from memory.backends.mem0.opening import make_directory, opening
 from memory.backends.mem0.stores import WatchedStore
 from memory.backends.mem0.translate import Ids, row_ids
+
+_MOST = 1_000_000  # rows of one scope; a reset that leaves more is not verified
 
 
 class SharedMem0(NativeMem0):
@@ -43,7 +44,7 @@ class SharedMem0(NativeMem0):
         """Delete rows by their ids: ``Memory.delete_all`` takes ten times as long, and keeps texts and entities."""
         with self.memory(ids) as memory:
             store, entities = memory.vector_store, memory.entity_store
-            found = [row["id"] for row in self.rows(ids, limit=sys.maxsize)]
+            found = [row["id"] for row in self.rows(ids, limit=_MOST)]
             for native_id in found:
                 store.delete(vector_id=native_id)
             for native_id in self._entity_ids(entities, ids):
@@ -154,7 +155,7 @@ class SharedMem0(NativeMem0):
         return found[0] if found and found[0] > 0 else None
 
     def _entity_ids(self, store: Any, ids: Ids) -> list[str]:
-        rows = _listed(store, filters=dict(ids), top_k=sys.maxsize)
+        rows = _listed(store, filters=dict(ids), top_k=_MOST)
         if any(row_ids(row.payload or {}) != ids for row in rows):
             raise IsolationError(f"{self._name}: the store listed entities of another scope")
         return [row.id for row in rows]
