@@ -124,7 +124,7 @@ def config_of(provider="fake", *, budget=None, run=None, **memory):
     }
 
 
-async def run(config, *, registry=None, timelines=None, providers=None, progress=None, on_error=None):
+async def run(config, *, registry=None, providers=None, progress=None, on_error=None):
     """What ``memslot run`` does, or with ``providers`` what ``memslot run`` does."""
     experiment = load_experiment(
         config,
@@ -132,7 +132,6 @@ async def run(config, *, registry=None, timelines=None, providers=None, progress
         selected=providers is None,
         providers=providers,
         registry=registry,
-        timelines=timelines,
     )
     listeners = Listeners(progress=progress, on_error=on_error, write_page=write_page)
     return await anyio.to_thread.run_sync(partial(begin, experiment, registry=registry, listeners=listeners))

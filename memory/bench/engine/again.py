@@ -12,7 +12,7 @@ import anyio
 
 from memory.bench.data.timeline import Timeline, TimelineSet
 from memory.bench.engine.cell import derived_files
-from memory.bench.engine.context import CellContext, CellSettings, CellState, looked_for
+from memory.bench.engine.context import CellContext, CellState, looked_for
 from memory.bench.engine.experiment import Listeners, Outcome, finish
 from memory.bench.engine.files import (
     CellJournal,
@@ -27,9 +27,10 @@ from memory.bench.engine.files import (
 )
 from memory.bench.engine.manifest import CellRecord, Manifest, RunRecord, VariantRecord, read_manifest
 from memory.bench.engine.matrix import Experiment
+from memory.bench.engine.models import RoleSet, role_records
 from memory.bench.engine.probe_session import Answering, ProbeSession, completed
-from memory.bench.engine.role_set import RoleSet, role_records
 from memory.bench.engine.roles import Roles
+from memory.bench.engine.settings import ExperimentSettings
 from memory.bench.engine.test_session import TestSessionRun
 from memory.contract import errors
 from memory.contract.errors import ConfigError
@@ -130,7 +131,9 @@ def _played(
     async def row_of(row: dict[str, Any]) -> dict[str, Any]:
         if row["kind"] not in ("test", "probes"):
             return row
-        anew = await played_anew(row, cell, variant, roles.roles, timeline, data.timelines)
+        anew = await played_anew(
+            experiment.settings, row, cell, variant, roles.roles, timeline, data.timelines
+        )
         return {**anew, "models": roles.take_usage()}
 
     found = anyio.run(rows)
@@ -148,6 +151,7 @@ def _played(
 
 
 async def played_anew(
+    settings: ExperimentSettings,
     session: Row,
     record: CellRecord,
     variant: VariantRecord,
@@ -159,7 +163,8 @@ async def played_anew(
     context = CellContext(
         MemorySlot(FakeBackend(), token_counter=Utf8TokenCounter()),
         record.scope,
-        CellSettings(budget=variant.budget),
+        settings,
+        variant.budget,
         roles,
         CellJournal(Path()),
         TraceFile(Path(), Scrubber({})),

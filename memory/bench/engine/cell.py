@@ -34,11 +34,10 @@ from memory.bench.engine.files import (
 )
 from memory.bench.engine.manifest import CellRecord, ErrorRecord, error_record
 from memory.bench.engine.matrix import CellSpec, Experiment
-from memory.bench.engine.openings import Openings
-from memory.bench.engine.play import CellPlayer
+from memory.bench.engine.models import RoleSet
+from memory.bench.engine.play import CellPlayer, Openings
 from memory.bench.engine.probe_session import Answering, completed
 from memory.bench.engine.provenance import wire_truth
-from memory.bench.engine.role_set import RoleSet
 from memory.bench.scores.metrics import llm_use
 from memory.bench.scores.model import ProbeRecord
 from memory.contract._model import MAX_ID_LENGTH
@@ -63,7 +62,7 @@ class Job:
     experiment: Experiment
     spec: CellSpec
     directory: Path
-    scope_run_id: str
+    experiment_id: str
 
     @property
     def cell_directory(self) -> Path:
@@ -96,7 +95,7 @@ def open_record(job: Job) -> CellRecord:
     """The record of a cell before it is played."""
     spec, given = job.spec, job.experiment.scope
     # The scope must not tell a memory the seed of the data that it will be asked about.
-    secret = hashlib.sha256(f"{job.scope_run_id}/{spec.cell_id}".encode()).hexdigest()[:20]
+    secret = hashlib.sha256(f"{job.experiment_id}/{spec.cell_id}".encode()).hexdigest()[:20]
     own = {"run_id": f"{given.run_id}.{secret}" if given else secret, "persona_id": spec.persona_id}
     if (over := len(own["run_id"]) - MAX_ID_LENGTH) > 0:
         raise ConfigError(f"memory.scope.run_id: a run extends it; shorten it by {over} characters")
@@ -233,7 +232,8 @@ class _Cell:
             context = CellContext(
                 slot=openings.slot,
                 scope=open_record(job).scope,
-                settings=experiment.cell_settings(config),
+                settings=experiment.settings,
+                budget=config.memory.budget,
                 roles=roles.roles,
                 journal=journal,
                 traces=traces,
@@ -241,7 +241,7 @@ class _Cell:
                 **looked_for(self.timeline, data.timelines),
                 progress=self._report,
                 take_usage=roles.take_usage,
-                keep_texts=experiment.settings.texts_kept,
+                read_only=config.memory.read_only_test_sessions,
                 scrub=self.scrub,
             )
             player = CellPlayer(context, openings, self.timeline)

@@ -21,14 +21,14 @@ from memory.bench.engine.files import (
     TraceFile,
 )
 from memory.bench.engine.roles import Exchange, Roles, Verdict
-from memory.bench.engine.settings import CsField, EventContext
+from memory.bench.engine.settings import ExperimentSettings
 from memory.bench.scores.answers import Vocabulary
 from memory.bench.scores.model import ProbeRecord
 from memory.bench.scores.sections import WholeTurns
 from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import BackendError
 from memory.contract.events import MemoryEvent, Message
-from memory.contract.requests import CROSS_CONTEXT, ContextBudget
+from memory.contract.requests import CROSS_CONTEXT, AdapterMode, ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.runtime._channel import SessionSettings, UserTurn
 from memory.runtime._loop import AgentSession
@@ -36,6 +36,7 @@ from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
 from memory.slot.slot import MemorySlot
 from memory.slot.turns import RecallFields, TurnFields
 
+ACCUMULATION = AdapterMode(read_only=False, reason="accumulation")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
 _MAX_FAILURES = 5  # this many failed retrievals in a row end a cell
 _POLICY = TurnPolicy(recall_s=3600, open_after=_MAX_FAILURES)  # calls have their own deadlines
@@ -136,18 +137,6 @@ class CellState:
             self.models.setdefault(role, Counter()).update(spent)
 
 
-@dataclass(frozen=True, slots=True)
-class CellSettings:
-    """How a cell is played; see :class:`memory.bench.engine.settings.ExperimentSettings`."""
-
-    budget: ContextBudget
-    event_context: EventContext = "field"
-    cs: tuple[CsField, ...] = ("context",)
-    labels: bool = False
-    read_only: bool = True  # whether the slot refuses writes in test sessions
-    wait_timeout_s: float = 120.0
-
-
 def looked_for(own: Timeline, timelines: Iterable[Timeline]) -> dict[str, Any]:
     """What sections are searched for: the persona's turns and words, and the phrases of other personas."""
     others = (each for each in timelines if each.persona_id != own.persona_id)
@@ -216,13 +205,15 @@ class CellContext:
     Attributes:
         slot: open, in accumulation mode; its owner closes it.
         foreign: phrases of other personas, to detect leaks.
+        read_only: whether the slot refuses writes in test sessions.
         take_usage: the role models' usage since the last call, by role.
         failures: of retrievals, since the last one that worked.
     """
 
     slot: MemorySlot
     scope: MemoryScope
-    settings: CellSettings
+    settings: ExperimentSettings
+    budget: ContextBudget
     roles: Roles
     journal: CellJournal
     traces: TraceFile
@@ -232,7 +223,7 @@ class CellContext:
     foreign: tuple[str, ...] = ()
     progress: Callable[[CellState], None] = lambda _: None
     take_usage: Callable[[], Mapping[str, Mapping[str, int]]] = dict
-    keep_texts: bool = True
+    read_only: bool = True
     scrub: Callable[[str], str] = str
     failures: list[BackendError] = field(default_factory=list)
 
@@ -257,16 +248,16 @@ class CellContext:
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
         with self.times.of("simulate"), role_calls("simulator"):
-            return await self.roles.simulator.say(script, beat, exchanges)
+            return await self.roles.simulator(script, beat, exchanges)
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
         with self.times.of("judge"), role_calls("judge"):
-            return await self.roles.judge.judge(script, beat, exchanges)
+            return await self.roles.judge(script, beat, exchanges)
 
     def memory(self, where: Script | Probe) -> CellMemory:
         """The memory for a session or a question, with the fields of its retrievals."""
         fields: dict[str, Any] = {name: getattr(where, name, None) for name in self.settings.cs}
-        fields["budget"] = self.settings.budget
+        fields["budget"] = self.budget
         if isinstance(where, Probe) and where.cross_context:
             fields["filters"] = {CROSS_CONTEXT: True}
         return CellMemory(self.slot, cast(RecallFields, fields))

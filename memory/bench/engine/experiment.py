@@ -36,7 +36,6 @@ from memory.bench.engine.manifest import (
     VariantRecord,
     error_record,
     read_manifest,
-    run_id_of,
     shown_labels,
 )
 from memory.bench.engine.matrix import Experiment
@@ -152,8 +151,9 @@ def _prepared(
     """A run with a manifest of which nothing was played. Everything is checked, and nothing is written."""
     registry = registry or MemoryAdapterRegistry()
     experiment, variants = without_broken(experiment, registry)
-    run_id = run_id_of(experiment.scope, directory.name)
-    cells = tuple(open_record(Job(experiment, spec, directory, run_id)) for spec in experiment.cells())
+    cells = tuple(
+        open_record(Job(experiment, spec, directory, directory.name)) for spec in experiment.cells()
+    )
     with experiment.placing():
         manifest = first_manifest(experiment, variants, directory.name, created, models, cells)
         executor = executor or make_executor(experiment.settings.executor, registry, models)
@@ -259,8 +259,8 @@ class _Run:
         )
         earlier = self.manifest.runs
         jobs = []
-        for spec in self.experiment.in_order():
-            job = Job(self.experiment, spec, self.directory.absolute(), self.manifest.run_id)
+        for spec in self.experiment.cells():
+            job = Job(self.experiment, spec, self.directory.absolute(), self.manifest.experiment_id)
             self.totals[spec.cell_id] = job.timeline.steps
             if self.cells[spec.cell_id].status == "completed":
                 self.done[spec.cell_id] = job.timeline.steps

@@ -242,11 +242,6 @@ class RunRecord(Record):
     workers: int
 
 
-def run_id_of(scope: MemoryScope | None, experiment_id: str) -> str:
-    """The start of each cell's ``run_id``: that of ``memory.scope``, then the experiment's id."""
-    return experiment_id if scope is None else f"{scope.run_id}.{experiment_id}"
-
-
 class Manifest(Record):
     """Everything of an experiment but its scores."""
 
@@ -272,11 +267,6 @@ class Manifest(Record):
     files: dict[str, str] = Field(default_factory=dict)
     """SHA-256, hex, of files beside this one by name; those of cells stand with them."""
     record_sha256: str | None = None  # of everything else in here, as canonical JSON; null until it has ended
-
-    @property
-    def run_id(self) -> str:
-        """The start of each cell's ``run_id``."""
-        return run_id_of(self.scope, self.experiment_id)
 
     def by_model(self, role: RoleName) -> bool:
         """Whether a model has the role."""

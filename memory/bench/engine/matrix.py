@@ -14,10 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from memory.bench.data.dice import Dice
 from memory.bench.data.language import load_language
 from memory.bench.data.timeline import TimelineSet
-from memory.bench.engine.context import CellSettings
 from memory.bench.engine.manifest import LeftOutRecord
 from memory.bench.engine.settings import (
     RUN_DEFAULTS,
@@ -78,7 +76,6 @@ class Experiment:
     block: BlockName = "bench"
     left_out: tuple[LeftOutRecord, ...] = ()
     notes: tuple[str, ...] = ()  # what was filled in for missing settings
-    given: TimelineSet | None = field(default=None, repr=False)  # replaces the timelines of the settings
 
     @cached_property
     def scope(self) -> MemoryScope | None:
@@ -116,40 +113,16 @@ class Experiment:
         """Adds file and line to errors about ``bench.`` fields, and the name of their block."""
         return self.problem.placing(bench=self.block)
 
-    def cell_settings(self, config: MemslotConfig) -> CellSettings:
-        settings = self.settings
-        return CellSettings(
-            budget=config.memory.budget,
-            event_context=settings.event_context,
-            cs=settings.cs,
-            labels=settings.labels,
-            read_only=config.memory.read_only_test_sessions,
-            wait_timeout_s=settings.wait_timeout_s,
-        )
-
     def timelines(self, seed: int) -> TimelineSet:
-        return self.given or load_timelines(self.settings, seed)
+        return load_timelines(self.settings, seed)
 
     def cells(self) -> list[CellSpec]:
-        """All cells, with replicates outermost."""
+        """All cells in the order of play: persona by persona, so that an interrupted run has all providers."""
         settings = self.settings
         personas = {
             seed: [each.persona_id for each in self.timelines(seed).timelines] for seed in settings.seeds
         }
         return cell_specs([each.label for each in settings.providers], personas, settings.replicates)
-
-    def in_order(self) -> list[CellSpec]:
-        """The cells in the order of play.
-
-        They go persona by persona, so that an interrupted run has results of all providers. The seed draws
-        the order of providers for each persona, so that none is always first.
-        """
-        cells, together = self.cells(), len(self.settings.providers)
-        return [
-            spec
-            for start in range(0, len(cells), together)
-            for spec in Dice(f"order/{cells[start].seed}/{start}").shuffled(cells[start : start + together])
-        ]
 
 
 def _with(content: Mapping[str, Any], variant: Variant) -> dict[str, Any]:
@@ -174,7 +147,6 @@ def load_experiment(
     providers: Sequence[str] | None = None,
     selected: bool = False,
     registry: MemoryAdapterRegistry | None = None,
-    timelines: TimelineSet | None = None,
     fair_tokens: int | None = None,
     **overrides: Any,
 ) -> Experiment:
@@ -183,7 +155,6 @@ def load_experiment(
     Args:
         providers, overrides: take precedence over the block's fields, unless they are None.
         selected: play with the provider that ``memory`` selects.
-        timelines: the same for every seed, in place of those of the settings.
         fair_tokens: common token budget of several providers, if the file gives none.
     """
     content, lines = (source, Lines()) if isinstance(source, Mapping) else load_yaml(Path(source))
@@ -202,7 +173,7 @@ def load_experiment(
         raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
     memory = {"memory": dict(content["memory"])}
     notes = () if fair_tokens is None else _with_common_budget(memory["memory"], settings, fair_tokens)
-    experiment = Experiment(settings, memory, name, base, lines, block, notes=notes, given=timelines)
+    experiment = Experiment(settings, memory, name, base, lines, block, notes=notes)
     with problem.placing():
         experiment = _without_absent(experiment, registry or MemoryAdapterRegistry(), problem)
     with experiment.placing():
@@ -266,15 +237,12 @@ def _without_absent(experiment: Experiment, registry: MemoryAdapterRegistry, pro
     if not kept:
         why = "; ".join(f"{item.label}: {item.why}" for item in left_out)
         raise problem((experiment.block, "providers"), f"leaves nobody: {why}")
-    if settings.control is not None and settings.control not in {
-        name
-        for variant in settings.model_copy(update={"providers": kept}).crossed()
-        for name in (variant.label, variant.series)
-    }:
+    crossed = settings.model_copy(update={"providers": kept}).crossed()
+    names = {name for each in crossed for name in (each.label, each.series)}
+    if settings.control is not None and settings.control not in names:
         why = next((item.why for item in left_out if item.label == settings.control), "cannot be played")
         raise problem((experiment.block, "control"), f"{settings.control} {why}; install it, or name another")
-    settings = settings.model_copy(update={"providers": kept})
-    settings = settings.model_copy(update={"providers": settings.crossed()})
+    settings = settings.model_copy(update={"providers": crossed})
     return replace(experiment, settings=settings, left_out=left_out)
 
 

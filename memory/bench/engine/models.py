@@ -1,4 +1,4 @@
-"""Roles played by language models.
+"""Roles played by language models, and the roles of a cell, built from the settings.
 
 The manifest holds the hashes of their prompts, and a run is resumed only with the same prompts. Judgements
 that cannot be read are counted, never guessed.
@@ -7,17 +7,36 @@ that cannot be read are counted, never guessed.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
-from memory.bench.data.timeline import Beat, Script
-from memory.bench.engine.prompts import Prompt, kind_of
-from memory.bench.engine.roles import Exchange, Verdict, WholeAnswers, lettered
-from memory.contract.errors import BackendError
+from memory.bench.data.language import language_of, load_language
+from memory.bench.data.timeline import Beat, Script, TimelineSet
+from memory.bench.engine.manifest import RoleRecord
+from memory.bench.engine.prompts import ROLES, Prompt, RoleName, kind_of, prompt_hash, prompts_of
+from memory.bench.engine.roles import (
+    Exchange,
+    Roles,
+    RuleAssistant,
+    Verdict,
+    WholeAnswers,
+    lettered,
+    rule_judge,
+    rule_simulator,
+)
+from memory.bench.engine.settings import ExperimentSettings, RoleSettings
+from memory.contract.errors import BackendError, ConfigError
 from memory.contract.events import Message
+from memory.plugins.blocks import Lines, Problems, Resolver
+from memory.plugins.redaction import is_credential, slow_hash
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, Usage
+from memory.runtime.providers import create_provider, provider_options, takes_seed
 
 _OBJECT = re.compile(r"\{[^{}]{0,500}\}")
 _ASKING = ("Your judgement, please.", "Only the JSON of your judgement, please, and no other word.")
@@ -73,80 +92,68 @@ class RoleModel(WholeAnswers):
         return found
 
 
-class ModelSimulator:
-    """A user who speaks freely within the limits of the beat."""
-
-    def __init__(self, model: RoleModel, prompt: Prompt) -> None:
-        self._model, self._prompt = model, prompt
-
-    async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
-        """The script's goal, then the model's words, for as many turns as the script has lines."""
-        if not exchanges:
-            return beat.goal
-        if len(exchanges) > sum(bool(line) for line in (beat.branch, beat.hint)):
-            return None
-        system = self._prompt.fill(
-            life_context=script.life_context,
-            goal=beat.goal,
-            constraint=beat.constraint or "your request is dealt with",
-            branch=beat.branch or "(nothing)",
-            hint=beat.hint or "(nothing)",
-        )
-        # The model plays the user, so the roles are swapped.
-        seen = [
-            Message(role=role, content=content)
-            for said in exchanges
-            for role, content in (("assistant", said.user), ("user", said.reply))
-        ]
-        answer = await self._model.ask(system, seen)
-        return None if not answer or _DONE.match(answer) else answer
+async def model_simulator(
+    model: RoleModel, prompt: Prompt, script: Script, beat: Beat, exchanges: Sequence[Exchange]
+) -> str | None:
+    """The script's goal, then the model's words, for as many turns as the script has lines."""
+    if not exchanges:
+        return beat.goal
+    if len(exchanges) > sum(bool(line) for line in (beat.branch, beat.hint)):
+        return None
+    system = prompt.fill(
+        life_context=script.life_context,
+        goal=beat.goal,
+        constraint=beat.constraint or "your request is dealt with",
+        branch=beat.branch or "(nothing)",
+        hint=beat.hint or "(nothing)",
+    )
+    # The model plays the user, so the roles are swapped.
+    seen = [
+        Message(role=role, content=content)
+        for said in exchanges
+        for role, content in (("assistant", said.user), ("user", said.reply))
+    ]
+    answer = await model.ask(system, seen)
+    return None if not answer or _DONE.match(answer) else answer
 
 
-class ModelJudge:
-    """Judges the manner of a reply by the majority of ``votes`` judgements. A tie yields no verdict."""
-
-    def __init__(self, model: RoleModel, votes: int, prompt: Prompt) -> None:
-        self._model, self._votes, self._prompt = model, votes, prompt
-
-    async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
-        """The majority of the readable votes; ``fit`` is None without a majority."""
-        wish = beat.truth.current if beat.truth is not None else None
-        talk = "\n".join(f"user: {said.user}\nassistant: {said.reply}" for said in exchanges)
-        system = self._prompt.fill(
-            goal=beat.goal, wish=wish or "none; nothing personal belongs into the reply", conversation=talk
-        )
-        return await majority(self._model, system, self._votes)
+async def model_judge(
+    model: RoleModel, prompt: Prompt, votes: int, script: Script, beat: Beat, exchanges: Sequence[Exchange]
+) -> Verdict:
+    """Judge the manner of a reply by the majority of the readable votes; without one, ``fit`` is None."""
+    wish = beat.truth.current if beat.truth is not None else None
+    talk = "\n".join(f"user: {said.user}\nassistant: {said.reply}" for said in exchanges)
+    system = prompt.fill(
+        goal=beat.goal, wish=wish or "none; nothing personal belongs into the reply", conversation=talk
+    )
+    return await majority(model, system, votes)
 
 
-class ModelReader:
-    """Answers a question only from what a memory shows."""
-
-    def __init__(self, model: RoleModel, prompt: Prompt) -> None:
-        self._model, self._prompt = model, prompt
-
-    async def read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
-        """The model's answer; errors as for :meth:`RoleModel.complete`."""
-        memory = section.strip() or "(nothing is remembered)"
-        asked = f"{question}\n{lettered(options)}" if options else question
-        filled = self._prompt.fill(memory=memory, question=asked, now=now)
-        return after_thinking(await self._model.ask("", [Message(role="user", content=filled)]))
+async def model_reader(
+    model: RoleModel, prompt: Prompt, question: str, section: str, now: str, options: Sequence[str]
+) -> str:
+    """The model's answer to a question, only from what a memory shows."""
+    memory = section.strip() or "(nothing is remembered)"
+    asked = f"{question}\n{lettered(options)}" if options else question
+    filled = prompt.fill(memory=memory, question=asked, now=now)
+    return after_thinking(await model.ask("", [Message(role="user", content=filled)]))
 
 
-class ModelAnswerJudge:
-    """Judges the content of an answer, with the prompt for its kind of question."""
-
-    def __init__(self, model: RoleModel, votes: int, prompts: Mapping[str, Prompt]) -> None:
-        self._model, self._votes, self._prompts = model, votes, prompts
-
-    async def judge(self, category: str, question: str, answer: str, reply: str) -> Verdict:
-        """The majority of the votes, as for :class:`ModelJudge`."""
-        kind = kind_of(category)
-        prompt = self._prompts[kind]
-        rule = dict(prompt.rules).get(kind, "")
-        system = prompt.fill(
-            kind=kind, rule=rule, question=question, answer=answer, reply=reply or "(nothing)"
-        )
-        return await majority(self._model, system, self._votes)
+async def model_answer_judge(
+    model: RoleModel,
+    prompts: Mapping[str, Prompt],
+    votes: int,
+    category: str,
+    question: str,
+    answer: str,
+    reply: str,
+) -> Verdict:
+    """Judge the content of an answer, with the prompt for its kind of question."""
+    kind = kind_of(category)
+    rule = dict(prompts[kind].rules).get(kind, "")
+    said = reply or "(nothing)"
+    system = prompts[kind].fill(kind=kind, rule=rule, question=question, answer=answer, reply=said)
+    return await majority(model, system, votes)
 
 
 async def majority(model: RoleModel, system: str, votes: int) -> Verdict:
@@ -200,3 +207,124 @@ def read_judgement(said: str) -> bool | None:
         if isinstance(value, bool):
             found.add(value)
     return found.pop() if len(found) == 1 else None
+
+
+_TRANSPORT = ("timeout_s", "max_retries")
+_LONGEST = {"simulator": 2048, "judge": 2048, "answer_judge": 2048}  # tokens of an answer, unless options say
+_RETRIES = 10  # of a call, by the SDK, unless options say
+
+
+def role_records(
+    settings: ExperimentSettings, given: Mapping[str, Provider] | None = None
+) -> tuple[RoleRecord, ...]:
+    """The roles, for the manifest. ``given`` providers replace those of the settings.
+
+    Raises:
+        ConfigError: a role can never be built.
+    """
+    found = []
+    for role in ROLES:
+        chosen: RoleSettings = getattr(settings.roles, role)
+        prompt_sha256 = prompt_hash(role, chosen.prompt)
+        if chosen.provider is None:
+            found.append(RoleRecord(role=role, kind="rules"))
+            continue
+        where = f"bench.roles.{role}"
+        if chosen.seed is not None and not takes_seed(chosen.provider, f"{where}.provider"):
+            raise ConfigError(f"{where}.seed: the provider {chosen.provider} takes none; leave it out")
+        options = _filled(role, chosen)
+        if role not in (given or {}):
+            provider_options(chosen.provider, options, f"{where}.options")
+        model, temperature = options.get("model"), chosen.temperature
+        if temperature is None and isinstance(own := chosen.options.get("temperature"), int | float):
+            temperature = own
+        found.append(
+            RoleRecord(
+                role=role,
+                kind="model",
+                provider=chosen.provider,
+                model=model if isinstance(model, str) else None,
+                prompt_sha256=prompt_sha256,
+                temperature=temperature,
+                seed=chosen.seed,
+                votes=chosen.votes,
+                options_hash=slow_hash(_decisive(options)),
+            )
+        )
+    return tuple(found)
+
+
+def _filled(role: RoleName, chosen: RoleSettings) -> dict[str, Any]:
+    """The options of a role's model, with variables filled in from the environment."""
+    fill: dict[str, Any] = Resolver(os.environ, Problems("config", Lines())).fill(
+        chosen.options, ("bench", "roles", role, "options")
+    )
+    return fill
+
+
+def _decisive(options: Any) -> Any:
+    """The options that may change a model's answers."""
+    if isinstance(options, dict):
+        return {
+            name: _decisive(value)
+            for name, value in options.items()
+            if not is_credential(str(name)) and name not in _TRANSPORT
+        }
+    return [_decisive(item) for item in options] if isinstance(options, list) else options
+
+
+class RoleSet(AsyncExitStack):
+    """The roles of one cell. It closes the providers that it opened, but not the given ones."""
+
+    def __init__(
+        self,
+        settings: ExperimentSettings,
+        data: TimelineSet,
+        *,
+        replicate: int = 1,
+        providers: Mapping[str, Provider] | None = None,
+    ) -> None:
+        super().__init__()
+        self._earlier_seeds = 16 * (replicate - 1)
+        self._models: dict[str, RoleModel] = {}
+        self._given = providers or {}
+        roles = settings.roles
+        game = data.name == "game"
+        language = load_language().speaking(data.wordings) if game else language_of(data)
+        prompts = {role: prompts_of(role, getattr(roles, role).prompt) for role in ROLES}
+        first = {role: of_kind["open"] for role, of_kind in prompts.items()}
+        played: dict[str, Any] = {"identity": first["assistant"]}
+        if model := self._model("assistant", roles.assistant):
+            played["assistant"] = model
+        if model := self._model("simulator", roles.simulator):
+            played["simulator"] = partial(model_simulator, model, first["simulator"])
+        if model := self._model("judge", roles.judge):
+            played["judge"] = partial(model_judge, model, first["judge"], roles.judge.votes)
+        if model := self._model("reader", roles.reader):
+            played["reader"] = partial(model_reader, model, first["reader"])
+        if model := self._model("answer_judge", roles.answer_judge):
+            votes = roles.answer_judge.votes
+            played["answer_judge"] = partial(model_answer_judge, model, prompts["answer_judge"], votes)
+        rules = Roles(language, RuleAssistant(language), rule_simulator, partial(rule_judge, language))
+        self.roles = replace(rules, **played)
+
+    def _model(self, role: RoleName, chosen: RoleSettings) -> RoleModel | None:
+        if chosen.provider is None:
+            return None
+        provider = self._given.get(role)
+        if provider is None:
+            where = f"bench.roles.{role}.options"
+            options = provider_options(chosen.provider, _filled(role, chosen), where)
+            unset = type(options).model_fields.keys() - options.model_fields_set
+            defaults = {"max_tokens": _LONGEST.get(role), "max_retries": _RETRIES}
+            own = {name: value for name, value in defaults.items() if name in unset and value is not None}
+            provider = create_provider(chosen.provider, options.model_copy(update=own), where)
+            self.push_async_callback(provider.aclose)
+        seed = None if chosen.seed is None else chosen.seed + self._earlier_seeds
+        self._models[role] = RoleModel(provider, chosen.temperature, seed)
+        return self._models[role]
+
+    def take_usage(self) -> dict[str, dict[str, int]]:
+        """The counts of the roles' models since the last call."""
+        spent = {role: model.take_usage() for role, model in self._models.items()}
+        return {role: counts for role, counts in spent.items() if any(counts.values())}

@@ -24,7 +24,7 @@ from memory.bench.data.timeline import (
 )
 from memory.bench.engine.context import CellContext, Request, role_calls
 from memory.bench.engine.manifest import ErrorRecord
-from memory.bench.engine.roles import Exchange, lettered
+from memory.bench.engine.roles import Exchange, lettered, rule_reader
 from memory.bench.engine.test_session import (
     TestSessionRun,
     measured,
@@ -105,7 +105,7 @@ class ProbeSession(TestSessionRun):
 
     async def _ask(self, probe: Probe, request: Request) -> None:
         roles, truth = self.context.roles, probe.truth
-        answering = Answering(roles.reads, roles.answer_judge is not None)
+        answering = Answering(roles.reader is not None, roles.answer_judge is not None)
         planned = planned_probe(self._persona_id, probe, answering)
         recall = self._held.get(probe.probe_id)
         if recall is None:
@@ -134,7 +134,8 @@ class ProbeSession(TestSessionRun):
 
     async def _read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
         with self.context.times.of("answer"), role_calls("reader"):
-            return await self.context.roles.reader.read(question, section, now, options)
+            reader = self.context.roles.reader or rule_reader
+            return await reader(question, section, now, options)
 
     async def _answered(self, planned: ProbeRecord, probe: Probe, reply: str) -> dict[str, Any]:
         """The record fields that a reply decides, by its words and by the answer judge, if any."""
@@ -155,7 +156,7 @@ class ProbeSession(TestSessionRun):
             return fields
         category = "abstention" if isinstance(truth, AbstainTruth) else probe.category
         with self.context.times.of("judge"), role_calls("answer judge"):
-            verdict = await judge.judge(category, probe.query, answer, reply)
+            verdict = await judge(category, probe.query, answer, reply)
         return {**fields, **of_verdicts(verdict, verdict)}
 
     def _evidence(self, truth: EvidenceTruth, result: RetrieveResult) -> dict[str, Any]:

@@ -36,13 +36,6 @@ _NEEDED: Mapping[RoleName, tuple[str, ...]] = {
     "reader": ("memory", "question"),
     "answer_judge": ("question", "answer", "reply"),
 }
-_OPTIONAL: Mapping[RoleName, tuple[str, ...]] = {
-    "assistant": ("now",),
-    "simulator": ("life_context", "constraint", "branch", "hint"),
-    "judge": ("goal",),
-    "reader": ("now",),
-    "answer_judge": ("rule", "kind"),
-}
 _RULE = re.compile(r"^== (\S+)\n", re.MULTILINE)
 
 
@@ -68,8 +61,7 @@ class Prompt:
 
     def fill(self, **values: str) -> str:
         """The prompt with all placeholders replaced at once, so that a placeholder in a value stays text."""
-        names = "|".join((*_NEEDED[self.role], *_OPTIONAL[self.role]))
-        return re.sub(rf"\{{({names})\}}", lambda match: values.get(match[1], ""), self.text)
+        return re.sub(rf"\{{({'|'.join(values)})\}}", lambda match: values[match[1]], self.text)
 
 
 @cache
@@ -79,8 +71,12 @@ def load_prompt(role: RoleName, file: Path | None = None) -> Prompt:
     Raises:
         ConfigError: the file cannot be read, or lacks a placeholder that the role needs.
     """
-    raw = _read(role, file)
-    text, rules = raw.decode("utf-8"), list[str]()
+    try:
+        raw = (file or Path(__file__).parent / "prompts" / f"{role}.md").read_bytes()
+        text, rules = raw.decode("utf-8"), list[str]()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigError(f"bench.roles.{role}.prompt: {file} cannot be read ({why})") from None
     if file is None:
         text, *rules = _RULE.split(text)
     missing = [f"{{{name}}}" for name in _NEEDED[role] if f"{{{name}}}" not in text]
@@ -88,16 +84,6 @@ def load_prompt(role: RoleName, file: Path | None = None) -> Prompt:
         raise ConfigError(f"bench.roles.{role}.prompt: {file} lacks the placeholder {', '.join(missing)}")
     named = tuple(zip(rules[::2], (rule.strip() for rule in rules[1::2]), strict=True))
     return Prompt(role, text.strip(), hashlib.sha256(raw).hexdigest(), named)
-
-
-def _read(role: RoleName, file: Path | None) -> bytes:
-    try:
-        raw = (file or Path(__file__).parent / "prompts" / f"{role}.md").read_bytes()
-        raw.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise ConfigError(f"bench.roles.{role}.prompt: {file} cannot be read ({why})") from None
-    return raw
 
 
 Prompts = Path | Mapping[QuestionKind, Path] | None

@@ -27,7 +27,7 @@ from memory.bench.engine.manifest import (
     VersionRecord,
 )
 from memory.bench.engine.matrix import Experiment
-from memory.bench.engine.role_set import role_records
+from memory.bench.engine.models import role_records
 from memory.bench.engine.settings import Price, Variant
 from memory.contract.errors import ConfigError, MemslotError
 from memory.contract.traits import AdapterTraits

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
 
 from memory.bench.data.language import Language
 from memory.bench.data.timeline import Beat, Script
@@ -139,40 +138,14 @@ class Verdict:
     agreement: float = 1.0  # share of the votes that agree
 
 
-class Simulator(Protocol):
-    """Speaks for the user, in the first person."""
-
-    async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
-        """The user's next words within a beat, or None if nothing is left to say."""
-
-
-class Judge(Protocol):
-    """Decides whether a reply did what the user wanted."""
-
-    async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
-        """Judge the last of ``exchanges``. Only called for beats that have a truth."""
-
-
-class QuestionReader(Protocol):
-    """Answers questions from what a memory shows."""
-
-    async def read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
-        """The answer to a question asked at ``now`` (ISO, to the minute); one of ``options``, if any."""
-
-
-class AnswerJudge(Protocol):
-    """Decides whether an answer is right."""
-
-    async def judge(self, category: str, question: str, answer: str, reply: str) -> Verdict:
-        """Judge a reply to a question of a data set's ``category`` by the right ``answer``."""
-
-
-class RuleReader:
-    """Chooses the given answer that shares most words with the section. It writes no answers."""
-
-    async def read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
-        """The letter of the likeliest option in parentheses; empty without options."""
-        return _likeliest(section, options) if options else ""
+Simulator = Callable[[Script, Beat, Sequence[Exchange]], Awaitable[str | None]]
+"""Speaks for the user: the next words within a beat, or None if nothing is left to say."""
+Judge = Callable[[Script, Beat, Sequence[Exchange]], Awaitable[Verdict]]
+"""Decides whether the last reply did what the user wanted. Only called for beats that have a truth."""
+QuestionReader = Callable[[str, str, str, Sequence[str]], Awaitable[str]]
+"""Answers a question from a section, asked at a time (ISO, to the minute), or names the letter of an option."""
+AnswerJudge = Callable[[str, str, str, str], Awaitable[Verdict]]
+"""Decides by a data set's category, the question and the right answer whether a reply is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +154,7 @@ class Roles:
 
     Attributes:
         language: in which sections are read.
-        reads: whether the reader answers questions in its own words.
+        reader: None if rules choose among given answers and write none.
         answer_judge: None if answers are scored only by their words.
         identity: the assistant's prompt.
     """
@@ -190,9 +163,8 @@ class Roles:
     assistant: Provider
     simulator: Simulator
     judge: Judge
-    reader: QuestionReader = RuleReader()
+    reader: QuestionReader | None = None
     answer_judge: AnswerJudge | None = None
-    reads: bool = False
     identity: Prompt = load_prompt("assistant")
 
     def settings(self, attribute: str) -> tuple[str, ...]:
@@ -282,23 +254,22 @@ def _likeliest(section: str, options: Sequence[str]) -> str:
     return f"({chr(ord('a') + shares.index(max(shares)))})"
 
 
-class RuleSimulator:
-    """Says the goal; while replies do not suit, the complaint, then what is wanted; then gives up."""
-
-    async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
-        lines = [beat.goal, *(line for line in (beat.branch, beat.hint) if line)]
-        return lines[len(exchanges)] if len(exchanges) < len(lines) else None
+async def rule_simulator(script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
+    """The goal; while replies do not suit, the complaint, then what is wanted; then None."""
+    lines = [beat.goal, *(line for line in (beat.branch, beat.hint) if line)]
+    return lines[len(exchanges)] if len(exchanges) < len(lines) else None
 
 
-class RuleJudge:
-    """Judges by the setting that a reply shows."""
+async def rule_judge(
+    language: Language, script: Script, beat: Beat, exchanges: Sequence[Exchange]
+) -> Verdict:
+    """A reply fits if it shows the setting in force, or shows none where the user has none."""
+    assert beat.attribute is not None
+    assert beat.truth is not None
+    shown = language.shown(beat.attribute, exchanges[-1].reply)
+    return Verdict(fit=shown == beat.truth.current, shown=shown or "")
 
-    def __init__(self, language: Language) -> None:
-        self._language = language
 
-    async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
-        """A reply fits if it shows the setting in force, or shows none where the user has none."""
-        assert beat.attribute is not None
-        assert beat.truth is not None
-        shown = self._language.shown(beat.attribute, exchanges[-1].reply)
-        return Verdict(fit=shown == beat.truth.current, shown=shown or "")
+async def rule_reader(question: str, section: str, now: str, options: Sequence[str]) -> str:
+    """The letter of the option that shares most words with the section, in parentheses; empty without options."""
+    return _likeliest(section, options) if options else ""

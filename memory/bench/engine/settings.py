@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -27,7 +27,6 @@ FLOOR, CEILING = REFERENCES = ("no_memory", "oracle_ipas")
 CsField = Literal["scenario", "context", "attribute"]
 EventContext = Literal["field", "text"]
 Count = Annotated[int, Field(ge=1)]
-T = TypeVar("T", bound=Record)
 
 
 def _a_line(given: str) -> str:
@@ -67,13 +66,6 @@ class ExecutorSettings(Record):
     kind: Literal["local", "processes", "dask"] = "local"  # dask: workers share the output directory
     workers: Annotated[int, Field(ge=1, le=64)] = 2
     address: str | None = None  # of the dask scheduler; without it, a cluster is started for the run
-
-
-def _without(wrong: list[str], settings: T) -> T:
-    """The settings, or one error with a line for each conflict between fields."""
-    if wrong:
-        raise ValueError("\n".join(wrong))
-    return settings
 
 
 class RoleSettings(Record):
@@ -118,7 +110,9 @@ class RolesSettings(Record):
             wrong.append("judge: rules cannot judge what a model says; give the judge a provider too")
         if self.assistant.provider is None and self.simulator.provider is not None:
             wrong.append("assistant: rules do not understand a simulator that is a model; give it a provider")
-        return _without(wrong, self)
+        if wrong:
+            raise ValueError("\n".join(wrong))
+        return self
 
 
 class Price(Record):
@@ -205,7 +199,9 @@ class ExperimentSettings(Record):
             wrong.append(f"providers: {named[0]}: phrase_list is a control made of full_history")
         if self.timeline != "game" and len(self.seeds) > 1:
             wrong.append("seeds make generated games; data that is read has one, use replicates")
-        return _without(wrong, self)
+        if wrong:
+            raise ValueError("\n".join(wrong))
+        return self
 
     def crossed(self) -> tuple[Variant, ...]:
         """The providers, each with every budget that it does not set itself."""

@@ -7,9 +7,16 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from memory.bench.data.timeline import CONTEXTS, Beat, PreferenceTruth, TestSession
-from memory.bench.engine.context import TEST_COUNTS, CellContext, Conversation, Readiness, Request, turn_event
+from memory.bench.engine.context import (
+    ACCUMULATION,
+    TEST_COUNTS,
+    CellContext,
+    Conversation,
+    Readiness,
+    Request,
+    turn_event,
+)
 from memory.bench.engine.files import Stopped
-from memory.bench.engine.openings import ACCUMULATION
 from memory.bench.engine.roles import Exchange, Verdict
 from memory.bench.scores.model import ProbeRecord, ProbeStatus, Shown
 from memory.bench.scores.sections import settings_shown
@@ -66,7 +73,7 @@ class TestSessionRun:
     ) -> None:
         self.context, self._test, self._held = context, test, held or {}
         self._persona_id = context.scope.persona_id
-        self._read_only = context.settings.read_only and held is None
+        self._read_only = context.read_only and held is None
         self._earlier: list[Exchange] = []
         self.records: list[ProbeRecord] = []
         self.texts: list[dict[str, Any]] = []
@@ -104,7 +111,7 @@ class TestSessionRun:
             "records": self.records,
             "again": self.again,
             "warnings": self.context.clean(self._warnings),
-            **(texts if self.context.keep_texts else {}),
+            **(texts if self.context.settings.texts_kept else {}),
         }
 
     async def ask_all(self, readiness: str, consistency: ConsistencyModel) -> None:

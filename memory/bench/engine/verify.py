@@ -24,9 +24,9 @@ from memory.bench.engine.experiment import measure, read_metrics
 from memory.bench.engine.files import CellJournal, each_line, file_hashes, json_lines
 from memory.bench.engine.manifest import MANIFEST_FILE, CellRecord, Manifest, read_manifest, shown_labels
 from memory.bench.engine.matrix import cell_specs
+from memory.bench.engine.models import RoleSet
 from memory.bench.engine.probe_session import Answering, completed
 from memory.bench.engine.provenance import data_record
-from memory.bench.engine.role_set import RoleSet
 from memory.bench.engine.settings import ExperimentSettings, load_timelines
 from memory.bench.scores.metrics import llm_use
 from memory.bench.scores.model import Metrics
@@ -192,7 +192,9 @@ class _Check:
             variant = next(each for each in self.manifest.variants if each.label == record.label)
             timeline = data.of(record.persona_id)
             for row in tests:
-                anew = anyio.run(played_anew, row, record, variant, roles, timeline, data.timelines)
+                anew = anyio.run(
+                    played_anew, self.settings, row, record, variant, roles, timeline, data.timelines
+                )
                 where = f"cells/{record.cell_id}/journal.jsonl, {row['session']}"
                 yield from _compared(where, row, json.loads(json_lines([anew])))
 

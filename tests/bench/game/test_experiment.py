@@ -264,14 +264,3 @@ def test_budgets_are_a_factor_and_the_text_can_tell_the_context(tmp_path):
     assert (alone.label, alone.budget and alone.budget.max_tokens) == ("full_history", 200)
 
 
-def test_providers_of_a_persona_are_begun_in_an_order_that_its_seed_draws(tmp_path):
-    providers = ["no_memory", "full_history", "static_profile", "oracle_ipas"]
-    experiment = matrix(tmp_path, *providers, seeds=[1, 2, 3], game={**SIZE, "users": 3})
-    cells = experiment.in_order()
-    assert sorted(cells, key=lambda cell: cell.cell_id) == sorted(
-        experiment.cells(), key=lambda cell: cell.cell_id
-    )
-    orders = [tuple(cell.label for cell in cells[at : at + 4]) for at in range(0, len(cells), 4)]
-    assert len(set(orders)) > 3
-    assert {order[0] for order in orders} == set(providers)
-    assert experiment.in_order() == cells

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+from functools import partial
 
 import pytest
 from bench_support import stored_events
@@ -12,7 +13,7 @@ from model_server import chat
 from memory import BackendUnavailable, ConfigError, MemslotError
 from memory.bench.data.language import load_language
 from memory.bench.data.timeline import Beat, PreferenceTruth, Script
-from memory.bench.engine.models import ModelJudge, ModelSimulator, RoleModel
+from memory.bench.engine.models import RoleModel, model_judge, model_simulator
 from memory.bench.engine.prompts import load_prompt
 from memory.bench.engine.roles import Exchange, RuleAssistant
 from memory.runtime._loop import AgentSession
@@ -169,8 +170,8 @@ def test_a_judge_that_answers_nonsense_is_counted_and_not_guessed_at(tmp_path):
 def judged(*answers, votes=1):
     """The verdict, if a model that is asked again repeats its last words."""
     role = RoleModel(ScriptedProvider([*answers, *answers[-1:] * votes]))
-    judge = ModelJudge(role, votes, load_prompt("judge"))
-    verdict = asyncio.run(judge.judge(SCRIPT, BEAT, [Exchange("What?", "So.")]))
+    judge = model_judge(role, load_prompt("judge"), votes, SCRIPT, BEAT, [Exchange("What?", "So.")])
+    verdict = asyncio.run(judge)
     return verdict.fit, verdict.agreement, role.spent["unread"]
 
 
@@ -206,22 +207,22 @@ def test_a_judgement_that_cannot_be_read_is_asked_for_after_the_others_in_other_
     assert judged("I would say yes.", no, yes, yes, votes=3) == (True, 2 / 3, 1)
     provider = ScriptedProvider(["I would say yes.", yes])
     role = RoleModel(provider)
-    judge = ModelJudge(role, 1, load_prompt("judge"))
-    assert asyncio.run(judge.judge(SCRIPT, BEAT, [Exchange("What?", "So.")])).fit is True
+    judge = model_judge(role, load_prompt("judge"), 1, SCRIPT, BEAT, [Exchange("What?", "So.")])
+    assert asyncio.run(judge).fit is True
     first, second = (messages[-1].content for messages, _ in provider.requests)
     assert first != second
 
 
 def test_a_simulator_opens_with_the_goal_and_ends():
     role = RoleModel(ScriptedProvider(["Shorter!", "DONE."]))
-    user = ModelSimulator(role, load_prompt("simulator"))
+    say = partial(model_simulator, role, load_prompt("simulator"), SCRIPT, BEAT)
 
     async def talk():
-        said = [await user.say(SCRIPT, BEAT, [])]
+        said = [await say([])]
         exchanges = [Exchange(BEAT.goal, "Long.")]
-        said.append(await user.say(SCRIPT, BEAT, exchanges))
-        said.append(await user.say(SCRIPT, BEAT, [*exchanges, Exchange("Shorter!", "Long.")]))
-        said.append(await user.say(SCRIPT, BEAT, [*exchanges] * 3))
+        said.append(await say(exchanges))
+        said.append(await say([*exchanges, Exchange("Shorter!", "Long.")]))
+        said.append(await say([*exchanges] * 3))
         return said
 
     assert asyncio.run(talk()) == [BEAT.goal, "Shorter!", None, None]

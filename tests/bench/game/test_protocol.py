@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,16 +10,16 @@ import pytest
 from memory import BackendReadiness, ContextBudget, MemoryScope, MemorySlot
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
-from memory.bench.engine.context import CellContext, CellSettings
+from memory.bench.engine.context import CellContext
 from memory.bench.engine.files import CellJournal, Stopped, Times, TraceFile
-from memory.bench.engine.openings import Openings
-from memory.bench.engine.play import CellPlayer
-from memory.bench.engine.roles import Roles, RuleAssistant, RuleJudge, RuleSimulator
+from memory.bench.engine.play import CellPlayer, Openings
+from memory.bench.engine.roles import Roles, RuleAssistant, rule_judge, rule_simulator
+from memory.bench.engine.settings import ExperimentSettings
 from memory.plugins.redaction import Scrubber
 from memory.testing import FakeBackend
 
 ENGLISH = load_language()
-ROLES = Roles(ENGLISH, RuleAssistant(ENGLISH), RuleSimulator(), RuleJudge(ENGLISH))
+ROLES = Roles(ENGLISH, RuleAssistant(ENGLISH), rule_simulator, partial(rule_judge, ENGLISH))
 (TIMELINE,) = make_game(GameSize(users=1, sessions=10, tests=2, attributes=4)).timelines
 SCOPE = MemoryScope(run_id="r", persona_id=TIMELINE.persona_id)
 BUDGET = ContextBudget(max_tokens=600)
@@ -31,7 +32,8 @@ async def play(place, adapter=FakeBackend, *, roles=ROLES, slot=MemorySlot, **se
         context = CellContext(
             openings.slot,
             SCOPE,
-            CellSettings(budget=BUDGET, **settings),
+            ExperimentSettings(providers=["fake"], **settings),
+            BUDGET,
             roles,
             CellJournal(place / "journal.jsonl"),
             TraceFile(place / "traces.jsonl", Scrubber({})),
@@ -133,18 +135,16 @@ async def test_what_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(
     assert len(warnings) == (state != "ready")
 
 
-class Torn(RuleJudge):
+async def torn(script, beat, exchanges):
     """Fails in the first test session, where the user complains before it says what is wanted."""
-
-    async def judge(self, script, beat, exchanges):
-        if beat.branch:
-            raise RuntimeError("a judge's defect")
-        return await super().judge(script, beat, exchanges)
+    if beat.branch:
+        raise RuntimeError("a judge's defect")
+    return await rule_judge(ENGLISH, script, beat, exchanges)
 
 
 async def test_the_mode_is_restored_when_a_test_session_breaks(tmp_path, recording):
     with pytest.raises(RuntimeError, match="a judge's defect"):
-        await play(tmp_path, recording, roles=replace(ROLES, judge=Torn(ENGLISH)))
+        await play(tmp_path, recording, roles=replace(ROLES, judge=torn))
     assert recording.modes[-2:] == [True, False]
 
 
