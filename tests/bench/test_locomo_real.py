@@ -13,7 +13,7 @@ import pytest
 from bench_support import figure
 
 from memory.bench.engine.experiment import begin
-from memory.bench.engine.files import read_lines
+from memory.bench.engine.files import each_line
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.engine.verify import verify
 
@@ -50,7 +50,7 @@ def test_an_unlimited_history_holds_all_evidence_that_can_be_resolved(tmp_path, 
 def test_lexical_retrieval_is_no_worse_than_plain_hashing(tmp_path):
     found = run("locomo_simple_rag.yaml", tmp_path, Path(DATA))
     shares = {}
-    for row in (row for file in found.directory.glob("cells/*/results.jsonl") for row in read_lines(file)):
+    for row in (row for file in found.directory.glob("cells/*/results.jsonl") for row in each_line(file)):
         if row["gold"]:
             shares.setdefault(row["persona_id"], []).append((row["found"] or 0) / row["gold"])
     for persona, own in shares.items():

@@ -25,7 +25,7 @@ from memory.bench.engine.files import (
     new_id,
     write_whole,
 )
-from memory.bench.engine.manifest import CellRecord, Manifest, RunRecord, VariantRecord, read_manifest
+from memory.bench.engine.manifest import CellRecord, Manifest, VariantRecord, read_manifest
 from memory.bench.engine.matrix import Experiment
 from memory.bench.engine.models import RoleSet, role_records
 from memory.bench.engine.probe_session import Answering, ProbeSession, completed
@@ -73,8 +73,7 @@ def answer_again(
     experiment_id = new_id(f"{next(iter(earlier.data.values())).timeline}-again", began)
     directory = experiment.settings.directory / experiment_id
     note = f"Answered and judged again from {earlier.experiment_id}. No memory was asked."
-    run = RunRecord(began_at=began, ended_at=None, executor="local", workers=1)
-    update = {"experiment_id": experiment_id, "created_at": began, "roles": roles, "runs": (run,)}
+    update = {"experiment_id": experiment_id, "created_at": began, "roles": roles}
     manifest = earlier.model_copy(update={**update, "notes": (*earlier.notes, note), "record_sha256": None})
     manifest = manifest.model_copy(update={"hashes": manifest.parts()})
     make_directory(directory, experiment.problem.place((experiment.block, "output")))
@@ -85,8 +84,7 @@ def answer_again(
             for cell in earlier.cells
         ]
         manifest = manifest.model_copy(update={"cells": tuple(cells)})
-        run = run.model_copy(update={"ended_at": datetime.now(UTC)})
-        return finish(directory, manifest, (run,), listeners)
+        return finish(directory, manifest, listeners)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise

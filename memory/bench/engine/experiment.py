@@ -22,9 +22,9 @@ from memory.bench.engine.files import (
     OTHERWISE_FILE,
     each_line,
     exclusively,
-    file_hashes,
     make_directory,
     new_id,
+    read_record,
     write_record,
 )
 from memory.bench.engine.manifest import (
@@ -32,7 +32,6 @@ from memory.bench.engine.manifest import (
     CellRecord,
     ErrorRecord,
     Manifest,
-    RunRecord,
     VariantRecord,
     error_record,
     read_manifest,
@@ -211,19 +210,14 @@ def rival_of(manifest: Manifest, variant: VariantRecord, shown: str) -> Rival:
 
 def read_metrics(directory: Path) -> Metrics:
     """The recorded figures of an experiment. Raises ConfigError if they are missing or damaged."""
-    file = directory / METRICS_FILE
-    try:
-        return Metrics.model_validate_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise ConfigError(f"{file} is missing or damaged; resume the experiment to its end") from None
+    return read_record(Metrics, directory / METRICS_FILE)
 
 
-def finish(directory: Path, manifest: Manifest, runs: tuple[RunRecord, ...], listeners: Listeners) -> Outcome:
+def finish(directory: Path, manifest: Manifest, listeners: Listeners) -> Outcome:
     """Write figures and page, and only then the manifest that says that the experiment has ended."""
     metrics = measure(directory, manifest)
     status = manifest.outcome(troubled=any(provider.failed for provider in metrics.providers))
-    update = {"runs": runs, "status": status, "files": file_hashes(directory)}
-    manifest = manifest.model_copy(update=update)
+    manifest = manifest.model_copy(update={"status": status})
     manifest = manifest.model_copy(update={"record_sha256": manifest.own_hash()})
     write_record(metrics, directory / METRICS_FILE)
     if listeners.write_page is not None:
@@ -250,14 +244,6 @@ class _Run:
 
     def _play(self) -> Outcome:
         self.cells = {cell.cell_id: cell for cell in self.manifest.cells}
-        settings = self.experiment.settings.executor
-        run = RunRecord(
-            began_at=datetime.now(UTC),
-            ended_at=None,
-            executor=settings.kind,
-            workers=1 if settings.kind == "local" else settings.workers,
-        )
-        earlier = self.manifest.runs
         jobs = []
         for spec in self.experiment.cells():
             job = Job(self.experiment, spec, self.directory.absolute(), self.manifest.experiment_id)
@@ -266,15 +252,14 @@ class _Run:
                 self.done[spec.cell_id] = job.timeline.steps
             else:
                 jobs.append(job)
-        self._update(runs=(*earlier, run), status="incomplete")
+        self._update(status="incomplete")
         self._examine(jobs)
         ready = [job for job in jobs if self.manifest.variants[job.spec.variant].error is None]
         for record in self.executor.run(ready, self._report):
             self.cells[record.cell_id] = record
             self._update()
         self._fill_results(jobs)
-        run = run.model_copy(update={"ended_at": datetime.now(UTC)})
-        return finish(self.directory, self.manifest, (*earlier, run), self.listeners)
+        return finish(self.directory, self.manifest, self.listeners)
 
     def _fill_results(self, jobs: Sequence[Job]) -> None:
         """Write records for cells without results, so that nothing leaves a denominator."""

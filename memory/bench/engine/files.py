@@ -67,8 +67,6 @@ def make_directory(path: Path, place: str = "output") -> None:
     """Make a new directory with its parents. ``place`` names its setting in errors. Raises ConfigError."""
     try:
         path.mkdir(parents=True)
-    except FileExistsError:
-        raise ConfigError(f"{place}: {path} exists already; choose another directory") from None
     except OSError as error:
         raise ConfigError(f"{place}: {path} cannot be made ({error.strerror}); choose another") from None
 
@@ -114,26 +112,17 @@ def write_record(record: BaseModel, path: Path) -> None:
 def read_record(model: type[RecordT], file: Path) -> RecordT:
     """Read a record. Raises ConfigError if it is missing or damaged."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        return model.model_validate_json(file.read_bytes())
     except FileNotFoundError:
         raise ConfigError(f"{file} does not exist; give the directory of a run") from None
-    except (OSError, ValueError):
-        raise ConfigError(f"{file} cannot be read, or is not JSON; it is damaged") from None
-    if not isinstance(content, Mapping):
-        raise ConfigError(f"{file} is damaged: it is no object")
-    try:
-        return model.model_validate(content)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({error.strerror})") from None
     except ValidationError as error:
         raise ConfigError(f"{file} is damaged: {first_problem(error)}") from None
 
 
 def json_lines(rows: Iterable[object]) -> bytes:
     return b"".join(to_json(row) + b"\n" for row in rows)
-
-
-def read_lines(file: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON lines file; none without the file. ConfigError names a damaged line."""
-    return list(each_line(file))
 
 
 def each_line(file: Path) -> Iterator[dict[str, Any]]:

@@ -233,15 +233,6 @@ class RoleRecord(Record):
     options_hash: str | None = None  # of all options of its provider but credentials, time-outs and retries
 
 
-class RunRecord(Record):
-    """One process that worked on the experiment."""
-
-    began_at: AwareDatetime
-    ended_at: AwareDatetime | None  # null while it works, and where it was killed
-    executor: str
-    workers: int
-
-
 class Manifest(Record):
     """Everything of an experiment but its scores."""
 
@@ -262,10 +253,6 @@ class Manifest(Record):
     left_out: tuple[LeftOutRecord, ...] = ()
     notes: tuple[str, ...] = ()  # what a command filled in for want of a setting, such as a common budget
     cells: tuple[CellRecord, ...]
-    """All cells, as the matrix names them; the order they are begun in is drawn by seed."""
-    runs: tuple[RunRecord, ...] = ()
-    files: dict[str, str] = Field(default_factory=dict)
-    """SHA-256, hex, of files beside this one by name; those of cells stand with them."""
     record_sha256: str | None = None  # of everything else in here, as canonical JSON; null until it has ended
 
     def by_model(self, role: RoleName) -> bool:
@@ -277,15 +264,12 @@ class Manifest(Record):
 
     def parts(self) -> dict[str, str]:
         """Recompute ``hashes`` from the other fields."""
-        left_aside = ("doctor", "providers", "prices")
+        left_aside = ("doctor", "executor", "providers", "prices")
         parts: dict[str, Any] = {
             "settings": {name: value for name, value in self.settings.items() if name not in left_aside},
             "data": {seed: item.sha256 for seed, item in self.data.items()},
             "scope": self.scope and self.scope.model_dump(),
-            "roles": [
-                role.model_dump(mode="json", exclude=None if role.options_hash else {"options_hash"})
-                for role in self.roles
-            ],
+            "roles": [role.model_dump(mode="json") for role in self.roles],
             "providers": [[each.label, each.budget.model_dump()] for each in self.variants],
         }
         hashes = {name: canonical_hash(part) for name, part in parts.items()}

@@ -303,8 +303,8 @@ def first_manifest(
 ) -> Manifest:
     """The manifest before anything is played. Raises ConfigError for roles or prices that are wrong."""
     settings = experiment.settings
-    hidden = {"output", "data", "wordings", "executor", "providers", "roles"}
-    shown = settings.model_dump(mode="json", exclude=hidden)
+    hidden = dict.fromkeys(("output", "data", "wordings", "providers", "roles"), True)
+    shown = settings.model_dump(mode="json", exclude={**hidden, "executor": {"address"}})
     manifest = Manifest(
         experiment_id=experiment_id,
         created_at=created,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from memory.bench.engine.experiment import load_samples
-from memory.bench.engine.files import read_lines
+from memory.bench.engine.files import each_line
 from memory.bench.report.results import Entry
 from memory.bench.scores.figures import read_right
 from memory.bench.scores.model import Difference, Estimate, ProbeRecord, Standing
@@ -167,7 +167,7 @@ def judged_requests(entry: Entry) -> list[Judged]:
     found: list[Judged] = []
     for directory, cell in entry.cells:
         kept: dict[str, list[Mapping[str, Any]]] = {}
-        for row in read_lines(directory / "texts.jsonl"):
+        for row in each_line(directory / "texts.jsonl"):
             kept.setdefault(str(row.get("probe_id")), []).append(row)
         for _, record, _ in load_samples(directory.parent.parent, [cell]):
             rank, verdict = _outcome(record)

@@ -53,7 +53,7 @@ def test_worker_processes_play_the_same(here, tmp_path):
     there = begin(experiment, progress=heard.append)
     assert statuses(there) == ["completed"] * 3
     assert metrics_without_id(there) == metrics_without_id(here)
-    assert there.manifest.runs[0].workers == 2
+    assert there.manifest.settings["executor"] == {"kind": "processes", "workers": 2}
     assert heard[-1].done == heard[-1].total
     assert [at.done for at in heard] == sorted(at.done for at in heard)
 

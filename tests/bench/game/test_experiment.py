@@ -262,5 +262,3 @@ def test_budgets_are_a_factor_and_the_text_can_tell_the_context(tmp_path):
     assert verify(done.directory).deviations == ()
     (alone,) = matrix(tmp_path, "full_history", budgets=[200]).settings.providers
     assert (alone.label, alone.budget and alone.budget.max_tokens) == ("full_history", 200)
-
-

@@ -241,7 +241,7 @@ def test_a_file_that_is_missing_is_named(copy):
     (copy / "report.html").unlink()
     assert "report.html" in deviations_text(verify(copy))
     (copy / "metrics.json").unlink()
-    with pytest.raises(ConfigError, match=r"metrics\.json is missing or damaged"):
+    with pytest.raises(ConfigError, match=r"metrics\.json does not exist"):
         verify(copy)
 
 
