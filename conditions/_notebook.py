@@ -121,6 +121,7 @@ class Notebook:
         pause_s: float,
     ) -> None:
         self.lock = anyio.Lock()
+        self.held = False  # while read-only
         self.failures = 0  # in a row
         self.last_error = ""  # without user text
         self.archived = 0  # messages in the history without a summary, when last read
@@ -178,6 +179,8 @@ class Notebook:
         now = pages.progress
         try:
             draft = await self._summariser.summarise(pages.memory, now.sources, lines)
+            if self.held:  # the mode changed while the model was thinking
+                return False
             memory, known = draft.memory.strip(), {**now.sources, **draft.sources}
             progress = replace(
                 now,
@@ -189,7 +192,7 @@ class Notebook:
             await self._save(pages, progress, memory, draft.history_entry)
         except MemslotError as error:
             self._note(error)
-            if self.failures < _ATTEMPTS:
+            if self.failures < _ATTEMPTS or self.held:
                 return False
             progress = replace(
                 now,

@@ -136,6 +136,8 @@ class RollingSummary(ControlCondition):
                 for notebook in list(self._notebooks.values()):
                     await self._summarise_all(notebook, patient=False)
         self._read_only = mode.read_only
+        for notebook in self._notebooks.values():
+            notebook.held = mode.read_only
         return await super().set_mode(mode)
 
     async def _summarise_all(self, notebook: Notebook, *, patient: bool) -> None:
@@ -294,6 +296,7 @@ class RollingSummary(ControlCondition):
         if (notebook := self._notebooks.get(scope)) is None:
             window = self._options.context_window_tokens - _RESERVED_TOKENS
             notebook = Notebook(scope, self.tables, self._summariser, self._counter, window, _PAUSE_S)
+            notebook.held = self._read_only
             self._notebooks[scope] = notebook
         return notebook
 
