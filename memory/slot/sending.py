@@ -38,7 +38,7 @@ class Written:
         self.last_at: datetime | None = None
         self.queued: Counter[MemoryScope] = Counter()
         self.unknown = 0
-        self._remembers = remembers
+        self.remembers = remembers
         # Of the queued writes, those that were retrievable at the last look.
         self._derived: Counter[MemoryScope] = Counter()
         # (scope, event id) -> (hash of the messages, receipt)
@@ -57,7 +57,8 @@ class Written:
             self._failures.clear()
         if receipt.status in ("queued", "pending"):
             self.queued[event.scope] += 1
-        self.remember(event, receipt)
+        if self.remembers:
+            self.remember(event, receipt)
 
     def note_failure(self, error: MemslotError) -> None:
         """Note a failed write."""
@@ -65,10 +66,9 @@ class Written:
 
     def remember(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
         """Remember that the backend has an event, so that a repetition is not sent."""
-        if self._remembers:
-            self._receipts[event.scope, event.event_id] = (_said(event), receipt)
-            if len(self._receipts) > _REMEMBERED:
-                self._receipts.popitem(last=False)
+        self._receipts[event.scope, event.event_id] = (_said(event), receipt)
+        if len(self._receipts) > _REMEMBERED:
+            self._receipts.popitem(last=False)
 
     def receipt_of(self, event: MemoryEvent) -> WriteReceipt | None:
         """The receipt of an event that was sent before with the same messages, or None."""
@@ -213,7 +213,8 @@ class Sender:
             )
         except MemslotError as error:
             return None, isinstance(error, CapabilityNotSupported)  # a slot behind this one has no look-up
-        self._written.remember(event, receipt)
+        if self._written.remembers:
+            self._written.remember(event, receipt)
         return receipt, False
 
 

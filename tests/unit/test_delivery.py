@@ -189,8 +189,11 @@ async def test_a_batch_without_an_answer_that_is_stored_in_part_is_an_error_that
     async with MemorySlot(adapter, scope=ALICE, deadlines=QUICK) as slot:
         with pytest.raises(BackendTimeout) as raised:
             await bulk_of(slot)([event(number) for number in range(9)])
-    assert ids(raised.value.receipts) == ["e0", "e1", "e2", "e3", "e4"]
-    assert adapter.batches == [["e0", "e1", "e2"], ["e3", "e4", "e5"]]
+        assert ids(raised.value.receipts) == ["e0", "e1", "e2", "e3", "e4"]
+        assert adapter.batches == [["e0", "e1", "e2"], ["e3", "e4", "e5"]]
+        receipts = await bulk_of(slot)([event(number) for number in range(9)])
+    assert ids(receipts) == [f"e{number}" for number in range(9)]
+    assert adapter.batches[2:] == [["e5", "e6", "e7"], ["e8"]], "only what is missing is sent again"
 
 
 @pytest.mark.parametrize("failure", [ConnectionRefusedError("never sent"), ConnectionResetError("lost")])

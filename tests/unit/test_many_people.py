@@ -140,11 +140,3 @@ async def test_a_person_is_named_by_an_id_as_people_have_it():
         found = [slot.for_scope(each).scope.persona_id for each in ("bob", 7, number)]
         assert found == ["bob", "7", str(number)]
         assert {slot.for_scope(each).scope.run_id for each in ("bob", 7)} == {"r"}
-
-
-async def test_messages_are_taken_as_other_libraries_have_them():
-    async with MemorySlot(FakeBackend(), scope=MemoryScope(run_id="r", persona_id="ada")) as slot:
-        asked = {"role": "user", "content": [{"type": "text", "text": "Oolong?"}, {"type": "image_url"}]}
-        await slot.after_turn(session_id="s", messages=[asked, {"role": "assistant", "content": "Noted."}])
-        assert "Oolong?" in await slot.before_turn("Oolong?", session_id="t")
-        assert "Noted." in await slot.before_turn("Noted.", session_id="t")

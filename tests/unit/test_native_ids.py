@@ -3,7 +3,7 @@
 import pytest
 from one_loop import anyio_backend as anyio_backend
 
-from memory import ConfigError, ContextBudget, MemoryScope, MemorySlot, RetrieveRequest, open_memory
+from memory import ContextBudget, MemoryScope, MemorySlot, open_memory
 from memory.testing import FakeBackend
 
 SCOPE = MemoryScope(run_id="r", persona_id="p")
@@ -37,19 +37,3 @@ async def test_ids_count_against_the_budget():
         section = await slot.before_turn("oolong", session_id="s2", budget=budget)
         assert 0 < slot.delivery.token_counter.count(section) <= 150
         assert section.count("(") == section.count("id ") > 0
-
-
-async def test_entries_stay_as_the_adapter_gave_them(tmp_path):
-    found = []
-    for native_ids in (True, False):
-        async with MemorySlot(FakeBackend(), scope=SCOPE, native_ids=native_ids) as slot:
-            await slot.after_turn(user="I like oolong.", session_id="s1")
-            result = await slot.retrieve(RetrieveRequest(query="oolong", scope=SCOPE, session_id="s2"))
-            found.append([entry.labels for entry in result.entries])
-    assert found[0] == found[1]
-
-
-async def test_a_misspelt_switch_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"memory\.context\.native_id: .*did you mean native_ids"):
-        async with open_memory(config(tmp_path, context={"native_id": True})):
-            pass

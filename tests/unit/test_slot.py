@@ -20,7 +20,6 @@ from memory import (
     MemoryScope,
     MemorySlot,
     RetrieveResult,
-    ScopeError,
 )
 from memory.adapter import BackendAuthError, BackendProtocolError, ContextEntry
 
@@ -128,13 +127,6 @@ async def test_a_failing_switch_to_read_only_leaves_the_safe_side(slot, adapter)
     with pytest.raises(BackendError):
         await slot.set_mode(AdapterMode(read_only=False))
     assert slot.read_only
-
-
-async def test_a_filter_that_would_widen_never_reaches_the_adapter(slot, adapter):
-    adapter.next_read = [RuntimeError("reached")]
-    with pytest.raises(ScopeError, match=r"filters\.user_id"):
-        await slot.retrieve(ask(filters={"user_id": "bob"}))
-    assert len(adapter.next_read) == 1
 
 
 async def test_a_failed_retrieval_never_looks_empty(slot, adapter, sink):
