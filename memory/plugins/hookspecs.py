@@ -7,11 +7,11 @@ import its SDK at the top: listing plugins imports every plugin module and may i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import pluggy
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -144,26 +144,6 @@ class PluginInfo:
 OptionsT = TypeVar("OptionsT", bound=BaseModel)
 
 
-class CreateProvider(Protocol):
-    """Builds another installed provider, for a provider that wraps it, such as a mirror."""
-
-    def __call__(
-        self, name: str, options: Mapping[str, Any] | BaseModel, where: str = "", data_dir: Path | None = None
-    ) -> MemoryAdapter:
-        """Build the adapter of a backend or a condition.
-
-        Args:
-            name: the provider's name in YAML.
-            options: its block, not yet validated, or its parsed options.
-            where: the block's path below the calling provider's block, such as ``shadows.0.options``. Empty
-                for the caller's own block: the adapter then has the caller's name and kind.
-            data_dir: replaces the host's.
-
-        Raises:
-            PluginNotFound, PluginLoadError, ConfigError: as for a configuration that selects the provider.
-        """
-
-
 def _no_others(name: str, options: object, where: str = "", data_dir: Path | None = None) -> Any:
     raise PluginNotFound(f"{where}: this host builds no other providers; open it from a configuration")
 
@@ -180,7 +160,9 @@ class AdapterSettings(Generic[OptionsT]):
         data_dir: the directory of an embedded store, unless the options name another; it may not exist yet.
         deadlines: seconds per kind of call, so that an SDK's own timeout can be set below the slot's.
         where: the block's path for messages, such as ``memory.backends.mem0``.
-        create: builds other providers, for a provider that wraps them.
+        create: builds another installed provider, for one that wraps it: ``create(name, options)``. Its block
+            may be validated or not. ``where`` is the block's path below this one, such as ``shadows.0.options``;
+            without it, the adapter has this provider's name and kind. ``data_dir`` replaces the host's.
         shared_store: the memory's store, if the host gives one; see :attr:`store`.
     """
 
@@ -190,7 +172,7 @@ class AdapterSettings(Generic[OptionsT]):
     data_dir: Path = Path(".memslot")
     deadlines: Mapping[str, float] = field(default_factory=dict)
     where: str = ""
-    create: CreateProvider = _no_others
+    create: Callable[..., MemoryAdapter] = _no_others
     kind: ConditionKind = "architecture"
     shared_store: Store | None = None
 
