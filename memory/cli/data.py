@@ -27,7 +27,7 @@ def check(
 
     Exits with 1 where something is wrong.
     """
-    from memory.bench.data.own import counted, read_own
+    from memory.bench.data.own import read_own
     from memory.bench.data.sets import data_sets, kind_of_file
 
     name = kind_of_file(file)
@@ -37,7 +37,14 @@ def check(
         problems = [str(problem) for problem in wrong]
     else:
         found = data_sets()[name](file)
-    holds = counted(found.timelines)
+    timelines = found.timelines
+    holds = {
+        "people": len(timelines),
+        "sessions": sum(len(each.sessions) for each in timelines),
+        "turns": sum(len(each.turns) for each in timelines),
+        "questions": sum(len(each.probes) for each in timelines),
+        "test sessions": sum(len(each.tests) for each in timelines),
+    }
     if as_json:
         print_json({"kind": name, "holds": holds, "notes": found.notes, "problems": problems})
     else:

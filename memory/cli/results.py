@@ -5,15 +5,17 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from memory import InputError
-from memory.cli._experiments import newest, show_results
 from memory.cli._group import FAILED
 from memory.contract._quantity import quantity
 from memory.plugins.console import AsJson, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from memory.bench.report.results import Results
 
 
 def report(
@@ -149,3 +151,60 @@ def view(
         say(f"{' and '.join(map(str, places))} at {server.url} (Ctrl+C ends it)")
         with suppress(KeyboardInterrupt):
             server.serve_forever()
+
+
+def show_results(results: Results, directory: Path, report: Path, *, as_json: bool) -> None:
+    """Print figures side by side, remarks, the verdict, the path of the page, and how to resume."""
+    from memory.bench.report.tables import by_category, summary
+    from memory.bench.report.verdict import banner, problems, remarks, resumption, unequal, verdict
+
+    if as_json:
+        print_json(as_data(results, directory, report))
+        return
+    if text := banner(results):
+        say(text, "bold yellow")
+    columns, rows = summary(results)
+    print_table(columns, rows)
+    if len(results.entries) == 1 and results.headline is not None:
+        parts = by_category(results, results.headline)
+        if len(parts[1]) > 1:
+            say("")
+            print_table(*parts)
+    for what in (*results.manifest.notes, *unequal(results)):
+        say(what, "yellow")
+    for remark in remarks(results) if len(results.entries) == 1 else ():
+        say(f"warning: {remark}", "yellow")
+    for problem in problems(results):
+        say(f"failed: {problem}", "bold red")
+    for sentence in verdict(results):
+        say(sentence, "bold")
+    say(f"report: {report}")
+    for line in resumption(results, directory):
+        say(line, "bold red")
+
+
+def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
+    from memory.bench.report.verdict import banner, problems, unequal, verdict
+
+    return {
+        "directory": str(directory),
+        "report": str(report),
+        "status": results.manifest.status,
+        "banner": banner(results),
+        "verdict": verdict(results),
+        "notes": results.manifest.notes,
+        "left_out": {item.label: item.why for item in results.manifest.left_out},
+        "problems": problems(results),
+        "unequal": unequal(results),
+        "metrics": results.metrics.model_dump(mode="json"),
+    }
+
+
+def newest(directory: Path) -> Path:
+    """The directory itself if it holds results, else its subdirectory with the newest results."""
+    from memory.bench.engine.manifest import MANIFEST_FILE
+
+    if (directory / MANIFEST_FILE).exists():
+        return directory
+    found = [*directory.glob(f"*/{MANIFEST_FILE}")]
+    return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else directory

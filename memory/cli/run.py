@@ -7,12 +7,17 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory.cli._experiments import Out, conclude, play
-from memory.plugins.console import AsJson, say
+from memory.cli._group import FAILED, tracebacks
+from memory.cli.results import show_results
+from memory.plugins.console import AsJson, complain, progress, say
+
+if TYPE_CHECKING:
+    from memory.bench.engine.experiment import Outcome
+    from memory.bench.engine.matrix import Experiment
 
 FAIR_TOKENS = 2_000
 """The budget of each provider in a comparison whose file gives none."""
@@ -42,7 +47,12 @@ def run(
             help="The data set's file or directory, in place of the file's data.", show_default=False
         ),
     ] = None,
-    out: Out = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the directory of the results is made; default: manifests.", show_default=False
+        ),
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -120,3 +130,60 @@ def _scripted() -> Iterator[None]:
     with ScriptedLLM(record=False) if wanted else nullcontext() as llm:
         os.environ["SCRIPTED_LLM_URL"] = llm.base_url if llm else "http://127.0.0.1:1"
         yield
+
+
+def play(
+    context: typer.Context,
+    experiment: Experiment,
+    *,
+    resume: Path | None = None,
+    source: Path | None = None,
+    as_json: bool = False,
+) -> Outcome:
+    """Play or resume an experiment, and report progress and failures.
+
+    Raises:
+        ConfigError, PluginError: the experiment cannot begin; nothing was written.
+    """
+    from memory.bench.engine.again import answer_again
+    from memory.bench.engine.experiment import Listeners, begin
+    from memory.bench.engine.experiment import resume as take_up
+    from memory.bench.report.report import write_page
+
+    place: Path | None = None  # None until there is a directory of results
+
+    def made(directory: Path) -> None:
+        nonlocal place
+        place = directory
+        if not as_json:
+            say(f"writing to {directory}", "dim")
+
+    for left_out in () if as_json else experiment.left_out:
+        say(f"left out: {left_out.label}, which {left_out.why}", "yellow")
+    try:
+        with progress() as bars:
+            listeners = Listeners(
+                progress=lambda at: bars("steps", at.done, at.total, at.label),
+                on_directory=made,
+                on_error=tracebacks(context),
+                write_page=write_page,
+            )
+            if source is not None:
+                return answer_again(experiment, source, listeners=listeners)
+            if resume is not None:
+                return take_up(experiment, resume, listeners=listeners)
+            return begin(experiment, listeners=listeners)
+    except BaseException:
+        if place is not None and source is None:
+            complain(f"incomplete: {place}; --resume {place} goes on", warning=True)
+        raise
+
+
+def conclude(outcome: Outcome, *, as_json: bool) -> None:
+    """Show an experiment's results. Exits with 1 if it did not complete."""
+    from memory.bench.report.results import results_of
+
+    results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
+    show_results(results, outcome.directory, outcome.report, as_json=as_json)
+    if outcome.manifest.status != "completed":
+        raise typer.Exit(FAILED)

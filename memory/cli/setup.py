@@ -30,14 +30,11 @@ def setup(
     context: typer.Context,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("memslot.yaml"),
     host: Annotated[
-        str | None,
-        typer.Option(help="The agent; see 'memslot tools hosts'. none for no agent."),
+        str | None, typer.Option(help="The agent; see 'memslot tools hosts'. none for no agent.")
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option(
-            help="The memory, a backend or a condition; see 'memslot doctor'. Default: mem0.",
-        ),
+        typer.Option(help="The memory, a backend or a condition; see 'memslot doctor'. Default: mem0."),
     ] = None,
     source: Annotated[
         Path | None,

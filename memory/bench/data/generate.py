@@ -172,11 +172,15 @@ class _PersonaScript:
         matter = self.dice.pick(self.world.matters[context])
         return {"matter": matter, "person": self.dice.pick(self.world.people[context])}
 
+    def _of_life(self, forms: Sequence[str], context: str, **more: str) -> str:
+        """A sentence about a matter or a person of this life."""
+        return opened(self.dice.pick(forms).format(**self._props(context), **more))
+
     def _talk(self, context: str) -> str:
         """Talk without a preference. Half of it shares words with a preference."""
         alike = self.dice.chance(0.5)
         forms = self.dice.pick(self.attributes).talk if alike else self.language.forms.filler
-        return opened(self.dice.pick(forms).format(**self._props(context)))
+        return self._of_life(forms, context)
 
     def _starts(self, index: int) -> datetime:
         return _START + timedelta(days=index, hours=_HOUR[self.plan.contexts[index]])
@@ -215,11 +219,10 @@ class _PersonaScript:
     def _aside(self, context: str) -> str:
         kind, forms = self.dice.below(5), self.language.forms
         if kind == 0:
-            attribute = self.dice.pick(self.attributes)
-            return opened(self.dice.pick(attribute.practised(tested=False)).format(**self._props(context)))
+            return self._of_life(self.dice.pick(self.attributes).practised(tested=False), context)
         if kind == 1:
             topic = self.dice.pick(self.attributes).topic
-            return opened(self.dice.pick(forms.passing).format(**self._props(context), topic=topic))
+            return self._of_life(forms.passing, context, topic=topic)
         return self._talk(context)
 
     def _own_session(self, index: int) -> Session:
@@ -281,7 +284,7 @@ class _PersonaScript:
 
     def _request(self, name: str, context: str, *, tested: bool, named: bool) -> str:
         attribute = self.language.by_name[name]
-        request = opened(self.dice.pick(attribute.practised(tested=tested)).format(**self._props(context)))
+        request = self._of_life(attribute.practised(tested=tested), context)
         form = self.dice.pick(self.language.forms.named) if named else "{request}"
         return form.format(request=request, topic=attribute.topic)
 

@@ -26,20 +26,12 @@ _START = datetime(2024, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2})")
 
 
-def _listed(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
-
-
 def _timed(value: Any) -> Any:
     match = _TIME.search(value) if isinstance(value, str) else None
     return f"{match[1]}T{match[2]}Z" if match else None
 
 
 _Time = Annotated[datetime | None, BeforeValidator(_timed)]
-
-
-def _message(value: Any) -> Any:
-    return {"message": value} if isinstance(value, str) else value
 
 
 class _Said(Part):
@@ -69,14 +61,16 @@ class _Question(Part):
         return self
 
 
-_Message = Annotated[_Said, BeforeValidator(_message)]
+_Message = Annotated[
+    _Said, BeforeValidator(lambda given: {"message": given} if isinstance(given, str) else given)
+]
 
 
 class _Case(Part):
     message_list: list[_Message] | list[list[_Message]]
-    questions: Annotated[list[_Question], BeforeValidator(_listed)] = Field(
-        min_length=1, validation_alias=AliasChoices("QA", "question_list")
-    )
+    questions: Annotated[
+        list[_Question], BeforeValidator(lambda given: given if isinstance(given, list) else [given])
+    ] = Field(min_length=1, validation_alias=AliasChoices("QA", "question_list"))
 
 
 def load_membench(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:

@@ -47,11 +47,7 @@ from memory.plugins.blocks import Problems, load_yaml, parse_block
 _START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
 
-def _number(after: Any) -> Any:
-    return after.removeprefix("acc_") if isinstance(after, str) else after
-
-
-_After = Annotated[int, BeforeValidator(_number)]
+_After = Annotated[int, BeforeValidator(lambda after: str(after).removeprefix("acc_"))]
 _Context = Literal["work", "personal"]
 
 
@@ -97,13 +93,14 @@ class _Phase(Part):
     since: str | None = Field(None, validation_alias="from")
 
 
-def _phases(value: Any) -> Any:
-    return [{"value": value}] if isinstance(value, str) else value
+_Phases = Annotated[
+    list[_Phase], BeforeValidator(lambda value: [{"value": value}] if isinstance(value, str) else value)
+]
 
 
 class _Truth(Part):
-    work: dict[str, Annotated[list[_Phase], BeforeValidator(_phases)]]
-    personal: dict[str, Annotated[list[_Phase], BeforeValidator(_phases)]]
+    work: dict[str, _Phases]
+    personal: dict[str, _Phases]
 
 
 def load_mempabench(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:

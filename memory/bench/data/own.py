@@ -8,7 +8,7 @@ A line is a message or a question. A message has ``session``, ``role`` and ``con
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -74,8 +74,8 @@ def _timeline(
 ) -> Timeline:
     names: dict[str, tuple[str, ...]] = {}  # evidence entry -> event ids
     last = _START - timedelta(minutes=1)
-    dated = []
-    for number, talk in enumerate(talks):
+    sessions: list[Session] = []
+    for talk in talks:
         turns: list[Turn] = []
         at = next((said.at for said in talk.messages if said.at), last + timedelta(minutes=1))
         for place, said in enumerate(talk.messages, start=1):
@@ -87,24 +87,21 @@ def _timeline(
                 names[said.message_id] = (event_id,)
         names.setdefault(talk.conversation_id, tuple(turn.event_id for turn in turns))
         last = max(last, turns[-1].timestamp)
-        dated.append((turns[0].timestamp, number, Session(talk.conversation_id, tuple(turns))))
-    sessions = tuple(session for *_, session in sorted(dated, key=lambda item: item[:2]))
+        sessions.append(Session(talk.conversation_id, tuple(turns)))
+    sessions.sort(key=lambda session: session.turns[0].timestamp)
     probes = [
         Probe(
             probe_id=f"{user}:q{number}",
             after=len(sessions),
             query=question.text,
             category=question.category,
-            truth=EvidenceTruth(
-                turns=_evidence(question, names, problems),
-                answer=question.answer,
-            ),
+            truth=EvidenceTruth(_evidence(question, names, problems), answer=question.answer),
             session_id="test",
             asked_at=question.at or last,
         )
         for number, question in enumerate(questions, start=1)
     ]
-    return Timeline(persona_id=user, sessions=sessions, probes=tuple(probes))
+    return Timeline(persona_id=user, sessions=tuple(sessions), probes=tuple(probes))
 
 
 def _evidence(
@@ -117,15 +114,3 @@ def _evidence(
             problems.append(Problem(question.place, what))
         found.update(dict.fromkeys(names.get(entry, ())))
     return tuple(found)
-
-
-def counted(timelines: Iterable[Timeline]) -> dict[str, int]:
-    """The numbers of people, sessions, turns, questions and test sessions."""
-    known = list(timelines)
-    return {
-        "people": len(known),
-        "sessions": sum(len(each.sessions) for each in known),
-        "turns": sum(len(each.turns) for each in known),
-        "questions": sum(len(each.probes) for each in known),
-        "test sessions": sum(len(each.tests) for each in known),
-    }

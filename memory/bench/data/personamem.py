@@ -147,19 +147,14 @@ def _timeline(context: str, said: Sequence[_Said], questions: Sequence[_Question
 
 def _turns(context: str, session: int, first: int, messages: Sequence[_Said]) -> Iterator[Turn]:
     """A reply joins the user's message before it."""
-    groups: list[list[int]] = []
-    for place, message in enumerate(messages):
-        if groups and messages[groups[-1][-1]].role == "user" and message.role == "assistant":
-            groups[-1].append(place)
+    groups: list[tuple[int, list[_Said]]] = []
+    for place, message in enumerate(messages, start=first):
+        if groups and message.role == "assistant" and groups[-1][1][-1].role == "user":
+            groups[-1][1].append(message)
         else:
-            groups.append([place])
-    for group in groups:
-        said = tuple(
-            Message(role=messages[place].role, content=messages[place].content)
-            for place in group
-            if messages[place].content.strip()
-        )
+            groups.append((place, [message]))
+    for place, group in groups:
+        said = tuple(Message(role=each.role, content=each.content) for each in group if each.content.strip())
         if said:
-            place = first + group[0]
-            turn_id = f"s{session:03}.{place}"
-            yield Turn(turn_id, f"{context}:{place}", _START + timedelta(minutes=place), said)
+            at = _START + timedelta(minutes=place)
+            yield Turn(f"s{session:03}.{place}", f"{context}:{place}", at, said)

@@ -13,9 +13,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from memory.bench.engine.experiment import load_samples
 from memory.bench.engine.files import each_line
+from memory.bench.engine.manifest import Manifest
 from memory.bench.report.results import Entry
 from memory.bench.scores.figures import read_right
 from memory.bench.scores.model import Difference, Estimate, ProbeRecord, Standing
+from memory.contract._quantity import quantity
 
 
 class Bar(NamedTuple):
@@ -70,11 +72,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole page. Each badge is a text with its kind: "good", "bad" or empty."""
+    """A whole page, about a run if it has a ``manifest``."""
 
     title: str
     verdict: Sequence[str]  # sentences on who won; the first one is the page's first line
-    badges: Sequence[tuple[str, str]] = ()
+    manifest: Manifest | None = None
     banner: str = ""
     lines: Sequence[str] = ()
     blocks: Sequence[Block] = ()
@@ -83,7 +85,7 @@ class Page:
 
     def render(self) -> str:
         """The page as HTML, with all text escaped."""
-        return _template().render(page=self, version=version("memslot"))
+        return _template().render(page=self, version=version("memslot"), quantity=quantity)
 
 
 @cache

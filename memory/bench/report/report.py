@@ -20,7 +20,6 @@ from memory.bench.report.verdict import banner, problems, remarks, unequal, verd
 from memory.bench.scores.figures import BY_NAME
 from memory.bench.scores.intervals import MIN_CLUSTERS, TOO_FEW
 from memory.bench.scores.model import Metrics, Standing
-from memory.contract._quantity import quantity
 
 REPORT_FILE = "report.html"
 _KNOWN = {
@@ -55,10 +54,9 @@ def render(results: Results) -> str:
     return Page(
         title=f"memslot: {manifest.experiment_id}",
         verdict=verdict(results),
-        badges=[(manifest.status, "good" if manifest.status == "completed" else "bad")],
+        manifest=manifest,
         banner=banner(results),
         lines=[
-            _about(manifest),
             *manifest.notes,
             *dict.fromkeys(note for item in manifest.data.values() for note in item.notes),
             *unequal(results),
@@ -67,23 +65,6 @@ def render(results: Results) -> str:
         blocks=[*_blocks(results), *request_blocks(results.entries)],
         quotes=any((place / "texts.jsonl").exists() for entry in results.entries for place, _ in entry.cells),
     ).render()
-
-
-def _about(manifest: Manifest) -> str:
-    data = [*manifest.data.values()]
-    held = {
-        "personas": sum(item.personas for item in data),
-        "sessions": sum(item.sessions for item in data),
-        "requests": sum(item.probes for item in data),
-        "cells": len(manifest.cells),
-    }
-    counts = ", ".join(quantity(count, what) for what, count in held.items())
-    seeds = f"({data[0].name})" if data[0].seed is None else f"of seed {', '.join(manifest.data)}"
-    who = ", ".join(f"{role.role}: {role.model or role.kind}" for role in manifest.roles)
-    if manifest.settings.get("mode") == "probe":
-        who = "nobody plays; the memory is asked"
-    began = f"{manifest.experiment_id}, {manifest.created_at:%Y-%m-%d %H:%M} UTC"
-    return f"{began}: {data[0].timeline} {seeds}, {counts}; {who}."
 
 
 def _blocks(results: Results) -> Iterator[Block]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,6 @@ from memory.bench.engine.manifest import Manifest
 from memory.bench.report.page import count, counted, interval, share, stacked
 from memory.bench.report.results import Entry, Results
 from memory.bench.scores.figures import BY_NAME, FIGURES, Figure
-from memory.bench.scores.metrics import percentile
 from memory.bench.scores.model import Estimate
 
 _MAIN = {
@@ -217,4 +217,8 @@ def quantiles(entry: Entry, phase: str) -> tuple[float | None, float | None]:
         for row in each_line(directory / "times.jsonl")
         for value in row.get(phase, ())
     ]
-    return percentile(values, 0.5), percentile(values, 0.95)
+    if len(values) < 2:
+        only = next(iter(values), None)
+        return only, only
+    twentieths = statistics.quantiles(values, n=20, method="inclusive")
+    return twentieths[9], twentieths[18]

@@ -2,8 +2,7 @@
 
 The eight behaviour figures are those of MemPABench, each a complaint of a user, in three groups: CS (context
 sensitivity), PET (preference evolution tracking) and IQI (interaction quality). Over-personalisation stands
-apart. MemPABench's formulas were not public in detail when this was written, so its figures and these do not
-compare.
+apart. MemPABench's formulas are not public in detail, so its figures and these do not compare.
 
 Nothing leaves a denominator. A request that the provider failed has the worst value of every figure that
 applies. A request that the harness failed has no value, and bounds stand beside the figure.

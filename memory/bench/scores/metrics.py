@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from memory.bench.scores.model import (
     Measure,
     Metrics,
     Part,
-    ProbeRecord,
     ProviderMetrics,
     Sample,
     Standing,
@@ -26,17 +24,6 @@ from memory.bench.scores.model import (
 
 MAX_MISSING = 0.02
 """The largest share of missing requests with which a figure still has a value."""
-
-
-def percentile(values: Sequence[float], share: float) -> float | None:
-    """The quantile ``share`` of the values, linearly interpolated; None without values."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * share
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +138,16 @@ def _estimated(figure: Figure, averaged: Sequence[Unit], *, reference: bool = Fa
 def _parts(figure: Figure, requests: Requests) -> Iterator[Part]:
     groups: dict[str, list[Sample]] = {}
     for sample in requests.samples:
-        if label := _category(sample.record):
+        record = sample.record
+        label = record.category
+        if record.kind != "question":
+            label = f"{record.category or record.kind}, {'changed' if record.change else 'steady'}"
+        if label:
             groups.setdefault(label, []).append(sample)
     for label, samples in sorted(groups.items()):
         found = _estimated(figure, averaged(figure.units(Requests(samples))))
         if found.n or found.missing:
             yield Part(figure=figure.name, label=label, estimate=found)
-
-
-def _category(record: ProbeRecord) -> str | None:
-    if record.kind == "question":
-        return record.category
-    return f"{record.category or record.kind}, {'changed' if record.change else 'steady'}"
 
 
 def _differences(

@@ -7,7 +7,7 @@ import pytest
 from game_support import play
 
 from memory import BackendReadiness
-from memory.cli import _experiments
+from memory.cli.run import conclude
 
 pytestmark = pytest.mark.thorough
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.thorough
 def outputs(outcome):
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        _experiments.conclude(outcome, as_json=False)
+        conclude(outcome, as_json=False)
     return {
         "terminal": out.getvalue() + err.getvalue(),
         "report.html": outcome.report.read_text(encoding="utf-8"),
