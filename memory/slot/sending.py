@@ -1,4 +1,4 @@
-"""Sends events, and remembers what became of them (DESIGN section 5)."""
+"""Sends events, and keeps a record of their receipts (DESIGN section 5)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Written:
         self.queued: Counter[MemoryScope] = Counter()
         self.unknown = 0
         self.remembers = remembers
-        # Of the queued writes, those that were retrievable at the last look.
+        # Queued writes that were retrievable at the last look.
         self._derived: Counter[MemoryScope] = Counter()
         # (scope, event id) -> (hash of the messages, receipt)
         self._receipts: OrderedDict[tuple[MemoryScope, str], tuple[int, WriteReceipt]] = OrderedDict()

@@ -121,6 +121,8 @@ class Writes:
             async with self._alone(key, _WRITE_LOCK_S) as lease:
                 last = max(done.seqs) + 1
                 held = await self._deliver_entries(span, lease, key, before=last) if lease else ELSEWHERE
+        elif done.lease is not None:
+            await self._leases.let_go(done.lease)
         receipts: list[WriteReceipt] = []
         for event, _, before in made:
             receipt = known.get(event.event_id)
@@ -250,7 +252,7 @@ class Writes:
             event = JournalEntry.of(entry).event
         except JournalError:
             return Verdict("aside", error=UNREADABLE)
-        if entry.sent:  # possibly sent, by this process or by one that died meanwhile
+        if entry.sent:  # possibly sent, by this process or by a dead one
             found, absent = await self.sender.look_up(span, event)
             if found is not None:
                 return _verdict_of(found)

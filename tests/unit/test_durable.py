@@ -212,6 +212,13 @@ async def test_read_only_keeps_nothing_and_delivers_nothing(tmp_path):
     assert stored(adapter) == ["e1", "e3"]
 
 
+async def test_a_repeated_event_keeps_no_other_process_from_delivering(tmp_path):
+    async with journaled(Obedient(), tmp_path) as slot, journaled(Obedient(), tmp_path) as other:
+        for _ in range(2):
+            assert (await slot.record_event(event(1))).status == "committed"
+        assert (await other.record_event(event(2))).status == "committed"
+
+
 async def test_a_reset_ends_what_waits(tmp_path):
     adapter = Down()
     adapter.down = True
