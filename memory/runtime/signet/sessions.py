@@ -42,7 +42,8 @@ def scope_of(caller: Caller, isolate: Isolate, project: str | None, agent_id: st
         return caller.scope
     parts = [caller.scope.agent_id, project, agent_id]
     label = "|".join(quote((part or "").encode("utf-8", "surrogatepass"), safe="") for part in parts)
-    if len(label) > MAX_ID_LENGTH:  # a hash ends an id that is too long; quoted parts hold no tilde before it
+    label = label.replace("~", "%7E")  # a tilde marks the hash that ends an id that is too long
+    if len(label) > MAX_ID_LENGTH:
         label = f"{label[: MAX_ID_LENGTH - 66]}|~{hashlib.sha256(label.encode()).hexdigest()}"
     return caller.scope.model_copy(update={"agent_id": label})
 
