@@ -139,8 +139,6 @@ class JsonHttp:
         Args:
             path: from the root; the caller escapes ids in it.
             params: None values are left out.
-            json: the body.
-            headers: further headers, such as the key's.
             operation: the request's name in errors; by default method and path without ids.
             retry_pause_s: for requests that may be sent twice: seconds before the one retry after a 5xx (not
                 501) or a lost connection. None: no retry.
@@ -229,7 +227,11 @@ class JsonHttp:
             error.__cause__ = cause
             return error
         error = normalise_error(cause, backend_name=self._backend, operation=operation, table=HTTPX_ERRORS)
-        body = _body_of(response)
+        try:
+            body = response.json()
+        except (ValueError, RecursionError):
+            body = None
+        body = body if isinstance(body, dict) else {}
         error.diagnostics.update(_said(body))
         usual = "the {server} failed" if status >= 500 else "the {server} refused it"
         hint = self._hints.get(status, usual).format(server=self._named)
@@ -260,7 +262,7 @@ class _Body(AsyncIterator[bytes], httpx.AsyncByteStream):
 
 
 class _Pool:
-    """Connections that are closed together, after one of them broke and the last request ended."""
+    """Connections that are closed together, after one broke: a server may reset it after a failure."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
@@ -290,15 +292,6 @@ def _unhandled(response: httpx.Response) -> bool:
     """Whether the server had an unhandled failure: any 500 (Honcho's are JSON), or a 5xx without JSON."""
     status, kind = response.status_code, str(response.headers.get("content-type", ""))
     return status >= 500 and (status == 500 or "json" not in kind)
-
-
-def _body_of(response: httpx.Response) -> dict[str, Any]:
-    """The JSON object in an answer; empty if there is none."""
-    try:
-        body = response.json()
-    except (ValueError, RecursionError):
-        return {}
-    return body if isinstance(body, dict) else {}
 
 
 def _said(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,9 +27,7 @@ _silent_until = -math.inf  # by the monotonic clock
 class LocalEmbedder:
     """Maps texts to vectors with a model of ``fastembed``. Safe for several threads.
 
-    Args:
-        options: model, directory and prefixes.
-        where: the block's place in the configuration, for errors.
+    ``where`` is the block's place in the configuration, for errors.
 
     Attributes:
         name: ``local:`` and the model's name.

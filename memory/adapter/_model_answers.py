@@ -19,14 +19,7 @@ _MOST_PLACES = 100  # limit of places to look for JSON in prose; bounds the time
 def json_of_answer(
     content: object, *, finish_reason: object = None
 ) -> dict[str, JsonValue] | list[JsonValue]:
-    """The JSON object or list in a model's answer.
-
-    It may follow ``<think>…</think>`` or a byte order mark, or be inside a code fence or prose. If prose
-    contains several values, the longest counts.
-
-    Args:
-        content: the answer's text, as the endpoint gave it.
-        finish_reason: the endpoint's reason to end the answer, for the error.
+    """The JSON object or list in a model's answer, after ``<think>…</think>``, in a code fence or in prose.
 
     Raises:
         BackendProtocolError: there is none. The message describes the answer, but never quotes it.

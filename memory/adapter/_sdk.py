@@ -45,10 +45,7 @@ def warnings_only(*packages: str) -> None:
 def quiet_loggers(package: str, *more: str, unsaid: tuple[str, ...] = ()) -> None:
     """By default log only warnings, cut before the first detail, because details repeat user text.
 
-    Args:
-        package: all its existing loggers.
-        more: further loggers of the package, which may not exist yet.
-        unsaid: beginnings of records to drop, because health reports the same.
+    ``more`` are loggers of the package that may not exist yet; ``unsaid`` are beginnings of records to drop.
     """
     warnings_only(package)
     for name in {*more, *logging.root.manager.loggerDict}:

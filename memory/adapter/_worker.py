@@ -6,7 +6,6 @@ thread-safe would see two calls at once.
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import sys
 import threading
@@ -19,7 +18,7 @@ from typing import Any, TypeVar, cast
 import anyio
 from anyio.lowlevel import current_token
 
-from memory.contract._loops import on_trio
+from memory.contract._loops import start_task
 from memory.contract.admission import Admission, awaiting_turn
 from memory.contract.errors import BackendUnavailable
 
@@ -92,7 +91,7 @@ class NativeWorker:
         return job
 
     async def idle(self) -> None:
-        """Wait until all calls made so far have ended, including abandoned calls but no later ones."""
+        """Wait until all calls made so far have ended, including abandoned ones."""
         so_far = set(self._running)
         while not so_far.isdisjoint(self._running):  # noqa: ASYNC110 (set on other threads, seldom waited for)
             await anyio.sleep(0.002)
@@ -172,7 +171,6 @@ class ShieldedCalls:
 
     def __init__(self) -> None:
         self._running: dict[Hashable, anyio.Event] = {}
-        self._tasks: set[object] = set()
 
     async def run(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
         """Run ``call`` after earlier calls of its key have ended, and return its result.
@@ -211,13 +209,7 @@ class ShieldedCalls:
                 del self._running[key]
                 done.set()
 
-        if on_trio():
-            trio: Any = sys.modules["trio"]
-            trio.lowlevel.spawn_system_task(work)
-        else:
-            task = asyncio.ensure_future(work())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        start_task(work)
         return outcome, done
 
     def busy(self, key: Hashable | None = None) -> bool:

@@ -1,20 +1,14 @@
 """For plugins that keep data on this machine: the memory's store, locks, whole files and bounded queues.
 
-Most plugins need none of these. ``settings.store`` is the memory's database, which all parts of memslot
-share. ``settings.partitions`` lists a plugin's native partitions. A plugin declares its own tables as
-:class:`Tables`, and gets a handle on them by ``settings.store.handle(TABLES)``.
+``settings.store`` is the memory's database. ``settings.partitions`` lists a plugin's native partitions. A
+plugin gets a handle on its own :class:`Tables` by ``settings.store.handle(TABLES)``.
 """
 
 from __future__ import annotations
 
 from memory.slot.recent_keys import RecentKeys
 from memory.storage.entries import OUTBOX, Entry, Lane, Verdict
-from memory.storage.files import (
-    remove_directory,
-    replace_file,
-    staged_directory,
-    sweep_directories,
-)
+from memory.storage.files import remove_directory, replace_file, staged_directory, sweep_directories
 from memory.storage.insert import create_directory
 from memory.storage.lock import FileLock
 from memory.storage.outbox import Outbox

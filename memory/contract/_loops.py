@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from typing import Any
 
 from anyio.lowlevel import checkpoint as anyio_checkpoint
 from anyio.lowlevel import current_token
+
+_tasks: set[Any] = set()
 
 
 def running_loop() -> object:
@@ -27,6 +32,16 @@ def loop_or_none() -> object | None:
 
 def on_trio() -> bool:
     return type(running_loop()).__module__.startswith("trio")
+
+
+def start_task(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run ``work`` in a task that outlives the task that starts it. ``work`` must let no error out."""
+    if on_trio():
+        sys.modules["trio"].lowlevel.spawn_system_task(work, context=copy_context())
+    else:
+        task = sys.modules["asyncio"].ensure_future(work())
+        _tasks.add(task)  # the event loop holds only a weak reference
+        task.add_done_callback(_tasks.discard)
 
 
 async def checkpoint() -> None:

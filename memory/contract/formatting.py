@@ -133,15 +133,6 @@ def render_entry(entry: ContextEntry) -> str:
     return f"- ({', '.join(labels)}) {body}" if labels else f"- {body}"
 
 
-def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bool:
-    """Whether the entries are too many, or so long that rendering all of them would be wasted work."""
-    if budget.max_items is not None and len(entries) > budget.max_items:
-        return True
-    if budget.max_tokens is None:
-        return False
-    return sum(len(entry.text) for entry in entries) > 8 * budget.max_tokens
-
-
 @lru_cache(1024)  # entries often share a time, and successive answers often share entries
 def _time(moment: datetime) -> str:
     try:

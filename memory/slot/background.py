@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 import anyio
 
-from memory.contract._loops import on_trio
+from memory.contract._loops import start_task
 from memory.contract._surviving import Failures
 from memory.contract.scope import MemoryScope
 from memory.storage.outbox import STILL_BUSY
@@ -23,7 +21,6 @@ class Background:
 
     def __init__(self) -> None:
         self.failures = Failures("background", log)
-        self._tasks: set[Any] = set()
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
         """Start ``work`` in a task. A failure is logged and ends nothing else."""
@@ -32,16 +29,7 @@ class Background:
             with self.failures.survived("a task"):
                 await work()
 
-        if on_trio():
-            import trio
-
-            trio.lowlevel.spawn_system_task(run, context=contextvars.copy_context())
-            return
-        import asyncio
-
-        task = asyncio.ensure_future(run())
-        self._tasks.add(task)  # the event loop holds only a weak reference
-        task.add_done_callback(self._tasks.discard)
+        start_task(run)
 
 
 class Deliveries:

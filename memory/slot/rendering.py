@@ -33,7 +33,6 @@ from memory.contract.formatting import (
     neutral_section,
     section_overhead,
     strip_json,
-    surely_exceeds,
 )
 from memory.contract.receipts import ContextEntry, RetrieveResult
 from memory.contract.requests import CROSS_CONTEXT, MemoryFeedback, NativeMutationRequest, RetrieveRequest
@@ -107,7 +106,7 @@ class Rendering:
         result = _to_show(result)
         budget = result.request.budget
         included = tuple(index for index, entry in enumerate(result.entries) if entry.text.strip())
-        if surely_exceeds(result.entries, budget):
+        if budget.max_items is not None and len(result.entries) > budget.max_items:
             included = self._fit(result)
         result, section, tokens = self._rendered(result, included)
         max_tokens = math.inf if budget.max_tokens is None else budget.max_tokens

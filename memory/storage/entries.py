@@ -75,11 +75,6 @@ class Entry:
         return cls(**values, readable=digest is None or digest_of(values["payload"]) == digest)
 
     @property
-    def lane(self) -> Lane:
-        """The lane it belongs to."""
-        return Lane(self.destination, self.scope)
-
-    @property
     def due(self) -> bool:
         """Whether it may be sent now. A time beyond the longest pause means that the clock was set back."""
         return not 0 < self.next_try - time.time() <= LONGEST_PAUSE_S
@@ -179,10 +174,7 @@ def retry_entries(store: Store, numbers: Collection[int] = ()) -> list[int]:
 
 def forget_entries(store: Store, numbers: Collection[int]) -> list[int]:
     """Remove entries from the disk for good, whatever their state. Returns the removed numbers. Blocks."""
-
-    def erase(db: Any) -> list[int]:
-        return [seq for seq in numbers if db.execute("DELETE FROM outbox WHERE seq = ?", (seq,)).rowcount]
-
-    gone = store.call(erase)
+    erase = "DELETE FROM outbox WHERE seq = ?"
+    gone = store.call(lambda db: [seq for seq in numbers if db.execute(erase, (seq,)).rowcount])
     store.fold()
     return gone

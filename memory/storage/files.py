@@ -17,11 +17,8 @@ from memory.storage.shared_file import Durability
 def replace_file(path: Path, content: str | bytes, durability: Durability = "machine") -> None:
     """Write a file so that a crash leaves either the complete old or the complete new content. Text is UTF-8.
 
-    The new content is in ``<name>.new`` until it is complete. A missing directory is created. An existing
-    file keeps its permissions; a new one is for this user only.
-
-    Raises:
-        OSError: the file could not be written; the old content is still there.
+    A missing directory is created. An existing file keeps its permissions; a new one is for this user only.
+    An OSError leaves the old content.
     """
     create_directory(path.parent)
     unfinished = path.with_name(f"{path.name}.new")

@@ -141,7 +141,10 @@ class HostStore(AbstractContextManager["HostStore"]):
         return self._store.call(compare)
 
     def _keeping(self, objects: Sequence[StoredObject]) -> Callable[[Any], None]:
-        rows = [self._row(kept) for kept in objects]
+        rows = []
+        for kept in objects:
+            owner, scope = self._key(kept.owner), self._key(kept.scope or kept.owner)
+            rows.append((kept.kind, owner, kept.name, scope, json.dumps(kept.value, ensure_ascii=False)))
         self._puts += 1
         kinds = {kept.kind for kept in objects} if self._puts % _PRUNED_EVERY == 0 else ()
 
@@ -192,10 +195,6 @@ class HostStore(AbstractContextManager["HostStore"]):
         except ValueError as error:
             raise StoreError(f"{self.place}: damaged; restore it, or remove it to begin a new one") from error
         return dict(found)
-
-    def _row(self, kept: StoredObject) -> tuple[str, ...]:
-        owner, scope = self._key(kept.owner), self._key(kept.scope or kept.owner)
-        return kept.kind, owner, kept.name, scope, json.dumps(kept.value, ensure_ascii=False)
 
     def _key(self, scope: MemoryScope) -> str:
         return f"{self._memory} {scope_key(scope)}"

@@ -81,9 +81,9 @@ class PostgresStore(Store):
     def _another(self, tables: tuple[Tables, ...], options: HandleOptions) -> PostgresStore:
         return PostgresStore(self._url, tables, **options)
 
-    def call(self, work: Callable[[Any], T], *, writes: bool = True, within_s: float | None = None) -> T:
+    def call(self, work: Callable[[Any], T], *, writes: bool = True) -> T:
         self._check_open()
-        ends = time.monotonic() + (self.within_s if within_s is None else within_s)
+        ends = time.monotonic() + self.within_s
         server, repeated = self._entered(), False
         while True:
             call = _Call(server, self, work, writes, ends)

@@ -65,12 +65,7 @@ class JournalKey:
 
 
 class Resets:
-    """Resets that have begun and whose end is not noted.
-
-    Args:
-        store: holds the notes.
-        past: whether the events that a reset erased stay on the disk.
-    """
+    """Resets that have begun and whose end is not noted. With ``past``, the erased events stay on the disk."""
 
     def __init__(self, store: Store, *, past: bool = True) -> None:
         self._store = store.handle(OUTBOX, JOURNAL, error=JournalError)

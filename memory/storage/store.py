@@ -88,13 +88,12 @@ class Store(ABC):
         """Whether the database may hold something. Opens nothing."""
 
     @abstractmethod
-    def call(self, work: Callable[[Any], T], *, writes: bool = True, within_s: float | None = None) -> T:
+    def call(self, work: Callable[[Any], T], *, writes: bool = True) -> T:
         """Run ``work`` on the database and wait for it. Either all of its changes are kept, or none.
 
         Args:
             work: gets a :class:`Database`. It may run twice, so it must change nothing but the database.
             writes: whether ``work`` changes anything.
-            within_s: seconds that the call may take; by default the handle's.
 
         Raises:
             StoreError: of the handle's class ``error``; ``maybe_done`` says whether changes may be kept.
@@ -162,9 +161,9 @@ class SqliteStore(Store):
             return self._file is not None and self._file.connected
         return self._file is not None or self.path.exists()
 
-    def call(self, work: Callable[[Any], T], *, writes: bool = True, within_s: float | None = None) -> T:
+    def call(self, work: Callable[[Any], T], *, writes: bool = True) -> T:
         self._check_open()
-        ends = time.monotonic() + (self.within_s if within_s is None else within_s)
+        ends = time.monotonic() + self.within_s
         try:
             result = self._opened().call(self, work, writes, ends)
         except (OSError, sqlite3.Error) as error:

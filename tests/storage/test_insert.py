@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from memory.storage.entries import OUTBOX, list_entries
+from memory.storage.entries import OUTBOX, Lane, list_entries
 from memory.storage.insert import insert
 from memory.storage.outbox import Outbox
 from memory.storage.store import SqliteStore
@@ -45,7 +45,7 @@ async def test_what_was_inserted_is_delivered(tmp_path):
             "waiting",
             True,
         )
-        assert await Outbox(store, "turn").counts() == {entry.lane: 1}
+        assert await Outbox(store, "turn").counts() == {Lane(entry.destination, entry.scope): 1}
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path):
