@@ -80,7 +80,9 @@ class Watch:
             detail = f"{waiting} waiting in Honcho's queue, {running} in progress{held}"
             return _pending(detail, waiting + running)
         now = anyio.current_time()
-        self._idle_since, self._looks = self._idle_since if self._looks else now, self._looks + 1
+        if not self._looks:
+            self._idle_since = now
+        self._looks += 1
         quiet = self._looks >= _LOOKS and now - self._idle_since >= self._quiet_s
         sessions = await self._server.sessions()
         first = self._looks == 1 and not self._needs_quiet

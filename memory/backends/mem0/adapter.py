@@ -240,8 +240,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
 
     async def health(self) -> BackendHealth:
         details, warnings = await self._run(self._native.describe)
-        ingest = "infer" if self._options.infers else "verbatim"
-        details["ingest"] = ingest
+        details["ingest"] = "infer" if self._options.infers else "verbatim"
         failed = self._native.keywords_failed
         return self.health_of("degraded" if failed else "ok", details=details, warnings=tuple(warnings))
 

@@ -137,8 +137,7 @@ class MemosAdapter(SequentialBulk):
             if not (error.ambiguous or sent_before):
                 await self._readiness.settle(cube, [event.event_id])
             raise
-        warnings = [*dropped_roles(event), *said]
-        return self.receipt(event, "product/add", ids, status=status, warnings=warnings)
+        return self.receipt(event, "product/add", ids, status=status, warnings=[*dropped_roles(event), *said])
 
     async def _added(self, event: MemoryEvent, cube: str, *, sent_before: bool) -> Outcome:
         options, native = self._options, self._native
