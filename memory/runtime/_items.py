@@ -17,7 +17,7 @@ from typing import Any
 from anyio import to_thread
 
 from memory.contract import receipts
-from memory.contract.adapter import SupportsNativeMutation, SupportsProvenance, SupportsReadiness
+from memory.contract.adapter import SupportsNativeMutation, SupportsProvenance
 from memory.contract.errors import BackendRejected, BackendUnavailable, CapabilityNotSupported, ScopeError
 from memory.contract.formatting import relabel_section
 from memory.contract.receipts import ContextEntry, RetrieveResult, WriteReceipt
@@ -132,8 +132,13 @@ class MemoryItems:
             CapabilityNotSupported: the backend cannot look up a memory by its id.
             BackendError: the backend failed.
         """
+        provenance = self.slot.capability(SupportsProvenance)
+        if provenance is None:
+            raise CapabilityNotSupported(f"{self.slot.backend_name} cannot look a memory up by its id")
+        await self.slot.delivery.set_up(self.scope)
+        request = ProvenanceRequest(scope=self.scope, native_id=item_id)
         try:
-            found = await self.provenance(item_id)
+            found = await provenance.provenance(request)
         except (ScopeError, BackendRejected):  # the id belongs to another scope, or does not exist
             return None
         content = _texts(found.raw).get(item_id)
@@ -154,27 +159,6 @@ class MemoryItems:
     async def gone(self, item_id: str) -> bool:
         """Whether a memory no longer exists. Also true if the backend cannot read single memories."""
         return "get" not in self.offered or await self.get(item_id) is None
-
-    async def provenance(self, item_id: str) -> receipts.ProvenanceResult:
-        """Return the history and sources of one memory, in the backend's own format.
-
-        Raises:
-            CapabilityNotSupported: the backend cannot look up a memory by its id.
-            ScopeError, BackendError: the scope has no such memory, or the backend failed.
-        """
-        provenance = self.slot.capability(SupportsProvenance)
-        if provenance is None:
-            raise CapabilityNotSupported(f"{self.slot.backend_name} cannot look a memory up by its id")
-        await self.slot.delivery.set_up(self.scope)
-        return await provenance.provenance(ProvenanceRequest(scope=self.scope, native_id=item_id))
-
-    async def readiness(self) -> receipts.BackendReadiness | None:
-        """Whether everything written can be retrieved; None if the backend does not report this."""
-        readiness = self.slot.capability(SupportsReadiness)
-        if readiness is None:
-            return None
-        await self.slot.delivery.set_up(self.scope)
-        return await readiness.readiness(self.scope)
 
     async def modify(self, item_id: str, content: str) -> receipts.NativeMutationReceipt:
         """Replace the text of one memory.
