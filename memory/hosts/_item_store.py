@@ -30,18 +30,19 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 class ItemStore:
     """Items over a slot. The slot's store keeps the values. Call it in the slot's event loop."""
 
-    def __init__(self, slot: MemorySlot, scope_of: Callable[[Namespace], MemoryScope] | None = None) -> None:
-        run_id = slot.scope.run_id if slot.scope else _OWNER
+    def __init__(self, slot: MemorySlot) -> None:
         self._slot = slot
-        self.scope_of = scope_of or (
-            lambda namespace: MemoryScope(run_id=run_id, persona_id=".".join(namespace))
-        )
-        self._all = MemoryScope(run_id=run_id, persona_id=f"{_OWNER} namespaces")
+        self._all = self.scope_of((f"{_OWNER} namespaces",))
         self._store = HostStore(slot.backend_name, slot.delivery.store, max_objects=2**62)
 
     def close(self) -> None:
         """Close the store of values. Idempotent."""
         self._store.close()
+
+    def scope_of(self, namespace: Namespace) -> MemoryScope:
+        """Return a namespace's scope. Its persona is the labels joined by dots."""
+        run_id = self._slot.scope.run_id if self._slot.scope else _OWNER
+        return MemoryScope(run_id=run_id, persona_id=".".join(namespace))
 
     def namespaces(self) -> list[Namespace]:
         rows: Sequence[Row] = self._store.all(_NAMESPACES, self._all)

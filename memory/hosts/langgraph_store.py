@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from memory import InputError, MemoryScope
+from memory import InputError
 from memory.hosts._item_store import ItemStore, Namespace, fits
 from memory.hosts._shared import tested
 from memory.runtime import HostTurns, OpenMemory, turns_of
@@ -38,7 +38,7 @@ with tested("langchain"):
 
 
 class SlotStore(BaseStore):  # type: ignore[misc]
-    """A LangGraph store. Each namespace has a separate scope.
+    """A LangGraph store. Each namespace has a separate scope, whose persona is the labels joined by dots.
 
         graph = builder.compile(store=SlotStore(memory))
 
@@ -50,16 +50,13 @@ class SlotStore(BaseStore):  # type: ignore[misc]
     Args:
         memory: an open memory. The code that opened it closes it, after the store's last call. Its store
             keeps the values; without one, they last as long as this object.
-        scope_of: returns a namespace's scope. By default, the persona is the labels joined by dots.
     """
 
     __slots__ = ("_items", "_turns")
 
-    def __init__(
-        self, memory: OpenMemory, *, scope_of: Callable[[Namespace], MemoryScope] | None = None
-    ) -> None:
+    def __init__(self, memory: OpenMemory) -> None:
         slot = turns_of(memory).slot
-        self._items = ItemStore(slot, scope_of)
+        self._items = ItemStore(slot)
         self._turns = HostTurns(memory, "langgraph", self._items.scope_of)
 
     def close(self) -> None:

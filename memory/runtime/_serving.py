@@ -109,40 +109,19 @@ async def answer(
                     continue
                 server.mount(f"/{point.name}", await stack.enter_async_context(opened(server.reaches())))
         server.endpoints.port = listener.getsockname()[1]
-        await serve_app(server.app, listener, ready, settings=settings)
+        await serve_app(server.app, listener, ready, settings)
 
 
 async def serve_app(
-    app: ASGIApp,
-    listener: socket.socket,
-    ready: Callable[[str], None],
-    *,
-    own: MemoryScope | None = None,
-    settings: ServeSettings | None = None,
-    grace_s: int = _GRACE_S,
+    app: ASGIApp, listener: socket.socket, ready: Callable[[str], None], settings: ServeSettings
 ) -> None:
-    """Serve an application until SIGTERM or SIGINT, within the limits of ``memslot serve``.
-
-    Args:
-        app: an ASGI application.
-        listener: the result of :func:`listening_socket`.
-        ready: called with the address when the server starts.
-        own: the memory's scope, if only this machine may call; None if the application checks its requests.
-        settings: the ``serve:`` block; by default an empty one.
-        grace_s: seconds that running requests have to finish at the end.
-    """
+    """Serve an ASGI application until SIGTERM or SIGINT. ``ready`` gets the address when the server starts."""
     import uvicorn
 
-    settings = settings or ServeSettings()
-    if own is not None:
-        from memory.runtime.signet.http import Callers, Mounted
-
-        unbounded = app
-        app = Mounted(Callers({}, own).of, settings, lambda scope, read_only: unbounded)
     options = uvicorn.Config(
         app,
         lifespan="off",
-        timeout_graceful_shutdown=grace_s,
+        timeout_graceful_shutdown=_GRACE_S,
         limit_concurrency=settings.max_requests,
         log_level="warning",
         access_log=False,
