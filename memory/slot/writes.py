@@ -111,7 +111,9 @@ class Writes:
                 if not done.sent or self.journal.resets.is_open(key):
                     held = await self._deliver_older(span, done.lease, key, fresh)
                 if held is None:
-                    known, held = await self._send_kept(span, done.lease, key, fresh)
+                    known = await self._send_kept(span, done.lease, key, fresh)
+                else:
+                    known = {event.event_id: _kept(event.event_id, held) for event in fresh.values()}
             except JournalError:
                 self._leases.abandon(done.lease)
                 raise
@@ -162,12 +164,8 @@ class Writes:
 
     async def _send_kept(
         self, span: Span, lease: Lease, key: JournalKey, fresh: Mapping[int, MemoryEvent]
-    ) -> tuple[dict[str, WriteReceipt], str | None]:
-        """Send events that were just recorded. If the backend refuses one for good, raise its error.
-
-        Returns:
-            The receipts of events that need no further attempt, and why the others wait.
-        """
+    ) -> dict[str, WriteReceipt]:
+        """Send events that were just recorded. If the backend refuses one for good, raise its error."""
         events, failure = list(fresh.values()), None
         try:
             if span.operation == "record_events":
@@ -194,14 +192,16 @@ class Writes:
             if failure is not None:
                 raise
             why = f"{error}; what was written may be asked for and sent again"
-            return {name: _warned(receipt, why) for name, receipt in known.items()}, None
+            return {name: _warned(receipt, why) for name, receipt in known.items()}
         if isinstance(failure, _FINAL):
             failure.receipts = tuple(receipts)
             raise failure
-        for receipt in receipts:
-            if receipt.status == "skipped_read_only":
-                del known[receipt.event_id]
-        return known, _READ_ONLY_BEHIND if failure is None else str(failure) or type(failure).__name__
+        why = _READ_ONLY_BEHIND if failure is None else str(failure) or type(failure).__name__
+        for event in events:
+            answer = known.get(event.event_id)
+            if answer is None or answer.status == "skipped_read_only":
+                known[event.event_id] = _kept(event.event_id, why)
+        return known
 
     def _state_of(self, entry: JournalEntry, held: str | None) -> WriteReceipt:
         event_id, kept = entry.event.event_id, entry.kept
@@ -217,8 +217,7 @@ class Writes:
                 backend_name=self._calls.backend_name,
                 operation="record_event",
             )
-        warning = f"kept in the journal, to be delivered later: {held or 'its turn will come'}"
-        return entry.receipt or WriteReceipt(event_id=event_id, status="queued", warnings=(warning,))
+        return entry.receipt or _kept(event_id, held or "its turn will come")
 
     async def _deliver_entries(
         self,
@@ -314,6 +313,11 @@ def _verdict_of(receipt: WriteReceipt) -> Verdict:
 def _verdict_of_error(error: MemslotError, *, refused: bool) -> Verdict:
     state = "aside" if refused else "waiting"
     return Verdict(state, str(error) or type(error).__name__, type(error).__name__)
+
+
+def _kept(event_id: str, why: str) -> WriteReceipt:
+    warning = f"kept in the journal, to be delivered later: {why}"
+    return WriteReceipt(event_id=event_id, status="queued", warnings=(warning,))
 
 
 def _warned(receipt: WriteReceipt, warning: str) -> WriteReceipt:
