@@ -36,11 +36,10 @@ _ERRORS = {
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """A request as it arrived: endpoint below ``/v1/``, parsed JSON body, and the fault it met."""
+    """A request as it arrived: endpoint below ``/v1/``, and parsed JSON body."""
 
     path: str
     body: Any
-    fault: str | None = None
 
 
 class ScriptedLLM(HttpServer):
@@ -89,7 +88,7 @@ class ScriptedLLM(HttpServer):
         fault = self.faults.take(path)
         self._received += 1
         if self._record:
-            self.requests.append(RecordedRequest(path, body, fault.kind if fault else None))
+            self.requests.append(RecordedRequest(path, body))
         if fault is not None and fault.kind == "late":
             self.sleep(fault.delay_s)
         if fault is not None and fault.kind in _ERRORS:

@@ -56,7 +56,7 @@ def run(tmp_path_factory):
             env=environment,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
-            timeout=300,
+            timeout=600,
         )
 
     return run

@@ -88,8 +88,8 @@ async def stored_text(slot, scope=SCOPE):
     """All that a slot's store holds of a scope, asked past the slot."""
     adapter = slot._adapter
     if adapter.backend_name == "rolling_summary":  # whose memory leaves things out by design
-        _, rows = await adapter.tables.load(scope)
-        return str([message.content for _, event in rows if event is not None for message in event.messages])
+        rows = await adapter.tables.after(scope, 0)
+        return str([row.event for row in rows])
     if adapter.backend_name == "full_history":
         request = RetrieveRequest(query="?", scope=scope, session_id="other")
         return json.dumps((await adapter.retrieve(request)).raw)
