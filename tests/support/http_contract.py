@@ -18,7 +18,7 @@ from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLi
 from memory.plugins.config import load_config
 from memory.testing._loopback import LoopbackProcess, LoopbackServer
 from memory.testing.contract._classes import MemoryContract, installed_plugins
-from memory.testing.contract._kit import STORED, Kit, attempt, quickest
+from memory.testing.contract._kit import STORED, Kit, attempt
 from memory.testing.contract._spec import NotRun
 
 RAISED = {
@@ -203,7 +203,11 @@ class LoopbackContract(MemoryContract):
             "reset_scope": lambda: slot.reset_scope(kit.scope),
         }
         with process.failing("late", delay_s=_SLOW_S):
-            (answer, error), took = await quickest(lambda: attempt(calls[call]()), _SLOW_S)
+            for _ in range(5):  # a busy machine does not slow them all
+                began = time.monotonic()
+                answer, error = await attempt(calls[call]())
+                if (took := time.monotonic() - began) < _SLOW_S:
+                    break
         assert took < _SLOW_S, "the call waited for the server"
         if error is not None:
             assert isinstance(error, BackendTimeout), f"past its deadline it raised {type(error).__name__}"
