@@ -1,8 +1,7 @@
 """Finds the tags of a ``<memory-context>`` section in a text, in every spelling that a reader would accept.
 
-Such spellings use invisible characters, look-alikes, tag characters, or escapes such as ``\\u003c``. A text
-is folded once into what a reader sees, and each position of the folded text maps back to the original. Every
-function takes linear time.
+A text is folded once into what a reader sees, and each position of the folded text maps back to the
+original. Every function takes linear time.
 """
 
 from __future__ import annotations

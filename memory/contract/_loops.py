@@ -46,12 +46,7 @@ def start_task(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 async def checkpoint() -> None:
     """Let other tasks run, and let a cancellation take effect."""
-    asyncio = sys.modules.get("asyncio")
-    try:
-        on_asyncio = asyncio is not None and asyncio.get_running_loop() is not None
-    except RuntimeError:
-        on_asyncio = False
-    if asyncio is not None and on_asyncio:
-        await asyncio.sleep(0)  # a third of the cost of anyio's checkpoint
-    else:
+    if on_trio():
         await anyio_checkpoint()
+    else:
+        await sys.modules["asyncio"].sleep(0)  # a third of the cost of anyio's checkpoint

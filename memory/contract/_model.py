@@ -32,10 +32,7 @@ _LONGEST_NAME = 40
 
 
 def first_problem(error: ValidationError) -> str:
-    """``field: what is wrong`` for the first problem of a pydantic error, without the offending value.
-
-    The path ends before any part that looks like user text, and after six parts.
-    """
+    """``field: what is wrong`` for the first problem of a pydantic error, without the value or user text."""
     problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
     where = ".".join(map(str, takewhile(_is_name, problem["loc"][:6])))
     what = problem["msg"].removeprefix("Value error, ")
@@ -191,10 +188,7 @@ _MAX_MARKS = 30  # the limit of Unicode's Stream-Safe Text Format (UAX 15); no s
 
 
 def normalise(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
-    """``unicodedata.normalize``, after cutting each run of combining marks to the first thirty.
-
-    Normalising sorts a run by insertion: 40,000 marks would hold the interpreter's lock for 20 s.
-    """
+    """``unicodedata.normalize``, after cutting each run of combining marks, which would take quadratic time."""
     return unicodedata.normalize(form, text if text.isascii() else _MARKS.sub(_bounded, text))
 
 

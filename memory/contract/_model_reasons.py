@@ -1,7 +1,6 @@
 """Explains why a model failed, in words that a user can act on.
 
-Only an allow-list passes: numbers, and the codes and field names that a provider defines. A provider's
-message is searched for token counts only, because it may repeat user text.
+Only an allow-list passes: numbers, and the codes and field names that a provider defines.
 """
 
 from __future__ import annotations

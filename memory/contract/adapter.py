@@ -1,8 +1,4 @@
-"""The contract: the required and the optional methods of an adapter (spec section 2).
-
-An adapter maps ids, builds native requests and formats native results. It never extracts, ranks, embeds, summarises
-or reasons. The slot applies the rules that hold for every adapter.
-"""
+"""The contract: the required and the optional methods of an adapter (spec section 2)."""
 
 from __future__ import annotations
 
@@ -178,10 +174,7 @@ CAPABILITIES: Mapping[str, type] = {
     "provenance": SupportsProvenance,
     "native_query": SupportsNativeQuery,
 }
-"""The capability protocols by their names in listings, manifests and the doctor.
-
-The first argument of each method is a scope, an object with a scope, or a list of such objects.
-"""
+"""The capability protocols by their names in listings, manifests and the doctor."""
 
 
 def missing_methods(adapter: object, declared: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:

@@ -1,8 +1,6 @@
 """Maps an SDK's exception to a :class:`BackendError`, by tables of exact types.
 
-SDKs share no base class, and a class's name proves nothing: a ``CoauthorLookupError`` is no failed login. A write
-counts as refused only if a table lists the exception's own type as a refusal. Any other failed write may be
-stored.
+A write counts as refused only if a table lists the exception's own type as a refusal.
 """
 
 from __future__ import annotations
@@ -167,10 +165,7 @@ def _meaning(kind: type[BaseException], table: ErrorTable) -> NativeError | None
 
 
 def _was_sent(error: BaseException, table: ErrorTable) -> bool:
-    """Whether the request may have been carried out, judged by the exception's own type alone.
-
-    Its cause may come from another attempt, and the meaning of a base class does not prove a refusal.
-    """
+    """Whether the request may have been carried out, by the exception's own type: causes are other attempts."""
     found = table.get(native_name(type(error))) or _OF_PYTHON.get(type(error)) or NativeError(sent=True)
     return (found.kind or _by_status(error) or BackendError).sent if found.sent is None else found.sent
 

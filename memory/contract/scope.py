@@ -118,10 +118,7 @@ class IdAlphabet:
         return native[: self.max_length - len(tail)] + tail
 
     def encode(self, *values: str | None) -> str:
-        """One id from a fixed number of values, in order; ``encode("a", None)`` and ``encode("a", "")`` differ.
-
-        Absent values at the end are left out, because most scopes have neither a namespace nor an agent.
-        """
+        """One id from a fixed number of values, in order; ``encode("a", None)`` and ``encode("a", "")`` differ."""
         present = len(values)
         while present > 1 and values[present - 1] is None:
             present -= 1

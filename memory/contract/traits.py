@@ -107,10 +107,7 @@ def label_of(
     *,
     differs_from_control: bool = False,
 ) -> str:
-    """A provider's name, followed in parentheses by its control and its fallback components.
-
-    Every table with a figure of the provider shows this label. Arguments as in :class:`AdapterTraits`.
-    """
+    """A provider's name, followed in parentheses by its control and its fallback components, for figures."""
     hidden = []
     if equivalent_control and differs_from_control:
         hidden.append(f"control, {equivalent_control} with other options")

@@ -96,8 +96,6 @@ class Delivery:
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
         """How many events of a scope, or of all scopes, wait for this backend."""
-        if not self.journal.has_backlog:
-            return 0
         if scope is not None:
             return self.journal.backlog(self.writes.key_of(scope))
         return sum(count for key, count in self.journal.undelivered() if self._is_ours(key))

@@ -121,11 +121,6 @@ class Journal(AbstractContextManager["Journal"]):
 
     # Waiting events.
 
-    @property
-    def has_backlog(self) -> bool:
-        """Whether an event waits, as of the last look at the store."""
-        return bool(self._backlog)
-
     def backlog(self, key: JournalKey) -> int:
         """How many events of a scope wait, as of the last look at the store."""
         return self._backlog.get(key.lane, 0)

@@ -1,9 +1,8 @@
 """Leases: the right to deliver a lane of the outbox.
 
-A process that delivers a lane holds its :class:`Lease`. Taking a lane increments its fencing counter, so
-that notes of an earlier holder are refused. A living holder keeps incrementing a second counter. A contender
-measures with its own monotonic clock how long that counter stands still, so clocks need not agree. On
-SQLite, an operating system lock shows at once that a holder is dead.
+Taking a lane increments its fencing counter, so that notes of an earlier holder are refused. A living holder
+keeps incrementing a second counter, and a contender measures how long it stands still, so clocks need not
+agree. On SQLite, an operating system lock shows at once that a holder is dead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Gives files one owner at a time: embedded databases and a control's files, which two owners would destroy.
 
-Embedded databases often have no lock, or one that comes after files were touched. This lock also excludes
-owners in the same process. The system frees the lock of a killed owner.
+The lock also excludes owners in the same process. The system frees the lock of a killed owner.
 """
 
 from __future__ import annotations

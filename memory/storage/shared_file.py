@@ -1,7 +1,4 @@
-"""The connection to a SQLite file, shared by all of its handles in a process.
-
-No connection passes through a fork. It is closed before, and each process opens its own when it needs one.
-"""
+"""The connection to a SQLite file, shared by all of its handles in a process. It is closed before a fork."""
 
 from __future__ import annotations
 

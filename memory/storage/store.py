@@ -1,7 +1,6 @@
 """One database per memory: a SQLite file in ``data_dir``, or PostgreSQL behind the same calls.
 
-Several processes of one machine may use a SQLite file at once. Every call has a deadline in this process, so
-a lock, a hung server or a silent network ends in a :class:`StoreError` that names the remedy.
+Every call has a deadline: a lock, a hung server or a silent network ends in a :class:`StoreError`.
 """
 
 from __future__ import annotations
