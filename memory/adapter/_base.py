@@ -104,7 +104,7 @@ class BaseAdapter:
     worker: NativeWorker | None = None  # for a synchronous SDK: the threads its calls run on
     shielded: ShieldedCalls | None = None  # for an asynchronous SDK: writes that continue if abandoned
 
-    # Of wait_until_ready: first and longest pause between polls, and the polls without a clear answer.
+    # wait_until_ready: first and longest pause between polls, and how many may be without a clear answer.
     readiness_pauses_s: tuple[float, float] = (0.02, 0.5)
     max_unclear_looks: int = 1
 

@@ -156,7 +156,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d)?")
 
 
 def _context_entries(body: str) -> Iterator[tuple[str, str]]:
-    """Yield (timestamp or empty, text) for each entry. Of equally good entries, the later one is chosen."""
+    """Yield (timestamp or empty, text) for each entry. The later of two equally good entries is chosen."""
     entries: list[tuple[str, list[str]]] = []
     for line in body.strip().split("\n"):
         if match := _ENTRY.match(line):
