@@ -245,7 +245,7 @@ class Endpoints:
 
     async def get(self, call: Call[None]) -> dict[str, Any]:
         """One memory."""
-        note = await self.memories.find(call.caller.scope, call.path("item_id"))
+        note = await self.memories.find(call.caller.scope, call.item_id)
         if note is None:
             raise Refused(404, "not found")
         return note.row()
@@ -253,13 +253,13 @@ class Endpoints:
     async def patch(self, call: Call[types.PatchParams]) -> dict[str, Any]:
         """Change one memory."""
         scope = self.memories.scope_of(call.caller, call.params)
-        done = await self.memories.patched(call.caller, scope, call.path("item_id"), call.params)
+        done = await self.memories.patched(call.caller, scope, call.item_id, call.params)
         return {**done, "success": True}
 
     async def delete(self, call: Call[types.DeleteParams]) -> dict[str, Any]:
         """Delete one memory; ``reason`` is required: in the query, or in a body as Signet's MCP server sends it."""
         scope, force = self.memories.scope_of(call.caller, call.params), bool(call.params.force)
-        done = await self.memories.forgotten(call.caller, scope, call.path("item_id"), force=force)
+        done = await self.memories.forgotten(call.caller, scope, call.item_id, force=force)
         return {**done, "success": True}
 
     async def list(self, call: Call[types.ListParams]) -> dict[str, Any]:

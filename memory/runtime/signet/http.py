@@ -53,9 +53,9 @@ class Call(Generic[P]):
     request: Request
     params: P
 
-    def path(self, name: str) -> str:
-        """Return a variable part of the route's path."""
-        return str(self.request.path_params[name])
+    @property
+    def item_id(self) -> str:
+        return str(self.request.path_params["item_id"])
 
 
 class Callers:
