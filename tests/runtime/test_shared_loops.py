@@ -196,9 +196,9 @@ async def test_a_shadow_is_written_on_whatever_its_memory_of_one_person_throws(t
 
     mirror = pytest.importorskip("memory.backends.mirror.adapter")
     shadows = pytest.importorskip("memory.backends.mirror.shadow")
-    outbox = Outbox(SqliteStore(tmp_path / "memslot.db", [OUTBOX, shadows.TABLES]), shadows.KIND)
+    outbox = Outbox(SqliteStore(tmp_path / "memslot.db", [OUTBOX]), shadows.KIND)
     behind, deadlines = Picky(), Deadlines(close_s=1.0)
-    shadow = shadows.Shadow("new", behind, outbox, shadows.ShadowLog(None), deadlines=deadlines)
+    shadow = shadows.Shadow("new", behind, outbox, None, deadlines=deadlines)
     adapter = mirror.MirrorAdapter("mirror", FakeBackend(), [shadow], 1.0, deadlines, outbox)
     async with MemorySlot(adapter, deadlines=deadlines, store=tmp_path) as slot:
         for person in [*map(str, range(len(THROWN))), "ada"]:
