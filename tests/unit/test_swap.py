@@ -21,23 +21,21 @@ WITH_FILES = ("mem0", "full_history", "simple_rag", "rolling_summary")
 FIXED = ("no_memory", "static_profile", "oracle_ipas")
 LACKING = {
     "graphiti": "add llm: {model: ..., base_url: ...",
-    "static_profile": "give profile, path or profiles",
-    "oracle_ipas": "give the truth as either matrix or path",
+    "static_profile": "give profile or profiles",
+    "oracle_ipas": "oracle_ipas.matrix: is required, e.g.",
     "mirror": "mirror.primary: is required, e.g. full_history & shadows: is required, e.g. ['rolling_summary']",
 }
 BLOCKS = """
   conditions:
-    static_profile: {path: truth/profile.md}
-    oracle_ipas: {path: truth/matrix.yaml}
+    static_profile: {profile: Alice likes oolong.}
+    oracle_ipas: {matrix: {alice: {work: {tea: oolong}}}}
 """
 
 
 @pytest.fixture
 def directory(tmp_path, monkeypatch):
     """Where the YAML file lies; the working directory is another."""
-    (tmp_path / "home" / "truth").mkdir(parents=True)
-    (tmp_path / "home" / "truth" / "profile.md").write_text("Alice likes oolong.", encoding="utf-8")
-    (tmp_path / "home" / "truth" / "matrix.yaml").write_text("alice: {work: {tea: oolong}}", encoding="utf-8")
+    (tmp_path / "home").mkdir()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     return tmp_path / "home"
@@ -145,10 +143,6 @@ def test_a_control_under_either_word_is_the_same(directory):
         ("backend: static_profile", ":2: memory.backends.static_profile: has no text"),
         ("backend: mem0\n  token_counter: no:way", ":3: memory.token_counter: 'no:way' counts no tokens"),
         (
-            "backend: static_profile\n  backends: {static_profile: {path: gone.md}}",
-            ":3: memory.backends.static_profile.path: ",
-        ),
-        (
             "backend: graphiti\n  backends: {graphiti: {search_config: combined}}",
             ":3: memory.backends.graphiti.search_config: is called recipe",
         ),
@@ -172,8 +166,6 @@ async def test_paths_in_a_file_are_relative_to_it(directory):
     blocks = "  backends: {mem0: {path: mine}}\n"
     await one_turn(write(directory, "backend: mem0", blocks), "I like tea.")
     assert len(list((directory / "mine").iterdir())) >= 1
-    assert "oolong" in await asked(write(directory, "backend: static_profile"))
-    assert "oolong" in await asked(write(directory, "backend: oracle_ipas"))
 
 
 async def test_a_journal_lies_where_the_file_says(directory):

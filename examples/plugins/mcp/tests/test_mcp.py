@@ -88,7 +88,6 @@ def test_a_process_for_each_scope(tmp_path):
             r"add \{scope\} to delete",
         ),
         ({"command": [sys.executable, "-c", ""]}, BackendUnavailable, "no MCP server answers"),
-        ({"store": {"tool": "remember"}}, BackendError, "the tool remember failed"),
         (
             {"list_all": {**TOOLS["list_all"], "rows": "x"}},
             BackendError,
