@@ -119,15 +119,3 @@ async def test_no_artefact_repeats_an_option_even_where_the_adapter_does(
     )
     assert outcome.manifest.status == ("failed" if fails else "completed")
     assert_clean(outcome.directory, caplog.text, *capfd.readouterr())
-
-
-async def test_a_comparison_does_not_tell_the_path_of_what_could_not_be_read(tmp_path):
-    content = {
-        "memory": {"conditions": {"static_profile": {"path": f"{tmp_path}/{SECRET}.md"}, "no_memory": {}}},
-        "run": {"game": GAME, "output": str(tmp_path / "out")},
-    }
-    outcome = await run(content, providers=["static_profile", "no_memory"])
-    (left_out,) = outcome.manifest.left_out
-    assert (left_out.label, left_out.broken, outcome.manifest.status) == ("static_profile", True, "failed")
-    assert "cannot be read" in left_out.why
-    assert_clean(tmp_path / "out")
