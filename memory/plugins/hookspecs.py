@@ -48,10 +48,7 @@ class PluginOptions(BaseModel):
     """Key that is no longer known -> the message about its replacement, such as ``is called recipe``."""
 
     def effective(self) -> Mapping[str, object]:
-        """The effective values of fields whose default depends on other fields or on the environment.
-
-        They make two configurations with the same effect hash alike.
-        """
+        """Values of fields whose default depends on other fields or the environment, for equal hashes."""
         return {}
 
     @property
@@ -65,10 +62,7 @@ class PluginOptions(BaseModel):
         return False
 
     def problems(self) -> Iterable[str]:
-        """One sentence for each conflict between fields, such as ``llm: infer: true needs one``.
-
-        All are reported at once, except those that name a field that is wrong by itself.
-        """
+        """One sentence for each conflict between fields, such as ``llm: infer: true needs one``."""
         return ()
 
     @model_validator(mode="after")
@@ -128,11 +122,7 @@ class PluginInfo:
             raise ValueError(f"unknown capabilities {sorted(unknown)}; known are {sorted(CAPABILITIES)}")
 
     def label(self, about: object) -> str:
-        """The plugin's name, as :func:`~memory.contract.adapter.label_of` completes it.
-
-        Args:
-            about: the adapter's traits or the parsed options.
-        """
+        """The plugin's name, as ``label_of`` completes it by the adapter's traits or the parsed options."""
         return label_of(
             self.name,
             getattr(about, "equivalent_control", None),

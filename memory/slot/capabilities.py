@@ -59,10 +59,7 @@ class _View:
             )
 
     async def _change(self, span: Span, request: ChangeT, receipt: ReceiptT) -> ReceiptT:
-        """Make a write that is no event. As for events, one that may have been carried out is ``unknown``.
-
-        ``receipt`` is the one for a read-only slot.
-        """
+        """Make a write that is no event. ``receipt`` is for a read-only slot. A lost answer is ``unknown``."""
         calls, scope = self._calls, request.scope
         request = without_recalled_context(request)
         if isinstance(request, NativeMutationRequest):
