@@ -168,8 +168,10 @@ async def test_of_nothing_nothing_is_asked(slot, adapter):
 async def test_a_cancelled_turn_gives_its_recall_up(slot, adapter, sink):
     adapter.next_read = [forever]
     async with TurnMemory(slot, TurnPolicy(recall_s=20, open_after=1)) as memory:
-        with anyio.move_on_after(0.01):
-            await memory.recall("tea?", session_id="s")
+        async with anyio.create_task_group() as turn:
+            turn.start_soon(lambda: memory.recall("tea?", session_id="s"))
+            await until(lambda: adapter.asked == 1)
+            turn.cancel_scope.cancel()
         await until(lambda: any(trace.operation == "retrieve" for trace in sink))
         assert memory.status()["recall_circuit"] == "closed"
         assert (await memory.recall("tea?", session_id="s")).failure is None
