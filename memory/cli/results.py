@@ -155,7 +155,7 @@ def view(
 
 def show_results(results: Results, directory: Path, report: Path, *, as_json: bool) -> None:
     """Print figures side by side, remarks, the verdict, the path of the page, and how to resume."""
-    from memory.bench.report.tables import by_category, summary
+    from memory.bench.report.tables import summary
     from memory.bench.report.verdict import banner, problems, remarks, resumption, unequal, verdict
 
     if as_json:
@@ -163,13 +163,7 @@ def show_results(results: Results, directory: Path, report: Path, *, as_json: bo
         return
     if text := banner(results):
         say(text, "bold yellow")
-    columns, rows = summary(results)
-    print_table(columns, rows)
-    if len(results.entries) == 1 and results.headline is not None:
-        parts = by_category(results, results.headline)
-        if len(parts[1]) > 1:
-            say("")
-            print_table(*parts)
+    print_table(*summary(results))
     for what in (*results.manifest.notes, *unequal(results)):
         say(what, "yellow")
     for remark in remarks(results) if len(results.entries) == 1 else ():

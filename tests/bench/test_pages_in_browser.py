@@ -181,7 +181,7 @@ def pages(tmp_path_factory):
     )
     word = "x" * 10_000
     long = Page(
-        word, [word], [(word, "bad")], word, [word], problems=[word], quotes=True,
+        word, [word], None, word, [word], problems=[word], quotes=True,
         blocks=[Block(word, points=[word], details=[(word, word)], note=word),
                 Block("facts", rows=[("name", word)])],
     )  # fmt: skip

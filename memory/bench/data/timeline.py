@@ -273,9 +273,6 @@ class Timeline:
         played: tuple[Session | TestSession, ...] = (*self.sessions, *self.tests)
         if (twice := repeated(entry.session_id for entry in played)) is not None:
             raise InputError(f"{where}: the session id {twice} occurs twice")
-        for test in self.tests:
-            if all(beat.truth is None for beat in test.script.beats):
-                raise InputError(f"{where}: no beat of the test session {test.session_id} has a truth")
         if (twice := repeated(probe.probe_id for probe in self.probes)) is not None:
             raise InputError(f"{where}: the probe id {twice} occurs twice")
         for probe in self.probes:

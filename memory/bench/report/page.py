@@ -47,27 +47,19 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A section: any of bars, a curve, a table and points, with a note below.
-
-    Attributes:
-        columns: headings of the table; without them it is a list of facts.
-        details: titles, each with a text that opens below it.
-        folded: whether the section starts closed.
-        anchor: fragment of the section's address.
-        groups: architecture, control or reference, for each row of the table.
-    """
+    """A section: any of bars, a curve, a table and points, with a note below."""
 
     heading: str
     bars: Sequence[Bar] = ()
     curve: Curve | None = None
-    columns: Sequence[str] = ()
+    columns: Sequence[str] = ()  # headings of the table; without them it is a list of facts
     rows: Sequence[Sequence[str]] = ()
     points: Sequence[str] = ()
-    details: Sequence[tuple[str, str]] = ()
+    details: Sequence[tuple[str, str]] = ()  # titles, each with a text that opens below it
     note: str = ""
-    folded: bool = False
-    anchor: str = ""
-    groups: Sequence[str] = ()
+    folded: bool = False  # whether the section starts closed
+    anchor: str = ""  # fragment of the section's address
+    groups: Sequence[str] = ()  # architecture, control or reference, for each row of the table
 
 
 @dataclass(frozen=True, slots=True)

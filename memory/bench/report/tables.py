@@ -11,7 +11,7 @@ from memory.bench.engine.files import each_line
 from memory.bench.engine.manifest import Manifest
 from memory.bench.report.page import count, counted, interval, share, stacked
 from memory.bench.report.results import Entry, Results
-from memory.bench.scores.figures import BY_NAME, FIGURES, Figure
+from memory.bench.scores.figures import BY_NAME, FIGURES
 from memory.bench.scores.model import Estimate
 
 _MAIN = {
@@ -85,14 +85,12 @@ def differences(results: Results) -> Grid:
 
 def side_by_side(results: Results, names: Sequence[str]) -> Grid:
     """Figures as rows, each with its meaning, and providers as columns."""
-    return ["figure", *(entry.shown for entry in results.entries)], [
-        [f"{name}\n{_meaning(BY_NAME[name])}", *(stacked(entry.estimate(name)) for entry in results.entries)]
-        for name in names
-    ]
-
-
-def _meaning(figure: Figure) -> str:
-    return f"{figure.meaning} Ranks nobody." if figure.fault else figure.meaning
+    rows = []
+    for figure in (BY_NAME[name] for name in names):
+        meaning = f"{figure.meaning} Ranks nobody." if figure.fault else figure.meaning
+        shares = [stacked(entry.estimate(figure.name)) for entry in results.entries]
+        rows.append([f"{figure.name}\n{meaning}", *shares])
+    return ["figure", *(entry.shown for entry in results.entries)], rows
 
 
 def by_category(results: Results, figure: str) -> Grid:

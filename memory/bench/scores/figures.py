@@ -113,19 +113,14 @@ def averaged(units: Iterable[Unit]) -> list[Unit]:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A share.
-
-    Attributes:
-        units: yields its units.
-        fault: whether it means nothing alone, because a memory can improve it by showing less or everything.
-            Such a figure ranks no provider.
-    """
+    """A share over the units that ``units`` yields."""
 
     name: str
     group: Group
     better: Better
     meaning: str
     units: Callable[[Requests], Iterable[Unit]]
+    # Whether it ranks no provider, because a memory can improve it by showing less or everything.
     fault: bool = False
 
     @property

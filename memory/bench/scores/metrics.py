@@ -28,19 +28,12 @@ MAX_MISSING = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """The properties that decide with which providers a provider is compared.
+    """The properties that decide with which providers a provider is compared."""
 
-    Attributes:
-        shown: its label in tables.
-        standing: only architectures and controls are compared, never references.
-        alike: must be equal for two providers to be compared, such as group and budget.
-        named: whether the settings name it as the control.
-    """
-
-    shown: str
-    standing: Standing = "control"
-    alike: object = None
-    named: bool = False
+    shown: str  # its label in tables
+    standing: Standing = "control"  # only architectures and controls are compared, never references
+    alike: object = None  # must be equal for two providers to be compared, such as group and budget
+    named: bool = False  # whether the settings name it as the control
 
 
 def experiment_metrics(

@@ -79,16 +79,6 @@ ASKED = Probe("q", 1, "What?", "k", ChoiceTruth(("a", "b"), 0), "s")
         ({"tests": (LATER, TEST)}, "a test session is out of order"),
         ({"tests": (replace(TEST, after=99),)}, "past the last session"),
         ({"tests": (TEST, TEST)}, f"the session id {TEST.session_id} occurs twice"),
-        (
-            {
-                "tests": (
-                    replace(
-                        TEST, script=replace(TEST.script, beats=(replace(TEST.script.beats[0], truth=None),))
-                    ),
-                )
-            },
-            f"no beat of the test session {TEST.session_id} has a truth",
-        ),
         ({"probes": (ASKED, ASKED)}, "the probe id q occurs twice"),
     ],
 )
