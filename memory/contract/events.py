@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from memory.contract._model import MAX_EVENT_BYTES, AwareDatetime, Frozen, Id, JsonObject, Text
+from memory.contract.errors import InputError
 from memory.contract.foreign import fields_of
 from memory.contract.scope import MemoryScope
 
@@ -31,6 +32,21 @@ class Message(Frozen):
     name: Text | None = None
     tool_call_id: Text | None = None
     tool_calls: tuple[JsonObject, ...] | None = None
+
+    @classmethod
+    def from_any(cls, value: object) -> Message:
+        """A message from a dict, or from an object of OpenAI, Anthropic or LangChain.
+
+        Parts without words, such as pictures, are left out; :func:`read_message` counts them.
+
+        Raises:
+            InputError: the role is unknown, the content is malformed, or no words or tool calls are left.
+        """
+        message, left_out = read_message(value)
+        if message is None:
+            held = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
+            raise InputError(f"the message has no words{f' ({held})' if held else ''}; leave it out")
+        return message
 
     @model_validator(mode="after")
     def _say_something(self) -> Message:

@@ -117,10 +117,6 @@ def test_a_copy_is_changed_alone():
 CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
 
 
-def words_in(value):
-    return read_message(value)[0]
-
-
 @pytest.mark.parametrize(
     ("value", "role", "content"),
     [
@@ -136,14 +132,14 @@ def words_in(value):
     ],
 )
 def test_the_words_of_a_message_are_taken(value, role, content):
-    message = words_in(value)
+    message = Message.from_any(value)
     assert (message.role, message.content) == (role, content)
 
 
 def test_the_words_of_an_openai_message_are_taken():
     from openai.types.chat import ChatCompletionMessage
 
-    message = words_in(ChatCompletionMessage(role="assistant", content="Noted."))
+    message = Message.from_any(ChatCompletionMessage(role="assistant", content="Noted."))
     assert (message.role, message.content) == ("assistant", "Noted.")
 
 
@@ -152,20 +148,22 @@ def test_the_words_of_an_anthropic_message_are_taken():
     from anthropic.types import Message as AnthropicMessage
 
     said = [SimpleNamespace(type="text", text="Noted.")]
-    message = words_in(AnthropicMessage.model_construct(role="assistant", type="message", content=said))
+    message = Message.from_any(
+        AnthropicMessage.model_construct(role="assistant", type="message", content=said)
+    )
     assert (message.role, message.content) == ("assistant", "Noted.")
 
 
 def test_a_call_beside_an_empty_content_is_kept():
-    message = words_in({"role": "assistant", "content": None, "tool_calls": [CALL]})
+    message = Message.from_any({"role": "assistant", "content": None, "tool_calls": [CALL]})
     assert message.tool_calls == (CALL,)
     use = {"type": "tool_use", "id": "t1", "name": "find", "input": {}}
-    assert words_in({"role": "assistant", "content": [use]}).tool_calls == (use,)
+    assert Message.from_any({"role": "assistant", "content": [use]}).tool_calls == (use,)
 
 
 def test_a_result_in_a_users_message_is_a_tools():
     result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "3 teas"}]}
-    message = words_in({"role": "user", "content": [result]})
+    message = Message.from_any({"role": "user", "content": [result]})
     assert (message.role, message.content, message.tool_call_id) == ("tool", "3 teas", "t1")
 
 
@@ -174,6 +172,8 @@ def test_parts_without_words_are_counted_and_named():
     message, left_out = read_message({"role": "user", "content": [image, {"type": "text", "text": "Which?"}]})
     assert (message.content, left_out) == ("Which?", {"image_url": 1})
     assert read_message({"role": "user", "content": [image, image]}) == (None, {"image_url": 2})
+    with pytest.raises(InputError, match="no words \\(2 image_url\\)"):
+        Message.from_any({"role": "user", "content": [image, image]})
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_parts_without_words_are_counted_and_named():
 )
 def test_anything_else_is_refused_by_its_field(value, said):
     with pytest.raises(InputError, match=said):
-        words_in(value)
+        Message.from_any(value)
 
 
 async def test_receipts_and_results_are_short_and_hold_nothing_that_was_said():

@@ -6,8 +6,7 @@ import anyio
 import pytest
 from cli_support import FULL_HISTORY, error_line, invoke
 
-from memory import ConfigError, InputError, MemoryScope, MemslotError, open_memory
-from memory.contract.events import read_message
+from memory import ConfigError, InputError, MemoryScope, MemslotError, Message, open_memory
 
 LONG = f"memory: {{backend: full_history, scope: {{run_id: {'x' * 513}, persona_id: p}}}}"
 # What the file says; the line of the mistake; what the answer says as well.
@@ -91,7 +90,7 @@ IN_CODE = {
     "with, not async with": (with_open_memory, "open_memory_sync"),
     "no scope": (nobody_named, "scope"),
     "blank id": (lambda: MemoryScope(run_id=" ", persona_id="p"), "run_id"),
-    "no role": (lambda: read_message({"content": "hello"}), "role"),
+    "no role": (lambda: Message.from_any({"content": "hello"}), "role"),
 }
 
 
