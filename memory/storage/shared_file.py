@@ -7,8 +7,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -116,15 +115,17 @@ class SharedFile:
         db = self._db or self._connect(store)
         made = self._made.issuperset(store.tables)
         if not made:
-            with _transaction(db):
+
+            def make(db: sqlite3.Connection) -> None:
                 begin(db)
                 make_missing(db, store)
+
+            _in_transaction(db, make)
             self._made.update(store.tables)
         self._check_identity(store)
         if made and not writes:
             return work(db)
-        with _transaction(db):
-            result = work(db)
+        result = _in_transaction(db, work)
         self._writes += 1
         self.due = self._writes >= _CHECKPOINT_AFTER
         return result
@@ -252,16 +253,16 @@ os.register_at_fork(
 )
 
 
-@contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+def _in_transaction(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
     db.execute("BEGIN IMMEDIATE")
     try:
-        yield
+        result = work(db)
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
+    return result
 
 
 def is_busy(error: sqlite3.Error) -> bool:
