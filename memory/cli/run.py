@@ -147,7 +147,6 @@ def play(
     """
     from memory.bench.engine.again import answer_again
     from memory.bench.engine.experiment import Listeners, begin
-    from memory.bench.engine.experiment import resume as take_up
     from memory.bench.report.report import write_page
 
     place: Path | None = None  # None until there is a directory of results
@@ -170,9 +169,7 @@ def play(
             )
             if source is not None:
                 return answer_again(experiment, source, listeners=listeners)
-            if resume is not None:
-                return take_up(experiment, resume, listeners=listeners)
-            return begin(experiment, listeners=listeners)
+            return begin(experiment, resume, listeners=listeners)
     except BaseException:
         if place is not None and source is None:
             complain(f"incomplete: {place}; --resume {place} goes on", warning=True)

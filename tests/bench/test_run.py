@@ -109,7 +109,7 @@ async def test_the_manifest_says_what_ran(run_provider):
     (variant,) = manifest.variants
     assert (variant.provider.backend, variant.provider.condition) == ("fake", None)
     assert variant.config["memory"]["backends"]["fake"] == {"api_key": "***"}
-    assert (manifest.block, manifest.settings["mode"]) == ("run", "probe")
+    assert manifest.settings["mode"] == "probe"
     assert manifest.data["7"].name == "talks.json"
     assert set(variant.capabilities) == {
         "bulk_ingest", "feedback", "native_mutation", "native_query", "provenance", "readiness"

@@ -25,7 +25,6 @@ from memory.bench.engine.files import (
     Stopped,
     Times,
     TraceFile,
-    drop_torn_line,
     each_line,
     exclusively,
     file_hashes,
@@ -179,8 +178,6 @@ class _Cell:
             status, error, fault = "failed", self._error(failure), "harness" if harness else "provider"
         finally:
             self.times.flush()
-        with contextlib.suppress(OSError):
-            drop_torn_line(self.directory / "traces.jsonl")  # left by a killed process
         try:
             self.job.write_files(self.state, fault, error)
         except HarnessFailed as failure:

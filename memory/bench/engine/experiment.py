@@ -39,7 +39,6 @@ from memory.bench.engine.manifest import (
 )
 from memory.bench.engine.matrix import Experiment
 from memory.bench.engine.provenance import (
-    check_records,
     first_manifest,
     wire_truth,
     without_broken,
@@ -91,6 +90,7 @@ class Listeners:
 
 def begin(
     experiment: Experiment,
+    resume: Path | None = None,
     *,
     registry: MemoryAdapterRegistry | None = None,
     executor: Executor | None = None,
@@ -99,64 +99,43 @@ def begin(
 ) -> Outcome:
     """Play an experiment. Do not call it within an event loop.
 
-    ``registry``, ``executor`` and ``models`` (by role) replace the installed ones in this process. A failing
-    cell does not raise: its record says why, and the other cells are played.
+    A failing cell does not raise: its record says why, and the other cells are played.
+
+    Args:
+        resume: an earlier experiment's directory. Cells not completed continue from their journals.
+        registry, executor, models: replace the installed ones in this process; ``models`` by role.
 
     Raises:
-        ConfigError, PluginError: nothing has been written.
+        ConfigError, PluginError: nothing has been written. Matrix, data or prompts may have changed since the
+            earlier experiment, so that the cells would not be comparable.
     """
-    created = datetime.now(UTC)
-    directory = experiment.settings.directory / new_id(experiment.settings.timeline, created)
-    run = _prepared(experiment, directory, created, registry, executor, models, listeners)
-    make_directory(directory, experiment.problem.place((experiment.block, "output")))
-    return run.go_through()
-
-
-def resume(
-    experiment: Experiment,
-    directory: Path,
-    *,
-    registry: MemoryAdapterRegistry | None = None,
-    executor: Executor | None = None,
-    models: Mapping[str, Provider] | None = None,
-    listeners: Listeners | None = None,
-) -> Outcome:
-    """Resume an experiment, otherwise as :func:`begin`. Cells not completed continue from their journals.
-
-    Raises:
-        ConfigError: matrix, data or prompts have changed, so that the cells would not be comparable.
-    """
-    earlier = read_manifest(directory)
-    run = _prepared(experiment, directory, earlier.created_at, registry, executor, models, listeners)
-    before, after = earlier.hashes, run.manifest.hashes
-    if drifted := [part for part in {**before, **after} if before.get(part) != after.get(part)]:
-        raise ConfigError(
-            f"{directory.name} cannot be resumed: {', '.join(sorted(drifted))} changed since it began; "
-            "restore what changed, or begin a new experiment"
-        )
-    run.manifest = earlier
-    return run.go_through()
-
-
-def _prepared(
-    experiment: Experiment,
-    directory: Path,
-    created: datetime,
-    registry: MemoryAdapterRegistry | None,
-    executor: Executor | None,
-    models: Mapping[str, Provider] | None,
-    listeners: Listeners | None,
-) -> _Run:
-    """A run with a manifest of which nothing was played. Everything is checked, and nothing is written."""
+    earlier = read_manifest(resume) if resume is not None else None
+    created = earlier.created_at if earlier else datetime.now(UTC)
+    settings = experiment.settings
+    directory = resume or settings.directory / new_id(settings.timeline, created)
     registry = registry or MemoryAdapterRegistry()
     experiment, variants = without_broken(experiment, registry)
-    cells = tuple(
-        open_record(Job(experiment, spec, directory, directory.name)) for spec in experiment.cells()
-    )
+    jobs = (Job(experiment, spec, directory, directory.name) for spec in experiment.cells())
+    cells = tuple(map(open_record, jobs))
     with experiment.placing():
         manifest = first_manifest(experiment, variants, directory.name, created, models, cells)
-        executor = executor or make_executor(experiment.settings.executor, registry, models)
-    return _Run(experiment, directory, manifest, registry, executor, listeners or Listeners())
+        executor = executor or make_executor(settings.executor, registry, models)
+    if earlier is None:
+        make_directory(directory, experiment.problem.place((experiment.block, "output")))
+    else:
+        _check_hashes(directory.name, earlier.hashes, manifest.hashes)
+    listeners = listeners or Listeners()
+    with exclusively(directory), experiment.placing():
+        listeners.on_directory(directory)
+        return _Run(experiment, directory, earlier or manifest, registry, executor, listeners).play()
+
+
+def _check_hashes(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    if drifted := [part for part in {**before, **after} if before.get(part) != after.get(part)]:
+        raise ConfigError(
+            f"{name} cannot be resumed: {', '.join(sorted(drifted))} changed since it began; "
+            "restore what changed, or begin a new experiment"
+        )
 
 
 def load_samples(directory: Path, cells: Sequence[CellRecord], file: str = "results.jsonl") -> list[Sample]:
@@ -237,12 +216,7 @@ class _Run:
     done: dict[str, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
 
-    def go_through(self) -> Outcome:
-        with exclusively(self.directory), self.experiment.placing():
-            self.listeners.on_directory(self.directory)
-            return self._play()
-
-    def _play(self) -> Outcome:
+    def play(self) -> Outcome:
         self.cells = {cell.cell_id: cell for cell in self.manifest.cells}
         jobs = []
         for spec in self.experiment.cells():
@@ -282,21 +256,24 @@ class _Run:
         for number in sorted(wanted):
             found: dict[str, Any]
             try:
-                checks, failure = anyio.run(self._doctor, self.experiment.settings.providers[number])
-                found = {"doctor": checks, "error": failure}
-            except Exception as error:  # one plugin's defect must not stop the others
+                checks = anyio.run(self._doctor, self.experiment.settings.providers[number])
+                failed = next((check for check in checks if check.status == "failed"), None)
+                why = f"doctor: {failed.name}: {failed.evidence}" if failed else ""
+                error = ErrorRecord(type="CheckFailed", message=why) if failed else None
+                found = {"doctor": checks, "error": error}
+            except Exception as failure:  # one plugin's defect must not stop the others
                 if self.listeners.on_error is not None:
-                    self.listeners.on_error(error)
-                found = {"error": error_record(error)}
+                    self.listeners.on_error(failure)
+                found = {"error": error_record(failure)}
             variants[number] = variants[number].model_copy(update=found)
             self._update(variants=tuple(variants))
 
-    async def _doctor(self, variant: Variant) -> tuple[tuple[CheckResult, ...], ErrorRecord | None]:
+    async def _doctor(self, variant: Variant) -> tuple[CheckResult, ...]:
         config = self.experiment.config(variant)
         info = self.registry.selected(config)
         config, _ = wire_truth(config, info, self.experiment.timelines(self.experiment.settings.seeds[0]))
-        scrub = config.scrubber(config.parse_options(info.options))
         with TemporaryDirectory(prefix="memslot-doctor-") as place:
+            scrub = config.scrubber(config.parse_options(info.options), {place: "<doctor>"})
             report = await Doctor(
                 config,
                 registry=self.registry,
@@ -304,8 +281,10 @@ class _Run:
                 ready_timeout_s=self.experiment.settings.wait_timeout_s,
                 data_dir=Path(place),
             ).run()
-            checks, failure = check_records(report, place, scrub)
-        return checks, error_record(failure) if failure else None
+        return tuple(
+            check.model_copy(update={"fix": None, "evidence": scrub(check.evidence)})
+            for check in report.checks
+        )
 
     def _report(self, cell_id: str, done: int, total: int) -> None:
         self.done[cell_id], self.totals[cell_id] = done, total

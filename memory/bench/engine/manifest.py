@@ -241,8 +241,6 @@ class Manifest(Record):
     status: Literal["incomplete", "completed", "failed", "stopped"] = "incomplete"
     """``failed``: a cell, a request or a provider did not end well. ``stopped``: as of cells; resuming goes on."""
     versions: VersionRecord
-    block: Literal["bench", "run"]
-    """Which block of the file said what is played: ``bench`` plays sessions, ``run`` asks the memory alone."""
     settings: dict[str, JsonValue]  # that block, as it may be published
     scope: MemoryScope | None = None
     """``memory.scope`` as configured; each cell extends its ``run_id`` and has a persona of its own."""

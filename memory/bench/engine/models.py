@@ -235,6 +235,11 @@ def role_records(
         options = _filled(role, chosen)
         if role not in (given or {}):
             provider_options(chosen.provider, options, f"{where}.options")
+        decisive = {
+            name: value
+            for name, value in options.items()
+            if not is_credential(name) and name not in _TRANSPORT
+        }
         model, temperature = options.get("model"), chosen.temperature
         if temperature is None and isinstance(own := chosen.options.get("temperature"), int | float):
             temperature = own
@@ -248,7 +253,7 @@ def role_records(
                 temperature=temperature,
                 seed=chosen.seed,
                 votes=chosen.votes,
-                options_hash=slow_hash(_decisive(options)),
+                options_hash=slow_hash(decisive),
             )
         )
     return tuple(found)
@@ -260,17 +265,6 @@ def _filled(role: RoleName, chosen: RoleSettings) -> dict[str, Any]:
         chosen.options, ("bench", "roles", role, "options")
     )
     return fill
-
-
-def _decisive(options: Any) -> Any:
-    """The options that may change a model's answers."""
-    if isinstance(options, dict):
-        return {
-            name: _decisive(value)
-            for name, value in options.items()
-            if not is_credential(str(name)) and name not in _TRANSPORT
-        }
-    return [_decisive(item) for item in options] if isinstance(options, list) else options
 
 
 class RoleSet(AsyncExitStack):

@@ -31,8 +31,6 @@ from memory.bench.engine.models import role_records
 from memory.bench.engine.settings import Price, Variant
 from memory.contract.errors import ConfigError, MemslotError
 from memory.contract.traits import AdapterTraits
-from memory.doctor.checks import CheckFailed
-from memory.doctor.report import CheckResult, DoctorReport
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.installed import entry_points
@@ -74,18 +72,6 @@ KNOWS_TRUTH: dict[str, tuple[str, Callable[[TimelineSet], Any], tuple[str, ...]]
     "oracle_ipas": ("matrix", oracle_matrix, ()),
     "static_profile": ("profiles", static_profile, ("profile",)),
 }
-
-
-def check_records(
-    report: DoctorReport, place: str, scrub: Callable[[str], str]
-) -> tuple[tuple[CheckResult, ...], CheckFailed | None]:
-    """The doctor's checks for a manifest, and the first that failed. ``place`` is the doctor's directory."""
-    checks = tuple(
-        check.model_copy(update={"fix": None, "evidence": scrub(check.evidence.replace(place, "<doctor>"))})
-        for check in report.checks
-    )
-    failed = next((check for check in checks if check.status == "failed"), None)
-    return checks, CheckFailed(f"doctor: {failed.name}: {failed.evidence}") if failed else None
 
 
 def wire_truth(
@@ -309,7 +295,6 @@ def first_manifest(
         experiment_id=experiment_id,
         created_at=created,
         versions=version_record(),
-        block=experiment.block,
         settings={**shown, "providers": [variant.label for variant in settings.providers]},
         scope=experiment.scope,
         left_out=experiment.left_out,

@@ -47,7 +47,7 @@ def begin(experiment, *, progress=None, **more):
 def resume(experiment, place, *, progress=None, **more):
     """Take an experiment up again, with its page."""
     listeners = Listeners(progress=progress, write_page=write_page)
-    return engine.resume(experiment, place, listeners=listeners, **more)
+    return engine.begin(experiment, place, listeners=listeners, **more)
 
 
 def verify(directory, data=None):
