@@ -71,7 +71,8 @@ def test_a_cell_that_kills_its_workers_costs_itself_alone(here, tmp_path, killed
     monkeypatch.setenv("GAME_KILL_AT", "30")
     monkeypatch.setenv("GAME_KILL_TIMES", "2")
     out = tmp_path / "out"
-    lost = run(out, "processes")
+    executor = {"kind": "processes", "workers": 1}
+    lost = begin(matrix(out, *PROVIDERS, game=SMALL, memory=MEMORY, executor=executor))
     assert lost.manifest.status == "failed"
     assert sorted(statuses(lost)) == ["completed", "completed", "died"]
     (cell,) = (cell for cell in lost.manifest.cells if cell.status == "died")
