@@ -205,8 +205,8 @@ async def test_each_run_has_scopes_of_its_own_even_in_one_store(run_provider):
     scopes = [cell.scope for outcome in (first, second) for cell in outcome.manifest.cells]
     assert len(set(scopes)) == 4
     assert all(scope.backend_namespace == "team" for scope in scopes)
-    assert first.manifest.variants[0].config_hash == second.manifest.variants[0].config_hash
-    assert first.manifest.variants[0].config_hash != (await run_provider()).manifest.variants[0].config_hash
+    assert first.manifest.hashes == second.manifest.hashes
+    assert first.manifest.hashes["scope"] != (await run_provider()).manifest.hashes["scope"]
 
 
 class Nameless(FakeBackend):
