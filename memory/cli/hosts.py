@@ -28,7 +28,7 @@ def hosts(
 ) -> None:
     """List the agents that memslot binds to. With a name, print the lines that bind this agent."""
     from memory import InputError
-    from memory.hosts._table import HOSTS
+    from memory.hosts.table import HOSTS
 
     if name is None:
         rows = [
@@ -77,7 +77,7 @@ def hosts(
 
 
 def _print_program(name: str, config: Path, as_json: bool) -> None:
-    from memory.hosts._table import HOSTS
+    from memory.hosts.table import HOSTS
 
     host = HOSTS[name]
     program = host.program(str(config.absolute()))

@@ -55,7 +55,7 @@ def setup(
     from memory.cli._template import render
     from memory.cli.doctor import checked as doctor
     from memory.doctor.hints import hides_us
-    from memory.hosts._table import HOSTS
+    from memory.hosts.table import HOSTS
     from memory.plugins.blocks import load_yaml
     from memory.plugins.config import load_config
     from memory.plugins.registry import MemoryAdapterRegistry
@@ -157,7 +157,7 @@ def _ask(what: str, default: Any) -> Any:
 
 def _write_host(name: str, config: Path) -> None:
     from memory.hosts._coding_agents import FOLDERS
-    from memory.hosts._table import HOSTS
+    from memory.hosts.table import HOSTS
 
     host = HOSTS[name]
     if host.distribution and (host.untested or not host.installed):

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from memory import ConfigError
 from memory.hosts._foreign_files import HostFile
 from memory.hosts._shared import check_exists
-from memory.hosts._table import HOSTS
 from memory.hosts.hooks import socket_path
+from memory.hosts.table import HOSTS
 from memory.runtime import load_config, report_program, reports_file
 
 _FILES = Path(__file__).with_name("_files")

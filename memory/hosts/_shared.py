@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from memory import ConfigError, Message, PluginLoadError
-from memory.hosts._table import host_named
+from memory.hosts.table import host_named
 from memory.runtime import answer_text, parts_of
 
 M = TypeVar("M")

@@ -118,7 +118,7 @@ class TurnMemory:
     ) -> None:
         self.slot = slot
         self.policy = policy or TurnPolicy()
-        self.loop = slot.loop or loop_or_none()
+        self.loop = slot.delivery.loop or loop_or_none()
         self.arriving: set[Future[bool]] = set()
         self.on_trouble = on_trouble
         self._background = Background()

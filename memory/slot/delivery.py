@@ -85,6 +85,11 @@ class Delivery:
         self._queues_turns = False  # whether after_turn has queued a turn in this process
         self._closed = False
 
+    @property
+    def loop(self) -> object | None:
+        """The event loop that the slot belongs to; None before its first call."""
+        return self._calls.loop
+
     async def set_up(self, scope: MemoryScope) -> None:
         """Set a scope up at its first use."""
         is_set_up = self._calls.scopes.get

@@ -135,11 +135,6 @@ class MemorySlot(MemoryAdapter):
         return self.delivery.scope
 
     @property
-    def loop(self) -> object | None:
-        """The event loop that the slot belongs to; None before its first call."""
-        return self._calls.loop
-
-    @property
     def closed(self) -> bool:
         """Whether the slot refuses every further call."""
         return self._calls.closed

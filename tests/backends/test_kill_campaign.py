@@ -28,8 +28,8 @@ from embedded_stores import event as of_words
 from memory import NativeQueryRequest, RetrieveRequest, SupportsReadiness
 from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
-from memory.runtime import TurnMemory, TurnPolicy
-from memory.runtime._serving import ServeSettings, serve
+from memory.runtime import ServeSettings, TurnMemory, TurnPolicy
+from memory.runtime._serving import serve
 
 pytestmark = pytest.mark.thorough
 

@@ -13,7 +13,7 @@ from memory.bench.engine.matrix import load_experiment
 from memory.bench.engine.verify import verify
 from memory.bench.report.report import rendered, write_page
 from memory.cli.app import app
-from memory.runtime._provider import CompletionResult, Usage
+from memory.runtime import CompletionResult, Usage
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.testing import FakeBackend
 

@@ -20,7 +20,7 @@ from memory.bench.engine.matrix import load_experiment
 from memory.bench.report.page import Block, Page
 from memory.bench.report.report import write_page
 from memory.cli._view import ViewServer
-from memory.testing._fake_backend import FakeBackend
+from memory.testing import FakeBackend
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [

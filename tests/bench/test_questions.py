@@ -13,7 +13,7 @@ from memory.bench.engine.prompts import KINDS, kind_of, load_prompt
 from memory.bench.engine.verify import verify
 from memory.bench.report.report import rendered, write_page
 from memory.bench.scores.answers import Vocabulary, exact_match, token_f1
-from memory.runtime._provider import CompletionResult, Usage
+from memory.runtime import CompletionResult, Usage
 from memory.runtime.providers.scripted import ScriptedProvider
 
 

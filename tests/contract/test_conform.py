@@ -9,8 +9,8 @@ import anyio
 import pytest
 from mutant_runs import FakeProfile, play
 
-from memory.testing import FakeBackend, FakeNativeStore, validate
-from memory.testing.contract._run import CORE, DECLARED, FULL, Report, Tally, catalogue
+from memory.testing import FakeBackend, FakeNativeStore, Report, validate
+from memory.testing.contract._run import CORE, DECLARED, FULL, Tally, catalogue
 from memory.testing.contract._spec import RAISED, specs
 
 LOOPS = ("asyncio", "trio")

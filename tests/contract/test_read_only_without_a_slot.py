@@ -22,7 +22,7 @@ from memory import (
 from memory.adapter import BaseAdapter, Utf8TokenCounter
 from memory.contract.adapter import capabilities_of
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing._fake_backend import FakeBackend
+from memory.testing import FakeBackend
 
 NOWHERE = "http://127.0.0.1:9"
 MODEL = {"model": "m", "base_url": f"{NOWHERE}/v1"}

@@ -26,7 +26,7 @@ from loopback_model import Model  # noqa: E402
 from test_hooks import mcp_server, run_hook, section_of, turn  # noqa: E402
 
 from memory.hosts._coding_agents import FOLDERS  # noqa: E402
-from memory.hosts._table import HOSTS  # noqa: E402
+from memory.hosts.table import HOSTS  # noqa: E402
 
 DRIVEN = ("claude-code", "cursor")  # their hooks are driven with the JSON they document
 LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"

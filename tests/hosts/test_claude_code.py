@@ -9,7 +9,7 @@ from loopback_model import Model, as_events
 from setting_up import set_up, wait_for_hooks
 
 from memory.hosts._coding_agents import ClaudeCodeFolder
-from memory.testing._http_server import LoopbackAnswer, LoopbackRequest
+from memory.testing import LoopbackAnswer, LoopbackRequest
 
 # Only a program that is named runs, because one on the PATH may be somebody's own.
 CLAUDE = os.environ.get("MEMSLOT_CLAUDE")

@@ -11,7 +11,7 @@ from loopback_model import Model, as_events
 from setting_up import set_up, wait_for_hooks
 
 from memory.hosts._coding_agents import CodexFolder
-from memory.testing._http_server import LoopbackAnswer, LoopbackRequest
+from memory.testing import LoopbackAnswer, LoopbackRequest
 
 CODEX = os.environ.get("MEMSLOT_CODEX") or shutil.which("codex")
 pytestmark = pytest.mark.skipif(CODEX is None, reason="no codex: npm install @openai/codex, or MEMSLOT_CODEX")

@@ -25,7 +25,7 @@ from host_pages import assert_on_the_page, verdict
 
 from memory import BackendUnavailable, ConfigError, MemoryEvent, MemoryScope, MemorySlot, WriteReceipt
 from memory.adapter import BackendRejected
-from memory.hosts import _table, hooks
+from memory.hosts import hooks, table
 from memory.hosts._coding_agents import ClaudeCodeFolder, CodexFolder, CursorFolder
 from memory.hosts._installing import HookFolder
 from memory.hosts.hooks import answer_hooks, socket_path
@@ -664,7 +664,7 @@ def test_foreign_settings_stay(folder, host):
 def test_a_server_that_cannot_start_is_said_at_once(folder, monkeypatch):
     config = folder.directory.parent / "memslot.yaml"
     assert not [line for line in folder.install(config) if "to be installed" in line]
-    monkeypatch.setattr(_table.metadata, "version", lambda name: "99.0")
+    monkeypatch.setattr(table.metadata, "version", lambda name: "99.0")
     assert [line for line in folder.install(config) if "pip install 'mcp>=1.25,<3'" in line]
 
 

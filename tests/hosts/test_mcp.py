@@ -16,8 +16,7 @@ from mcp_client import Client, connected, over_stdio
 from memory import AdapterMode, MemoryScope, MemorySlot
 from memory.hosts.mcp.server import build_server
 from memory.runtime import MemoryItems
-from memory.testing import FakeBackend, FakeNativeStore
-from memory.testing._faults import FAKE_KEY
+from memory.testing import FAKE_KEY, FakeBackend, FakeNativeStore
 
 ADA = MemoryScope(run_id="mcp", persona_id="ada")
 BOB = MemoryScope(run_id="mcp", persona_id="bob")

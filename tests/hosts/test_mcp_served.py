@@ -15,7 +15,8 @@ import pytest
 from mcp_client import Client, over_http
 
 from memory import MemoryScope, MemorySlot
-from memory.runtime._serving import ServeSettings, answer
+from memory.runtime import ServeSettings
+from memory.runtime._serving import answer
 from memory.testing import FakeBackend
 
 TOKENS = {name: f"token-of-{name}-0000000" for name in ("ada", "eve")}

@@ -6,8 +6,8 @@ from host_model import HostModel, HostUnderTest, person
 from host_support import Hosted
 from mcp_client import connected
 
-from memory.hosts._table import HOSTS
 from memory.hosts.mcp.server import build_server
+from memory.hosts.table import HOSTS
 from memory.runtime import MemoryItems
 
 

@@ -31,7 +31,7 @@ import anyio.lowlevel
 
 from memory.hosts._coding_agents import ClaudeCodeFolder, CodexFolder, CursorFolder
 from memory.hosts._installing import HermesFolder, HookFolder
-from memory.hosts._table import HOSTS
+from memory.hosts.table import HOSTS
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTS_ROOM = ROOT / "memory" / "hosts"

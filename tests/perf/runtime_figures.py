@@ -26,11 +26,7 @@ from figures import SCOPE, Native, Thin, finish, percentile, show
 
 from memory import MemorySlot
 from memory.plugins.opening import build_slot
-from memory.runtime import listening_socket
-from memory.runtime._attach import open_shared
-from memory.runtime._channel import UserTurn
-from memory.runtime._loop import AgentSession
-from memory.runtime._policy import TurnMemory
+from memory.runtime import AgentSession, TurnMemory, UserTurn, listening_socket, open_shared
 from memory.runtime._serving import FAST_LOOP, answer
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.runtime.signet.settings import ServeSettings

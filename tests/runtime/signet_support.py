@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 
 from memory import MemoryScope, MemorySlot
-from memory.runtime._policy import TurnMemory, TurnPolicy
+from memory.runtime import TurnMemory, TurnPolicy
 from memory.runtime.signet.server import RuntimeAdapterServer
 from memory.runtime.signet.sessions import TokenGrant
 from memory.runtime.signet.settings import ServeSettings

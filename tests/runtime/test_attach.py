@@ -13,11 +13,11 @@ import pytest
 
 from conditions.full_history import FullHistory
 from memory import AdapterMode, BackendUnavailable, InputError, SupportsNativeMutation, SupportsProvenance
-from memory.runtime import MemoryItems, TurnMemory, load_config, open_shared
+from memory.runtime import MemoryItems, SocketOwner, TurnMemory, load_config, open_shared
 from memory.runtime import _attach_owner as attach_owner
 from memory.runtime._attach import RemoteAdapter
 from memory.runtime._attach_owner import socket_of
-from memory.runtime._sockets import SocketOwner, connected_to
+from memory.runtime._sockets import connected_to
 from memory.storage import outbox
 
 OWNER = """

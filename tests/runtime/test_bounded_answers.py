@@ -12,8 +12,7 @@ from openai import APIConnectionError, AsyncOpenAI, OpenAI
 import memory
 from memory import Message
 from memory.adapter import BackendProtocolError, _bounded
-from memory.adapter._http import JsonHttp
-from memory.adapter.http import http_client
+from memory.adapter.http import JsonHttp, http_client
 from memory.adapter.models import counted_openai
 from memory.runtime import AdapterClient, create_provider
 from memory.testing import LoopbackAnswer

@@ -9,8 +9,7 @@ from cli_support import invoke
 from conditions.full_history import FullHistory
 from memory import BackendUnavailable, InputError
 from memory.plugins.config import load_config
-from memory.runtime import reports_file
-from memory.runtime._channel import CommandLine
+from memory.runtime import CommandLine, reports_file
 from memory.runtime._chat import Chat
 from memory.runtime._hook_turns import drop_reports
 from memory.storage.insert import insert

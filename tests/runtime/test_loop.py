@@ -12,11 +12,23 @@ from slot_support import Obedient, forever
 from turn_support import ADA
 
 from memory import BackendUnavailable, ContextBudget, InputError, MemorySlot, Message
-from memory.runtime._channel import Attachment, Channel, Checkpoint, CommandLine, SessionSettings, UserTurn
-from memory.runtime._loop import AgentSession, run_session
-from memory.runtime._policy import TurnMemory, TurnPolicy
-from memory.runtime._provider import CompletionChunk, CompletionResult, ToolCall
-from memory.runtime._tools import ToolRegistry, memory_tools
+from memory.runtime import (
+    AgentSession,
+    Attachment,
+    Channel,
+    Checkpoint,
+    CommandLine,
+    CompletionChunk,
+    CompletionResult,
+    SessionSettings,
+    ToolCall,
+    ToolRegistry,
+    TurnMemory,
+    TurnPolicy,
+    UserTurn,
+    memory_tools,
+    run_session,
+)
 from memory.runtime.providers.scripted import ScriptedProvider
 
 SEARCH = ToolCall(id="c1", name="memory_search", arguments={"query": "tea"})

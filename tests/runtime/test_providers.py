@@ -14,7 +14,7 @@ from memory.contract.errors import (
     PluginLoadError,
     PluginNotFound,
 )
-from memory.runtime._provider import CompletionOptions, Provider, ToolCall, ToolDefinition
+from memory.runtime import CompletionOptions, Provider, ToolCall, ToolDefinition
 from memory.runtime.providers import GROUP, create_provider
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.testing import LoopbackAnswer, ScriptedLLM

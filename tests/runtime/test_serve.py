@@ -15,7 +15,7 @@ import pytest
 from cli_support import invoke
 
 from memory.plugins.config import load_config
-from memory.runtime._listening import listening_socket
+from memory.runtime import listening_socket
 from memory.runtime._serving import serve, settings_of
 
 TOKENS = {"ADA_TOKEN": "token-of-ada-0000000", "EVE_TOKEN": "token-of-eve-0000000"}

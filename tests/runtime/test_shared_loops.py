@@ -14,10 +14,10 @@ from conditions.full_history import FullHistory
 from memory import Deadlines, MemoryScope, MemorySlot
 from memory.adapter.stores import OUTBOX, Outbox, SqliteStore
 from memory.contract import errors
-from memory.contract._surviving import Failures
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime import (
     AgentSession,
+    Failures,
     HookQueue,
     ToolCall,
     ToolRegistry,

@@ -10,7 +10,7 @@ from slot_support import Obedient
 
 from memory import AdapterMode
 from memory.adapter import BackendRejected
-from memory.runtime._policy import TurnPolicy
+from memory.runtime import TurnPolicy
 from memory.testing import FakeBackend
 
 

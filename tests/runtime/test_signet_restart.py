@@ -8,8 +8,7 @@ from memory import MemorySlot
 from memory.contract.errors import StoreError
 from memory.runtime.signet.book import Book
 from memory.runtime.signet.sessions import Sessions
-from memory.testing import FakeBackend
-from memory.testing._fake_store import FakeNativeStore
+from memory.testing import FakeBackend, FakeNativeStore
 
 WORD = "zanzibar"
 

@@ -9,7 +9,7 @@ from signet_support import BASE, PAIRS, daemon, pair
 
 from memory import BackendUnavailable, ConfigError, MemoryScope, MemorySlot
 from memory.adapter._bounded import is_loopback
-from memory.runtime._policy import TurnMemory
+from memory.runtime import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.server import RuntimeAdapterServer
 from memory.runtime.signet.sessions import TokenGrant

@@ -13,9 +13,7 @@ from turn_support import ADA, BOB
 
 from memory import AdapterMode, CapabilityNotSupported, ConfigError, MemorySlot
 from memory.adapter import Operation
-from memory.runtime._items import MemoryItems
-from memory.runtime._provider import ToolCall
-from memory.runtime._tools import ToolContext, ToolRegistry, memory_tools
+from memory.runtime import MemoryItems, ToolCall, ToolContext, ToolRegistry, memory_tools
 from memory.testing import FakeBackend
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string", "maxLength": 5}}, "required": ["query"]}

@@ -18,7 +18,7 @@ from memory.bench.engine.verify import verify
 from memory.bench.report.report import rendered, write_page
 from memory.contract.adapter import capabilities_of
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing._fake_backend import FakeBackend
+from memory.testing import FakeBackend
 
 SENTINEL = "zanzibar-quokka"
 """Said by users in every fixture; must be in no file a run leaves behind."""

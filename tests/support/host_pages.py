@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-from memory.hosts._table import HOSTS
+from memory.hosts.table import HOSTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "hosts.md"
 

@@ -16,9 +16,9 @@ from memory import (
 )
 from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited, BackendRejected
 from memory.plugins.config import load_config
-from memory.testing._loopback import LoopbackProcess, LoopbackServer
-from memory.testing.contract._classes import MemoryContract, installed_plugins
-from memory.testing.contract._kit import STORED, Kit, attempt
+from memory.testing import Kit, LoopbackProcess, LoopbackServer, MemoryContract
+from memory.testing.contract._classes import installed_plugins
+from memory.testing.contract._kit import STORED, attempt
 from memory.testing.contract._spec import NotRun
 
 RAISED = {

@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from memory.testing._http_server import HttpServer, LoopbackAnswer
+from memory.testing import LoopbackAnswer
+from memory.testing._http_server import HttpServer
 
 
 class Model(HttpServer):

@@ -17,8 +17,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from memory import SupportsReadiness
 from memory.plugins.config import load_config
-from memory.runtime import listening_socket, open_shared
-from memory.runtime._serving import ServeSettings, answer
+from memory.runtime import ServeSettings, listening_socket, open_shared
+from memory.runtime._serving import answer
 
 TOKENS = {name: f"token-of-{name}-0000000" for name in ("ada", "eve", "ada-who-looks")}
 OPENCODE = {"x-signet-actor": "opencode-plugin", "x-signet-actor-type": "harness"}

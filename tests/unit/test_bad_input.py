@@ -27,7 +27,7 @@ from memory import (
     RetrieveRequest,
 )
 from memory.adapter import ContextEntry
-from memory.contract._model import Frozen
+from memory.adapter.fields import Frozen
 from memory.contract.formatting import is_well_formed, render_section
 from memory.plugins.config import load_config
 from memory.plugins.hookspecs import PluginOptions

@@ -17,9 +17,8 @@ from memory import (
     open_memory,
 )
 from memory.adapter._scripted_rules import ToolCall
-from memory.testing._faults import FAKE_KEY
+from memory.testing import FAKE_KEY, ScriptedLLM
 from memory.testing._scripted_api import BadRequest
-from memory.testing._scripted_llm import ScriptedLLM
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 

@@ -15,7 +15,7 @@ from memory.bench.engine.provenance import without_broken
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.slot.slot import MemorySlot
-from memory.testing._fake_backend import FakeBackend
+from memory.testing import FakeBackend
 
 
 def needs(module):

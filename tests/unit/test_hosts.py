@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 
 from memory import PluginLoadError
 from memory.hosts import _shared, _table
-from memory.hosts._table import HOSTS
+from memory.hosts.table import HOSTS
 
 ROOT = Path(__file__).parents[2]
 SCENES = re.findall(r"async def test_(\w+)", (ROOT / "tests/hosts/with_sdks/stage.py").read_text("utf-8"))

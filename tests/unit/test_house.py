@@ -12,7 +12,8 @@ from slot_support import ALICE, Obedient, ask, event
 
 import memory
 from memory import MemoryEvent, MemorySlot, Message
-from memory.contract._model import Text, words_of
+from memory.adapter.fields import Text
+from memory.contract._model import words_of
 from memory.slot.rendering import without_recalled_context
 
 ROOT = Path(memory.__file__).parents[1]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.adapter._lexical import LexicalHashEmbedder
+from memory.adapter.models import LexicalHashEmbedder
 
 EMBEDDER = LexicalHashEmbedder()
 ANY_TEXT = st.text(alphabet=st.characters(codec="utf-8"), max_size=200)

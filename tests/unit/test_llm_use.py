@@ -12,8 +12,7 @@ from memory.adapter import NativeWorker, count_llm_call
 from memory.adapter.models import counted_openai
 from memory.contract.admission import LlmUse
 from memory.slot.slot import MemorySlot
-from memory.testing import ScriptedLLM
-from memory.testing._fake_backend import FakeBackend
+from memory.testing import FakeBackend, ScriptedLLM
 
 
 class Sink:

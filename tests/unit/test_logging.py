@@ -25,8 +25,7 @@ from memory import (
     Trace,
 )
 from memory.adapter import ContextEntry
-from memory.adapter._sdk import environment_kept
-from memory.adapter.sdk import quiet_loggers, warnings_only
+from memory.adapter.sdk import environment_kept, quiet_loggers, warnings_only
 
 SAID = "zqsentence"
 

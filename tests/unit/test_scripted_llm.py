@@ -11,8 +11,7 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel
 
-from memory.testing import ScriptedLLM
-from memory.testing._faults import FAKE_KEY
+from memory.testing import FAKE_KEY, ScriptedLLM
 
 SECRET_TEXT = "my diary says marmalade"
 

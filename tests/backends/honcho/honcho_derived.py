@@ -4,7 +4,7 @@ from honcho_filters import Refused, matches
 from honcho_model import Conclusion, by_session, counted, now, pages, ranked, tokens
 from honcho_routing import Failed, check_filters, check_peer, check_query, invalid, route
 
-from memory.testing._loopback import LoopbackAnswer
+from memory.testing import LoopbackAnswer
 
 _COLUMNS = frozenset(
     {"id", "session_id", "workspace_id", "observer_id", "observed_id", "created_at", "level", "metadata"}

@@ -16,7 +16,7 @@ from honcho_routing import (
     route,
 )
 
-from memory.testing._loopback import LoopbackAnswer, LoopbackServer
+from memory.testing import LoopbackAnswer, LoopbackServer
 
 _COLUMNS = frozenset({"workspace_id", "session_id", "peer_id", "token_count", "created_at", "metadata"})
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from honcho_filters import Refused
 from honcho_model import tokens
 
-from memory.testing._loopback import LoopbackAnswer
+from memory.testing import LoopbackAnswer
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,512}")
 SPECIAL = ("<|endoftext|>", "<|endofprompt|>")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from honcho_double import HonchoDouble
 
-from memory.testing._loopback import LoopbackRequest
+from memory.testing import LoopbackRequest
 
 PAIRS = sorted((Path(__file__).parent / "pairs").glob("*.json"))
 NEVER = 1e9

@@ -16,8 +16,7 @@ from memory.bench.data.timeline import Beat, PreferenceTruth, Script
 from memory.bench.engine.models import RoleModel, model_judge, model_simulator
 from memory.bench.engine.prompts import load_prompt
 from memory.bench.engine.roles import Exchange, RuleAssistant
-from memory.runtime._loop import AgentSession
-from memory.runtime._provider import CompletionResult, Usage
+from memory.runtime import AgentSession, CompletionResult, Usage
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.testing import LoopbackAnswer
 from memory.testing._http_server import HttpServer

@@ -12,7 +12,7 @@ from memory.bench.engine.roles import Reader, RuleAssistant
 from memory.contract.events import Message
 from memory.contract.formatting import render_section
 from memory.contract.receipts import ContextEntry
-from memory.runtime._provider import CompletionOptions
+from memory.runtime import CompletionOptions
 
 ENGLISH = load_language()
 READER = Reader(ENGLISH)

@@ -11,8 +11,8 @@ from loopback_model import Model
 from nanobot import Nanobot
 from nanobot_support import nanobot_config
 
-from memory.hosts._table import HOSTS
 from memory.hosts.nanobot import tool
+from memory.hosts.table import HOSTS
 
 
 class ScriptedModel(Model):

@@ -16,8 +16,7 @@ import pytest
 from host_model import HostModel, HostUnderTest, Stage, person
 
 from memory import AdapterMode, MemorySlot, open_memory
-from memory.testing._fake_backend import FakeBackend
-from memory.testing._fake_store import FakeNativeStore
+from memory.testing import FakeBackend, FakeNativeStore
 
 LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"
 

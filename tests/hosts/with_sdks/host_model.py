@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 
 from memory import MemoryScope, MemorySlot
-from memory.testing._fake_store import FakeNativeStore
+from memory.testing import FakeNativeStore
 
 THOUGHT, TOOL_RESULT, PICTURE = "Private reasoning zqthought.", "It is noon zqtool.", "cXpwaWN0dXJl"
 

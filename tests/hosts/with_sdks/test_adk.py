@@ -20,8 +20,8 @@ from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest
 from host_support import Living
 from stage import Said
 
-from memory.hosts._table import HOSTS
 from memory.hosts.adk import RecordingPlugin, SlotMemoryService
+from memory.hosts.table import HOSTS
 
 IGNORED = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 

@@ -19,8 +19,8 @@ from host_model import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn
 from host_support import Living
 from stage import Said
 
-from memory.hosts._table import HOSTS
 from memory.hosts.agent_framework import SlotContextProvider
+from memory.hosts.table import HOSTS
 
 
 class Scripted(FunctionInvocationLayer, BaseChatClient):

@@ -10,7 +10,7 @@ import pytest
 from host_model import TOOL_RESULT, HostModel, HostUnderTest, person
 from host_support import Living
 
-from memory.hosts._table import HOSTS
+from memory.hosts.table import HOSTS
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -18,8 +18,8 @@ from loopback_model import Model
 from setting_up import set_up
 
 from memory.hosts import hermes
-from memory.hosts._table import HOSTS
 from memory.hosts.hermes import SlotProvider
+from memory.hosts.table import HOSTS
 
 PLUGIN = Path(hermes.__file__).parent / "_files" / "hermes"
 

@@ -32,8 +32,8 @@ from pydantic import BaseModel
 from stage import Said
 
 from memory import MemoryScope
-from memory.hosts._table import HOSTS
 from memory.hosts.langchain import MemoryMiddleware
+from memory.hosts.table import HOSTS
 
 
 class Scripted(BaseChatModel):

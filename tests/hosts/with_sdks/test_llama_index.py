@@ -29,8 +29,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 from stage import NOTHING_WRONG, LongModel, Said, play
 
-from memory.hosts._table import HOSTS
 from memory.hosts.llama_index import SlotMemoryBlock
+from memory.hosts.table import HOSTS
 
 # LlamaIndex uses its own deprecated names and pydantic's.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

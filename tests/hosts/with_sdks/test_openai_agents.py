@@ -24,8 +24,8 @@ from openai.types.responses import ResponseReasoningItem
 from openai.types.responses.response_reasoning_item import Summary
 from stage import Said
 
-from memory.hosts._table import HOSTS
 from memory.hosts.openai_agents import MemoryHooks
+from memory.hosts.table import HOSTS
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from host_model import HostModel
 from setting_up import set_up
 
-from memory.hosts._table import HOSTS
+from memory.hosts.table import HOSTS
 
 
 def _openai(module: Any, script: HostModel) -> Any:

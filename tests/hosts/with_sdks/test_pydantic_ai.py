@@ -30,8 +30,8 @@ from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from stage import Said
 
 from memory import MemoryScope
-from memory.hosts._table import HOSTS
 from memory.hosts.pydantic_ai import MemoryCapability
+from memory.hosts.table import HOSTS
 
 
 @dataclass

@@ -16,8 +16,8 @@ from strands.memory.types import AddMessagesContext
 from strands.models.model import Model
 from strands.session import FileSessionManager
 
-from memory.hosts._table import HOSTS
 from memory.hosts.strands import SlotStore
+from memory.hosts.table import HOSTS
 
 CANNOT = dict(HOSTS["strands"].cannot)
 if not find_spec("strands.middleware"):
