@@ -222,7 +222,10 @@ def _check_receipts(receipts: Sequence[Any], events: Sequence[MemoryEvent]) -> N
     for receipt in receipts:
         if not isinstance(receipt, WriteReceipt):
             raise BackendProtocolError(f"a write returned {type(receipt).__name__}, not WriteReceipt")
-    if [receipt.event_id for receipt in receipts] != [event.event_id for event in events]:
+    mismatched = len(receipts) != len(events)
+    for receipt, event in zip(receipts, events, strict=False):
+        mismatched = mismatched or receipt.event_id != event.event_id
+    if mismatched:
         raise BackendProtocolError("a write did not return one receipt per event, in order and by its id")
 
 
