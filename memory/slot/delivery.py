@@ -53,7 +53,7 @@ class Delivery:
         store: holds the hosts' data of each scope.
         scope, budget, token_counter: the host's defaults.
         deadlines: seconds per kind of native call.
-        writes, resetting: the way of events to the backend, and of resets.
+        writes: sends events to the backend. resetting: resets its scopes.
         journal: the outbox of events.
         recalls: what each turn recalled, if there is a journal.
     """

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from fake_contract import FakeContract
+from kit_selection import OF_THE_SLOT
 
 from memory import Deadlines
 from memory.adapter import PluginInfo
@@ -44,6 +45,8 @@ class MirrorContract(FakeContract):
 
 class TestMirror(MirrorContract):
     """With a shadow that does what it should."""
+
+    thorough = OF_THE_SLOT
 
 
 class Failing(FakeBackend):

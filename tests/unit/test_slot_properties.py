@@ -6,7 +6,7 @@ from everything_support import ALICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slot_support import BOB, Obedient, event
-from variants import examples
+from variants import examples, plain
 
 from memory import AdapterMode, MemorySlot, WriteReceipt
 
@@ -47,7 +47,9 @@ class Slow(Obedient):
         return await super().record_event(event)
 
 
-@LOOPS
+@pytest.mark.parametrize(
+    "loop", plain("trio", of=["asyncio", "trio"])
+)  # on asyncio, anyio polls for a blocked task
 @settings(max_examples=examples(100))
 @given(steps=STEPS)
 def test_any_schedule_keeps_order_and_mode(loop, steps):
