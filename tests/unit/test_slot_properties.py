@@ -47,9 +47,8 @@ class Slow(Obedient):
         return await super().record_event(event)
 
 
-@pytest.mark.parametrize(
-    "loop", plain("trio", of=["asyncio", "trio"])
-)  # on asyncio, anyio polls for a blocked task
+# On asyncio, anyio polls for a blocked task.
+@pytest.mark.parametrize("loop", plain("trio", of=["asyncio", "trio"]))
 @settings(max_examples=examples(100))
 @given(steps=STEPS)
 def test_any_schedule_keeps_order_and_mode(loop, steps):
