@@ -17,7 +17,8 @@ from host_pages import block, table
 from packaging.requirements import Requirement
 
 from memory import PluginLoadError
-from memory.hosts import _shared, _table
+from memory.hosts import _shared
+from memory.hosts import table as _table
 from memory.hosts.table import HOSTS
 
 ROOT = Path(__file__).parents[2]
