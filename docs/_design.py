@@ -49,7 +49,7 @@ def rows(content: dict[str, Any]) -> Iterator[Row]:
     for document in content["documents"]:
         for section in document["sections"]:
             where = document["title"], str(section["section"])
-            for given in section["rows"]:
+            for given in section["rows"] or ():
                 if isinstance(given, dict):
                     for field in given["fields"]:
                         yield Row(*where, f"{given['of']}.{field}", f"{given['at']}.{field}", None)

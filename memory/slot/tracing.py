@@ -101,7 +101,7 @@ class OpenTelemetrySink:
 
 _WEAKEST = ("pending", "queued", "committed")
 _SUMS: dict[str, Callable[[list[Any]], Any]] = {
-    **dict.fromkeys(("attempts", "token_count", "retrieved_count", "left_out_count", "included_count"), sum),
+    **{name: sum for name, field in Trace.model_fields.items() if field.annotation in (int, int | None)},
     **dict.fromkeys(("newest_retrieved_at", "last_derived_at", "top_score"), max),
     "oldest_retrieved_at": min,
 }

@@ -12,10 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from honcho_double import HonchoDouble
-from memos_double import MemosDouble
-from stigmem_double import StigmemDouble
-from stigmem_node_model import ADMIN_KEY
+from backends import double
 from variants import plain
 
 from memory import BackendError, ConfigError, MemoryScope, MemslotError
@@ -25,6 +22,10 @@ from memory.plugins.registry import MemoryAdapterRegistry
 from memory.storage.entries import forget_entries, list_entries, retry_entries
 from memory.testing import LoopbackProcess, ScriptedLLM
 
+HonchoDouble = double("honcho_double", "HonchoDouble")
+MemosDouble = double("memos_double", "MemosDouble")
+StigmemDouble = double("stigmem_double", "StigmemDouble")
+ADMIN_KEY = double("stigmem_node_model", "ADMIN_KEY")
 ADA = MemoryScope(run_id="r", persona_id="ada")
 Started = Callable[[], Any]
 

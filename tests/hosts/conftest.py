@@ -8,18 +8,10 @@ from typing import Any
 
 import pytest
 
+from memory.hosts.table import HOSTS
+
 _NEEDS = {
-    "with_nanobot/*": "nanobot",
-    "with_sdks/test_langchain.py": "langchain",
     "with_sdks/test_langgraph_store.py": "langgraph",
-    "with_sdks/test_crewai.py": "crewai",
-    "with_sdks/test_hermes.py": "hermes_cli",
-    "with_sdks/test_openai_agents.py": "agents",
-    "with_sdks/test_llama_index.py": "llama_index.core",
-    "with_sdks/test_strands.py": "strands",
-    "with_sdks/test_adk.py": "google.adk",
-    "with_sdks/test_pydantic_ai.py": "pydantic_ai",
-    "with_sdks/test_agent_framework.py": "agent_framework",
     "test_hooks.py": "mcp",
     "test_claude_code.py": "mcp",
     "test_codex.py": "mcp",
@@ -37,7 +29,11 @@ def _missing(module: str) -> bool:
         return True
 
 
+_ABSENT = [host.module for host in HOSTS.values() if host.distribution and not host.installed]
 collect_ignore_glob = [tests for tests, module in _NEEDS.items() if _missing(module)]
+collect_ignore_glob += [f"with_{name}/*" for name in _ABSENT] + [
+    f"with_sdks/test_{name}.py" for name in _ABSENT
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

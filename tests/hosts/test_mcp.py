@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from backends import of_backend
 from mcp_client import Client, connected, over_stdio
 
 from memory import AdapterMode, MemoryScope, MemorySlot
@@ -310,6 +311,7 @@ async def test_a_memory_without_a_scope_is_refused_at_once(tmp_path):
 @pytest.mark.thorough
 async def test_it_starts_although_the_node_is_down_and_its_tools_say_so(tmp_path):
     """Six of eight starts against a dead node ended, and two hung for a minute."""
+    of_backend("honcho")
     file = tmp_path / "memory.yaml"
     block = {"honcho": {"base_url": "http://127.0.0.1:9", "timeout_s": 1}}
     scope = {"run_id": "r", "persona_id": "ada"}

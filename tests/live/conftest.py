@@ -2,8 +2,6 @@
 
 import os
 
-import honcho_rig
-import memos_rig
 import pytest
 from rig import Rig
 
@@ -11,18 +9,24 @@ from rig import Rig
 @pytest.fixture(scope="session")
 def memos_rig_process():
     """PostgreSQL, MemOS' server and the scripted LLM, all ours to break."""
+    import memos_rig
+
     yield from _rig("memos", memos_rig.missing())
 
 
 @pytest.fixture(scope="session")
 def memos_redis_rig():
     """Another one, with the scheduler's queue in Redis."""
+    import memos_rig
+
     yield from _rig("redis", memos_rig.missing(redis=True))
 
 
 @pytest.fixture(scope="session")
 def honcho_rig_process():
     """PostgreSQL, Honcho's server and worker, and the scripted LLM, all ours to break."""
+    import honcho_rig
+
     yield from _rig("honcho", honcho_rig.missing())
 
 

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, ExitStack
 import anyio
 import anyio.to_thread
 import pytest
+from backends import of_backend
 
 from conditions.full_history import FullHistory
 from memory import AdapterMode, BackendUnavailable, InputError, SupportsNativeMutation, SupportsProvenance
@@ -155,6 +156,7 @@ async def test_an_event_of_70_mb_is_refused_in_one_sentence(tmp_path):
 
 
 async def test_it_opens_although_the_backend_is_down(tmp_path):
+    of_backend("honcho")
     block = {"honcho": {"base_url": "http://127.0.0.1:9", "timeout_s": 1}}
     given = config(tmp_path, backend="honcho", backends=block)
     async with open_shared(given, setup=False) as first, open_shared(given, setup=False) as second:

@@ -26,5 +26,5 @@ def of_backend(path):
 
 
 def double(module, name):
-    """The model of a backend's server; skips the module that asks where the backend's tests were removed."""
+    """The model of a backend's server; skips the whole module that asks if the backend's tests were removed."""
     return getattr(pytest.importorskip(module, reason=f"{module} was removed with its backend"), name)

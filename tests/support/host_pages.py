@@ -43,7 +43,11 @@ def assert_on_the_page(name, turns, recorded, judged):
     row = " | ".join(map(str, (HOSTS[name].title, turns, recorded, *judged.values())))
     if os.environ.get("MEMSLOT_STAGE") == "write":
         old = rf"^\| {re.escape(HOSTS[name].title)} \| \d.*$"
-        PAGE.write_text(re.sub(old, f"| {row} |", PAGE.read_text("utf-8"), flags=re.M), "utf-8")
+        page, found = re.subn(old, f"| {row} |", PAGE.read_text("utf-8"), flags=re.M)
+        if not found:  # a host that is new stands last
+            last = [*re.finditer(r"^\| .+ \| \d+ \| \d+ \|.*$", page, flags=re.M)][-1].end()
+            page = f"{page[:last]}\n| {row} |{page[last:]}"
+        PAGE.write_text(page, "utf-8")
     assert f"| {row} |" in PAGE.read_text("utf-8"), f"the stage came to: | {row} |"
 
 
