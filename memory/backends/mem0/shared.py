@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,9 @@ class SharedMem0(NativeMem0):
             self._drop_scope(name)
             if directory.exists():
                 remove_directory(directory)
+            # A process that was killed during a deletion may have left its directory behind.
+            for left_over in directory.parent.glob(".gone-*"):
+                shutil.rmtree(left_over, ignore_errors=True)
         kept = ("history and recent messages that other machines keep of this scope",)
         return len(found), not left, kept
 

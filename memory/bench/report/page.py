@@ -129,7 +129,7 @@ INSTEAD = {
 }
 """Words for what a reply shows instead of the setting in force."""
 # Limits that let a page open quickly.
-_MAX_SHOWN = 500  # requests, of all providers together
+_MAX_SHOWN = 300  # requests, of all providers together
 _MAX_TEXT = 4_000  # characters; the middle of a longer section or reply is left out
 _WON = 3
 
