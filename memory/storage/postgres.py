@@ -23,6 +23,7 @@ import anyio.to_thread
 
 from memory.contract.errors import ConfigError, StoreError
 from memory.storage.insert import VERSIONS_TABLE
+from memory.storage.shared_file import when_collected
 from memory.storage.store import HandleOptions, Store
 from memory.storage.tables import Tables, make_missing
 
@@ -114,11 +115,9 @@ class PostgresStore(Store):
         server = self._server
         if server is None or server.pid != os.getpid():
             server = self._server = _Server.entered(self._url)
+            # An unclosed handle gives the connections back when it is garbage-collected.
+            self._give_back = when_collected(self, server.leave)
         return server
-
-    def _leave(self) -> None:
-        if self._server is not None and self._server.pid == os.getpid():
-            self._server.leave()
 
 
 class _Call:
@@ -244,6 +243,8 @@ class _Server:
         return server
 
     def leave(self) -> None:
+        if self.pid != os.getpid():  # the connections stay with the parent
+            return
         with self._registering:
             self._users -= 1
             if self._users:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import random
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -30,6 +32,22 @@ class Handle(Protocol):
     error: type[StoreError]
     lost: str
     tables: tuple[Tables, ...]
+
+
+def when_collected(handle: object, leave: Callable[[], None]) -> Callable[[], None]:
+    """Call ``leave`` once: when the returned function is called, or after the handle is garbage-collected.
+
+    Collection may interrupt any call, even one that holds the locks that ``leave`` takes. A new thread
+    therefore calls ``leave`` then.
+    """
+    finalizer = weakref.finalize(handle, _thread.start_new_thread, leave, ())
+    finalizer.atexit = False  # no thread can start at exit, and the process frees everything anyway
+
+    def at_once() -> None:
+        if finalizer.detach():
+            leave()
+
+    return at_once
 
 
 class SharedFile:

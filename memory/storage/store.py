@@ -23,7 +23,7 @@ import anyio.to_thread
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
 from memory.storage.insert import FILE_NAME, WITHIN_S
-from memory.storage.shared_file import Durability, SharedFile
+from memory.storage.shared_file import Durability, SharedFile, when_collected
 from memory.storage.tables import Tables
 
 T = TypeVar("T")
@@ -72,6 +72,7 @@ class Store(ABC):
         self.durability: Durability = options.get("durability", "process")
         self.within_s = options.get("within_s", WITHIN_S)
         self.closed = False
+        self._give_back: Callable[[], None] | None = None
 
     def handle(self, *tables: Tables, **options: Unpack[HandleOptions]) -> Store:
         """A further handle on the same place. The caller closes it."""
@@ -109,13 +110,9 @@ class Store(ABC):
 
     def close(self) -> None:
         """Close the handle. The last handle closes the connections. Idempotent."""
-        if not self.closed:
-            self.closed = True
-            self._leave()
-
-    @abstractmethod
-    def _leave(self) -> None:
-        """Give the connections back."""
+        self.closed = True
+        if self._give_back is not None:
+            self._give_back()
 
     def _check_open(self) -> None:
         if self.closed:
@@ -150,7 +147,7 @@ class SqliteStore(Store):
         handle = SqliteStore(self.path, tables, **options)
         if self.path is None:
             self._opened().enter(handle.durability)
-            handle._file = self._file
+            handle._take(self._opened())
         return handle
 
     @property
@@ -198,12 +195,13 @@ class SqliteStore(Store):
         if self._file is None:
             with self._opening:
                 if self._file is None:
-                    self._file = SharedFile.entered(self.path, self.durability)
-        return self._file
+                    self._take(SharedFile.entered(self.path, self.durability))
+        return self._file  # type: ignore[return-value]
 
-    def _leave(self) -> None:
-        if self._file is not None:
-            self._file.leave()
+    def _take(self, file: SharedFile) -> None:
+        self._file = file
+        # An unclosed handle gives the file back when it is garbage-collected.
+        self._give_back = when_collected(self, file.leave)
 
     def _in_words(self, error: Exception) -> StoreError:
         name = getattr(error, "sqlite_errorname", "") or type(error).__name__
