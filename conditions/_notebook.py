@@ -70,22 +70,28 @@ class Progress:
 _PROGRESS = TypeAdapter(Progress)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pages:
-    """The stored state of a scope. ``unreadable`` has the numbers of damaged rows among the pending ones."""
+    """The stored state of a scope.
+
+    Attributes:
+        unreadable: numbers of damaged rows among the pending ones.
+        earlier: the number of pending messages before the latest session's.
+        last: row of the last event that was read.
+    """
 
     version: str
     progress: Progress
     memory: str
     pending: list[Line]
     unreadable: list[int]
+    earlier: int = 0
+    last: int = 0
 
-    @property
-    def earlier(self) -> int:
-        """The number of pending messages before the latest session's."""
-        latest = self.pending[-1].session_id if self.pending else ""
-        others = (at for at, line in enumerate(self.pending, start=1) if line.session_id != latest)
-        return max(others, default=0)
+    def add(self, line: Line) -> None:
+        if self.pending and line.session_id != self.pending[-1].session_id:
+            self.earlier = len(self.pending)
+        self.pending.append(line)
 
     def first(self, due: int, window: int, counter: TokenCounter) -> int:
         """The number of the first ``due`` messages that fit ``window`` tokens with the memory.
@@ -121,6 +127,7 @@ class Notebook:
         pause_s: float,
     ) -> None:
         self.lock = anyio.Lock()
+        self._pages: Pages | None = None  # as read last
         self.held = False  # while read-only
         self.failures = 0  # in a row
         self.last_error = ""  # without user text
@@ -151,15 +158,20 @@ class Notebook:
         except ValueError:
             changed = "condition_scopes: a summary's progress is not as it was written"
             raise StoreError(f"{changed}; restore the store from a copy, or reset the scope") from None
-        pages = Pages(saved.version, progress, saved.summary, [], [])
-        for row in await self._tables.after(self._scope, progress.done):
+        pages = self._pages
+        if pages is None or pages.version != saved.version:
+            pages = self._pages = Pages(saved.version, progress, saved.summary, [], [], last=progress.done)
+        # While the version stays, events are only added. So a write reads its own event, not the whole session.
+        for row in await self._tables.after(self._scope, pages.last):
+            if row.seq <= pages.last:  # another task has read it meanwhile
+                continue
+            pages.last = row.seq
             if (event := event_in(row, self._scope)) is None:
                 pages.unreadable.append(row.seq)
                 continue
             of = (row.seq, event.event_id, event.session_id, event.timestamp)
-            pages.pending.extend(
-                Line(*of, message.role, message.name, said(message)) for message in event.messages
-            )
+            for message in event.messages:
+                pages.add(Line(*of, message.role, message.name, said(message)))
         self.archived, self.unreadable = progress.raw_archived, pages.unreadable
         return pages
 

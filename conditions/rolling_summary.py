@@ -206,7 +206,7 @@ class RollingSummary(ControlCondition):
             why = pages.progress.last_error
             warnings.append(f"{quantity(archived, 'messages')} went into the history unsummarised ({why})")
         rewritten = pages.progress.consolidations > before.progress.consolidations
-        waits = any(line.event_id == event.event_id for line in pages.pending)
+        waits = any(line.event_id == event.event_id for line in reversed(pages.pending))
         return self.receipt(
             event,
             "memory.consolidate" if rewritten else "session.append",
