@@ -158,14 +158,6 @@ class SupportsModelProbe(Protocol):
         """A minimal call to each configured model, by role, such as ``llm``. A probe writes nothing."""
 
 
-@runtime_checkable
-class SupportsProbeScopes(Protocol):
-    """Admits the doctor's scopes to an adapter with a fixed list of scopes. Not a capability for hosts."""
-
-    def allocate_probe_scopes(self, scopes: Sequence[MemoryScope]) -> int:
-        """Admit synthetic scopes, isolated like listed ones. Returns how many, counted from the first."""
-
-
 CAPABILITIES: Mapping[str, type] = {
     "feedback": SupportsFeedback,
     "bulk_ingest": SupportsBulkIngest,

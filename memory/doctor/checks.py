@@ -18,7 +18,7 @@ from memory.contract.scope import MemoryScope
 from memory.doctor.hints import LEAK, Hints, unreached
 from memory.doctor.report import CheckStatus, Trial, new_word, request, shows
 from memory.plugins.hookspecs import PluginInfo
-from memory.slot.probing import allocate_probe_scopes, missing_of, probe_models
+from memory.slot.probing import missing_of, probe_models
 from memory.slot.slot import MemorySlot
 
 Outcome = tuple[CheckStatus, str]
@@ -45,8 +45,7 @@ class SlotChecks:
         self._info = info
         self._hints = hints
         self._ready_timeout_s = ready_timeout_s
-        trials = Trial.pair()
-        self._trials = trials[: max(1, allocate_probe_scopes(slot, [trial.scope for trial in trials]))]
+        self._trials = Trial.pair()
         self._readiness: BackendReadiness | None = None
         self._closed = False
         self.needed_write_s: int | None = None
@@ -191,8 +190,6 @@ class SlotChecks:
                 raise CheckFailed(f"{asking.name} was shown what was written for {owner.name}", LEAK)
         if not self._slot.traits.recalls_writes:
             return "passed", "nothing that was written is recalled, by design"
-        if len(self._trials) < 2:
-            return "pending", "there is room for one scope alone, so nobody else could be shown anything"
         blind = " and ".join(trial.name for trial in self._trials if not trial.seen)
         if blind:
             return "pending", f"no leak seen, but {blind} could not see its own yet, so this shows nothing"
@@ -241,8 +238,6 @@ class SlotChecks:
             return "passed", f"said to be empty; nothing had been written that could be seen{stays}"
         if not all(trial.seen for trial in ours):
             return "pending", f"said to be empty, but what was written had not been seen before either{stays}"
-        if len(self._trials) < 2:
-            return "passed", f"what was written is gone; there was no other persona to lose its own{stays}"
         return "passed", f"what was written is gone, and the other persona kept its own meanwhile{stays}"
 
     async def close(self) -> Outcome:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from memory.contract.adapter import SupportsModelProbe, SupportsProbeScopes, missing_methods
+from memory.contract.adapter import SupportsModelProbe, missing_methods
 from memory.contract.errors import MemslotError
-from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
 
 
 def missing_of(slot: MemorySlot, declared: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The adapter's gaps: ``MemoryAdapter`` or a declared capability -> its missing methods."""
     return missing_methods(slot._calls.adapter, declared)
-
-
-def allocate_probe_scopes(slot: MemorySlot, scopes: Sequence[MemoryScope]) -> int:
-    """How many of these synthetic scopes can be set up, counted from the first."""
-    adapter = slot._calls.adapter
-    return adapter.allocate_probe_scopes(scopes) if isinstance(adapter, SupportsProbeScopes) else len(scopes)
 
 
 async def probe_models(slot: MemorySlot) -> dict[str, MemslotError | None] | None:

@@ -43,7 +43,7 @@ from memory.backends.mirror.shadow import KIND, Shadow
 
 T = TypeVar("T")
 _BY_PRIMARY = (
-    "readiness", "wait_until_ready", "find_event", "allocate_probe_scopes",
+    "readiness", "wait_until_ready", "find_event",
     "apply_feedback", "native_mutation", "provenance", "native_query",
 )  # fmt: skip
 
